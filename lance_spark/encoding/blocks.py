@@ -1,0 +1,109 @@
+"""Data blocks: the values of one leaf column without their nulls and lists, between Arrow and the codecs.
+
+A codec turns a block into bytes and back; it knows nothing of Arrow types, nulls of outer layers or lists. Null slots
+hold a value of any content, so that a block always has a value for every visible slot of its page. The block kinds
+are those of the format: fixed width, variable width, fixed-size list, struct (packed) and dictionary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from lance_spark.storage.source import Bytes
+
+
+@dataclass(frozen=True, slots=True)
+class FixedWidthBlock:
+    """Values of one width, back to back.
+
+    Attributes
+    ----------
+    data : uint8 array
+        At least ``ceil(num_values * bits_per_value / 8)`` bytes, little-endian; 1-bit values LSB first.
+    bits_per_value : int
+        1 or a multiple of 8.
+    num_values : int
+    """
+
+    data: Bytes
+    bits_per_value: int
+    num_values: int
+
+
+@dataclass(frozen=True, slots=True)
+class VariableWidthBlock:
+    """Byte strings.
+
+    Attributes
+    ----------
+    offsets : int32 or int64 array of num_values + 1
+        Value i is ``data[offsets[i]:offsets[i + 1]]``; never decreasing; the first need not be 0.
+    data : uint8 array
+    """
+
+    offsets: npt.NDArray[np.int32] | npt.NDArray[np.int64]
+    data: Bytes
+
+    @property
+    def num_values(self) -> int:
+        return len(self.offsets) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class FixedSizeListBlock:
+    """Vectors of `dimension` items each.
+
+    Attributes
+    ----------
+    items : DataBlock
+        ``num_values * dimension`` values.
+    dimension : int
+    validity : bool array of num_values * dimension, or None
+        False where an item (not the vector) is null; None if no item is.
+    """
+
+    items: DataBlock
+    dimension: int
+    validity: npt.NDArray[np.bool_] | None = None
+
+    @property
+    def num_values(self) -> int:
+        return self.items.num_values // self.dimension
+
+
+@dataclass(frozen=True, slots=True)
+class StructBlock:
+    """Rows of a packed struct: one block per child, all of one length, none with nulls of its own."""
+
+    children: tuple[DataBlock, ...]
+
+    @property
+    def num_values(self) -> int:
+        return self.children[0].num_values
+
+
+@dataclass(frozen=True, slots=True)
+class DictionaryBlock:
+    """Values given as positions in a list of distinct items.
+
+    Attributes
+    ----------
+    indices : FixedWidthBlock
+        Unsigned positions of 8, 16, 32 or 64 bits; those of null slots are inside `items` too.
+    items : DataBlock
+    """
+
+    indices: FixedWidthBlock
+    items: DataBlock
+
+    @property
+    def num_values(self) -> int:
+        return self.indices.num_values
+
+
+DataBlock = (
+    FixedWidthBlock | VariableWidthBlock | FixedSizeListBlock | StructBlock | DictionaryBlock
+)

@@ -1,0 +1,76 @@
+"""What a file's column metadata says about one column and its pages, parsed but not yet interpreted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from lance_spark.encoding.rows import Rows
+from lance_spark.storage.source import ByteRange, Bytes, ReadPlan
+
+
+@dataclass(frozen=True, slots=True)
+class PageMeta:
+    """One page of a column.
+
+    Attributes
+    ----------
+    buffers : tuple of ByteRange
+        The page's buffers, already checked to lie inside the file.
+    num_rows : int
+        Rows of the page, in the column's own domain (format 2.0: items, for a column below a list).
+    priority : int
+        Number of the top-level row that the page starts with.
+    encoding : bytes
+        The serialized message that describes the encoding, without its `Any` wrapper.
+    """
+
+    buffers: tuple[ByteRange, ...]
+    num_rows: int
+    priority: int
+    encoding: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnMeta:
+    """One column of a file: its pages in order, its own buffers, and its `ColumnEncoding` message."""
+
+    pages: tuple[PageMeta, ...]
+    buffers: tuple[ByteRange, ...] = ()
+    encoding: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedPage:
+    """A page ready to be written: its buffers in order and the serialized message that describes them."""
+
+    buffers: tuple[Bytes, ...]
+    num_rows: int
+    encoding: bytes
+
+
+class FieldReader(Protocol):
+    """Reads rows of one top-level field of one file, whatever columns and pages it is spread over."""
+
+    def read(self, rows: Rows) -> ReadPlan[pa.Array]:
+        """Plan the reading of `rows`; the result has one value per row, of the field's Arrow type."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a page stands, for error messages."""
+
+    file: str
+    column: str
+    page: int
+
+    def __str__(self) -> str:
+        return f"{self.file}, column {self.column!r}, page {self.page}"
+
+
+def total_rows(pages: Sequence[PageMeta]) -> int:
+    return sum(page.num_rows for page in pages)

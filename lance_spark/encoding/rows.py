@@ -1,0 +1,60 @@
+"""Which rows of a page or column to read.
+
+`Rows` is either a `range` with step 1 (a scan) or a strictly increasing int64 array of row numbers (a take). Decoders
+touch the chunks that hold these rows and no others; whoever needs another order or repeated rows sorts first and
+takes afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+RowNumbers = npt.NDArray[np.int64]
+Rows = range | RowNumbers
+
+
+def split_rows(rows: Rows, lengths: Sequence[int]) -> list[tuple[int, Rows]]:
+    """Cut rows of a column into rows of its consecutive pages.
+
+    Parameters
+    ----------
+    rows : Rows
+        Row numbers counted from the first page's first row.
+    lengths : sequence of int
+        Rows of each page.
+
+    Returns
+    -------
+    list of (int, Rows)
+        Page number and the rows counted from that page's start, only for pages that hold some of them.
+    """
+    ends = np.cumsum(np.asarray(lengths, dtype=np.int64))
+    starts = ends - np.asarray(lengths, dtype=np.int64)
+    pieces: list[tuple[int, Rows]] = []
+    if isinstance(rows, range):
+        if not len(rows):
+            return pieces
+        first = int(np.searchsorted(ends, rows.start, side="right"))
+        last = int(np.searchsorted(starts, rows.stop, side="left"))
+        for page in range(first, last):
+            start = max(rows.start - int(starts[page]), 0)
+            stop = min(rows.stop, int(ends[page])) - int(starts[page])
+            if stop > start:
+                pieces.append((page, range(start, stop)))
+        return pieces
+    pages = np.searchsorted(ends, rows, side="right")
+    held, cuts = np.unique(pages, return_index=True)
+    bounds = [*cuts.tolist(), len(rows)]
+    for i, page in enumerate(held.tolist()):
+        pieces.append((page, rows[bounds[i] : bounds[i + 1]] - starts[page]))
+    return pieces
+
+
+def row_span(rows: Rows) -> range:
+    """Return the smallest range that holds all of `rows`."""
+    if isinstance(rows, range):
+        return rows
+    return range(int(rows[0]), int(rows[-1]) + 1) if len(rows) else range(0)

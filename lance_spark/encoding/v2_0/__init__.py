@@ -1,0 +1,1 @@
+"""Encodings of file version 2.0."""

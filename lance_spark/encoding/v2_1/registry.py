@@ -1,0 +1,75 @@
+"""The codecs of file versions 2.1 and 2.2 by the name of their field in the `CompressiveEncoding` oneof.
+
+Modules are imported when a page first asks for them: planning never does.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+
+from lance_spark.encoding.blocks import DataBlock
+from lance_spark.encoding.v2_1.codec import Chunks, Codec
+from lance_spark.errors import UnsupportedEncodingError
+from lance_spark.proto import encodings_v2_1_pb2 as pb
+from lance_spark.storage.source import Bytes
+
+_CODECS = {
+    "flat": ("flat", "FlatCodec"),
+    "variable": ("variable", "VariableCodec"),
+    "constant": ("constant", "ConstantCodec"),
+    "out_of_line_bitpacking": ("out_of_line_bitpacking", "OutOfLineBitpackingCodec"),
+    "inline_bitpacking": ("inline_bitpacking", "InlineBitpackingCodec"),
+    "fsst": ("fsst", "FsstCodec"),
+    "dictionary": ("dictionary", "DictionaryCodec"),
+    "rle": ("rle", "RleCodec"),
+    "byte_stream_split": ("byte_stream_split", "ByteStreamSplitCodec"),
+    "general": ("general", "GeneralCodec"),
+    "fixed_size_list": ("fixed_size_list", "FixedSizeListCodec"),
+    "packed_struct": ("packed_struct", "PackedStructCodec"),
+    "variable_packed_struct": ("variable_packed_struct", "VariablePackedStructCodec"),
+}
+
+
+@cache
+def codec(name: str) -> Codec:
+    """Return the codec of a oneof field name.
+
+    Raises
+    ------
+    UnsupportedEncodingError
+        The name is not known to this release.
+    """
+    try:
+        module, cls = _CODECS[name]
+    except KeyError:
+        raise UnsupportedEncodingError(f"unknown compressive encoding {name!r}") from None
+    instance: Codec = getattr(import_module(f"lance_spark.encoding.v2_1.{module}"), cls)()
+    return instance
+
+
+def _split(encoding: pb.CompressiveEncoding) -> tuple[Codec, object]:
+    name = encoding.WhichOneof("compression")
+    if name is None:
+        raise UnsupportedEncodingError(
+            "the page names a compressive encoding that this release does not know"
+        )
+    return codec(name), getattr(encoding, name)
+
+
+def decode_chunks(encoding: pb.CompressiveEncoding, chunks: Chunks) -> DataBlock:
+    """Decode mini-block chunks as `encoding` says; see `Codec.decode_chunks`."""
+    found, message = _split(encoding)
+    return found.decode_chunks(message, chunks)
+
+
+def decode_block(encoding: pb.CompressiveEncoding, data: Bytes, num_values: int) -> DataBlock:
+    """Decode one buffer as `encoding` says; see `Codec.decode_block`."""
+    found, message = _split(encoding)
+    return found.decode_block(message, data, num_values)
+
+
+def decode_values(encoding: pb.CompressiveEncoding, values: DataBlock) -> DataBlock:
+    """Decode the values of a full-zip page as `encoding` says; see `Codec.decode_values`."""
+    found, message = _split(encoding)
+    return found.decode_values(message, values)

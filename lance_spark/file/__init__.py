@@ -1,0 +1,1 @@
+"""The .lance container: footer, column metadata, pages, schema."""

@@ -1,0 +1,1 @@
+"""From a fragment to record batches."""

@@ -1,0 +1,1 @@
+"""The Spark data source: the only room that imports pyspark."""

@@ -1,0 +1,1 @@
+"""Bytes: every store behind fsspec, and the atomic creation that commits need."""

@@ -1,0 +1,94 @@
+"""Byte ranges of one file, asked for in plans and answered in bulk.
+
+A *read plan* is a generator: it yields the byte ranges that it needs next, is sent their bytes in the same order, and
+returns its result. Plans of many columns run in step, so that the ranges of one round are merged into few reads,
+whichever column asked for them; a plan that needs nothing before it knows its ranges costs no round at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import NamedTuple, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+T = TypeVar("T")
+
+#: Bytes as the decoders see them: a one-dimensional, C-contiguous uint8 array, read-only and often a view of a map.
+Bytes = npt.NDArray[np.uint8]
+
+
+class ByteRange(NamedTuple):
+    """`length` bytes from byte `offset` of a file on."""
+
+    offset: int
+    length: int
+
+
+ReadPlan = Generator[Sequence[ByteRange], Sequence[Bytes], T]
+
+
+class ByteSource(Protocol):
+    """A file that can be read at any place; safe to use from one thread at a time.
+
+    `name` is what errors call the file. `size` is its length in bytes.
+    """
+
+    name: str
+    size: int
+
+    def read(self, ranges: Sequence[ByteRange]) -> list[Bytes]:
+        """Return the bytes of each range, in order.
+
+        Raises
+        ------
+        CorruptFileError
+            A range lies outside the file, or the store returned fewer bytes than asked for.
+        StorageError
+            The store failed.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release what the source holds; arrays handed out before stay valid."""
+        ...
+
+
+def gather_plans(plans: Sequence[ReadPlan[T]]) -> ReadPlan[list[T]]:
+    """Return one plan that runs `plans` in step and returns their results in order."""
+    results: list[T | None] = [None] * len(plans)
+    waiting: list[tuple[int, Sequence[ByteRange]]] = []
+    for index, plan in enumerate(plans):
+        try:
+            waiting.append((index, next(plan)))
+        except StopIteration as stop:
+            results[index] = stop.value
+    while waiting:
+        buffers = yield [r for _, ranges in waiting for r in ranges]
+        still: list[tuple[int, Sequence[ByteRange]]] = []
+        at = 0
+        for index, ranges in waiting:
+            answer = buffers[at : at + len(ranges)]
+            at += len(ranges)
+            try:
+                still.append((index, plans[index].send(answer)))
+            except StopIteration as stop:
+                results[index] = stop.value
+        waiting = still
+    return results  # type: ignore[return-value]
+
+
+def run_plans(source: ByteSource, plans: Sequence[ReadPlan[T]]) -> list[T]:
+    """Run plans in step over one file and return their results in order.
+
+    Each round collects the ranges of all unfinished plans into one `source.read`.
+    """
+    plan = gather_plans(plans)
+    try:
+        ranges = next(plan)
+        while True:
+            ranges = plan.send(source.read(ranges))
+    except StopIteration as stop:
+        results: list[T] = stop.value
+        return results

@@ -1,0 +1,1 @@
+"""The table format: manifests, fragments, deletions, transactions, commits, references."""

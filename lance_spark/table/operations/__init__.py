@@ -1,0 +1,1 @@
+"""The operations a transaction can carry, one file each."""
