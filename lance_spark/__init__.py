@@ -1,1 +1,28 @@
+"""A PySpark data source for the Lance table and file format.
 
+`open_dataset` and `write_dataset` are the handle on tables without Spark; `spark.read.format("lance")` needs no import.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+__all__ = ["Dataset", "LanceError", "__version__", "open_dataset", "write_dataset"]
+
+if TYPE_CHECKING:
+    from lance_spark.dataset import Dataset, open_dataset, write_dataset
+    from lance_spark.errors import LanceError
+
+
+def __getattr__(name: str) -> Any:
+    # Executors and the planning worker import this package for one of its rooms; the others wait until asked for.
+    if name == "LanceError":
+        from lance_spark.errors import LanceError  # noqa: PLC0415
+
+        return LanceError
+    if name in __all__:
+        from lance_spark import dataset  # noqa: PLC0415
+
+        return getattr(dataset, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
