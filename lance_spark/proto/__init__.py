@@ -1,0 +1,1 @@
+"""The wire format: protobuf code generated from `protos/` by `protos/generate.py`."""
