@@ -24,7 +24,14 @@ PACKAGE = "lance_spark/proto"
 SOURCES = Path(__file__).resolve().parent
 TARGET = SOURCES.parent / PACKAGE
 
-IMPORT = re.compile(r'^import "(?!google/)', re.MULTILINE)
+# protoc writes a bare Mapping for the dict form of a message, which strict type checking refuses.
+STUB_FIXES = (
+    ("_Mapping]", "_Mapping[str, _Any]]"),
+    (
+        "from typing import ClassVar as _ClassVar",
+        "from typing import Any as _Any, ClassVar as _ClassVar",
+    ),
+)
 
 
 def interpreter(scratch: Path) -> str:
@@ -37,7 +44,8 @@ def interpreter(scratch: Path) -> str:
     home = scratch / "venv"
     venv.create(home, with_pip=True)
     python = home / ("Scripts" if sys.platform == "win32" else "bin") / "python"
-    subprocess.run([python, "-m", "pip", "install", "-q", *REQUIREMENTS], check=True)
+    install = [python, "-m", "pip", "install", "-q", *REQUIREMENTS]
+    subprocess.run(install, check=True)  # noqa: S603
     return str(python)
 
 
@@ -50,12 +58,19 @@ def generate(scratch: Path) -> dict[str, str]:
     names = sorted(path.name for path in SOURCES.glob("*.proto"))
     for name in names:
         text = (SOURCES / name).read_text(encoding="utf-8")
-        (staged / name).write_text(IMPORT.sub(f'import "{PACKAGE}/', text), encoding="utf-8")
+        staged_text = re.sub(
+            r'^import "(?!google/)', f'import "{PACKAGE}/', text, flags=re.MULTILINE
+        )
+        (staged / name).write_text(staged_text, encoding="utf-8")
     command = [interpreter(scratch), "-m", "grpc_tools.protoc", f"-I{scratch / 'staged'}"]
     command += [f"--python_out={out}", f"--pyi_out={out}", *(f"{PACKAGE}/{name}" for name in names)]
-    subprocess.run(command, check=True)
-    made = sorted((out / PACKAGE).iterdir())
-    return {path.name: path.read_text(encoding="utf-8") for path in made}
+    subprocess.run(command, check=True)  # noqa: S603
+    files = {path.name: path.read_text(encoding="utf-8") for path in (out / PACKAGE).iterdir()}
+    for name in files:
+        if name.endswith(".pyi"):
+            for bare, fixed in STUB_FIXES:
+                files[name] = files[name].replace(bare, fixed)
+    return dict(sorted(files.items()))
 
 
 def main() -> int:

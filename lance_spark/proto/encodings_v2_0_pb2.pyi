@@ -3,7 +3,7 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+from typing import Any as _Any, ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -29,7 +29,7 @@ class Nullable(_message.Message):
         __slots__ = ("values",)
         VALUES_FIELD_NUMBER: _ClassVar[int]
         values: ArrayEncoding
-        def __init__(self, values: _Optional[_Union[ArrayEncoding, _Mapping]] = ...) -> None: ...
+        def __init__(self, values: _Optional[_Union[ArrayEncoding, _Mapping[str, _Any]]] = ...) -> None: ...
     class AllNull(_message.Message):
         __slots__ = ()
         def __init__(self) -> None: ...
@@ -39,14 +39,14 @@ class Nullable(_message.Message):
         VALUES_FIELD_NUMBER: _ClassVar[int]
         validity: ArrayEncoding
         values: ArrayEncoding
-        def __init__(self, validity: _Optional[_Union[ArrayEncoding, _Mapping]] = ..., values: _Optional[_Union[ArrayEncoding, _Mapping]] = ...) -> None: ...
+        def __init__(self, validity: _Optional[_Union[ArrayEncoding, _Mapping[str, _Any]]] = ..., values: _Optional[_Union[ArrayEncoding, _Mapping[str, _Any]]] = ...) -> None: ...
     NO_NULLS_FIELD_NUMBER: _ClassVar[int]
     SOME_NULLS_FIELD_NUMBER: _ClassVar[int]
     ALL_NULLS_FIELD_NUMBER: _ClassVar[int]
     no_nulls: Nullable.NoNull
     some_nulls: Nullable.SomeNull
     all_nulls: Nullable.AllNull
-    def __init__(self, no_nulls: _Optional[_Union[Nullable.NoNull, _Mapping]] = ..., some_nulls: _Optional[_Union[Nullable.SomeNull, _Mapping]] = ..., all_nulls: _Optional[_Union[Nullable.AllNull, _Mapping]] = ...) -> None: ...
+    def __init__(self, no_nulls: _Optional[_Union[Nullable.NoNull, _Mapping[str, _Any]]] = ..., some_nulls: _Optional[_Union[Nullable.SomeNull, _Mapping[str, _Any]]] = ..., all_nulls: _Optional[_Union[Nullable.AllNull, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class List(_message.Message):
     __slots__ = ("offsets", "null_offset_adjustment", "num_items")
@@ -56,7 +56,7 @@ class List(_message.Message):
     offsets: ArrayEncoding
     null_offset_adjustment: int
     num_items: int
-    def __init__(self, offsets: _Optional[_Union[ArrayEncoding, _Mapping]] = ..., null_offset_adjustment: _Optional[int] = ..., num_items: _Optional[int] = ...) -> None: ...
+    def __init__(self, offsets: _Optional[_Union[ArrayEncoding, _Mapping[str, _Any]]] = ..., null_offset_adjustment: _Optional[int] = ..., num_items: _Optional[int] = ...) -> None: ...
 
 class FixedSizeList(_message.Message):
     __slots__ = ("dimension", "items", "has_validity")
@@ -66,7 +66,7 @@ class FixedSizeList(_message.Message):
     dimension: int
     items: ArrayEncoding
     has_validity: bool
-    def __init__(self, dimension: _Optional[int] = ..., items: _Optional[_Union[ArrayEncoding, _Mapping]] = ..., has_validity: bool = ...) -> None: ...
+    def __init__(self, dimension: _Optional[int] = ..., items: _Optional[_Union[ArrayEncoding, _Mapping[str, _Any]]] = ..., has_validity: bool = ...) -> None: ...
 
 class Compression(_message.Message):
     __slots__ = ("scheme", "level")
@@ -84,7 +84,7 @@ class Flat(_message.Message):
     bits_per_value: int
     buffer: Buffer
     compression: Compression
-    def __init__(self, bits_per_value: _Optional[int] = ..., buffer: _Optional[_Union[Buffer, _Mapping]] = ..., compression: _Optional[_Union[Compression, _Mapping]] = ...) -> None: ...
+    def __init__(self, bits_per_value: _Optional[int] = ..., buffer: _Optional[_Union[Buffer, _Mapping[str, _Any]]] = ..., compression: _Optional[_Union[Compression, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class Constant(_message.Message):
     __slots__ = ("value",)
@@ -102,7 +102,7 @@ class Bitpacked(_message.Message):
     uncompressed_bits_per_value: int
     buffer: Buffer
     signed: bool
-    def __init__(self, compressed_bits_per_value: _Optional[int] = ..., uncompressed_bits_per_value: _Optional[int] = ..., buffer: _Optional[_Union[Buffer, _Mapping]] = ..., signed: bool = ...) -> None: ...
+    def __init__(self, compressed_bits_per_value: _Optional[int] = ..., uncompressed_bits_per_value: _Optional[int] = ..., buffer: _Optional[_Union[Buffer, _Mapping[str, _Any]]] = ..., signed: bool = ...) -> None: ...
 
 class BitpackedForNonNeg(_message.Message):
     __slots__ = ("compressed_bits_per_value", "uncompressed_bits_per_value", "buffer")
@@ -112,7 +112,7 @@ class BitpackedForNonNeg(_message.Message):
     compressed_bits_per_value: int
     uncompressed_bits_per_value: int
     buffer: Buffer
-    def __init__(self, compressed_bits_per_value: _Optional[int] = ..., uncompressed_bits_per_value: _Optional[int] = ..., buffer: _Optional[_Union[Buffer, _Mapping]] = ...) -> None: ...
+    def __init__(self, compressed_bits_per_value: _Optional[int] = ..., uncompressed_bits_per_value: _Optional[int] = ..., buffer: _Optional[_Union[Buffer, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class InlineBitpacking(_message.Message):
     __slots__ = ("uncompressed_bits_per_value",)
@@ -140,7 +140,7 @@ class Binary(_message.Message):
     indices: ArrayEncoding
     bytes: ArrayEncoding
     null_adjustment: int
-    def __init__(self, indices: _Optional[_Union[ArrayEncoding, _Mapping]] = ..., bytes: _Optional[_Union[ArrayEncoding, _Mapping]] = ..., null_adjustment: _Optional[int] = ...) -> None: ...
+    def __init__(self, indices: _Optional[_Union[ArrayEncoding, _Mapping[str, _Any]]] = ..., bytes: _Optional[_Union[ArrayEncoding, _Mapping[str, _Any]]] = ..., null_adjustment: _Optional[int] = ...) -> None: ...
 
 class Variable(_message.Message):
     __slots__ = ("bits_per_offset",)
@@ -154,7 +154,7 @@ class Fsst(_message.Message):
     SYMBOL_TABLE_FIELD_NUMBER: _ClassVar[int]
     binary: ArrayEncoding
     symbol_table: bytes
-    def __init__(self, binary: _Optional[_Union[ArrayEncoding, _Mapping]] = ..., symbol_table: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, binary: _Optional[_Union[ArrayEncoding, _Mapping[str, _Any]]] = ..., symbol_table: _Optional[bytes] = ...) -> None: ...
 
 class Dictionary(_message.Message):
     __slots__ = ("indices", "items", "num_dictionary_items")
@@ -164,7 +164,7 @@ class Dictionary(_message.Message):
     indices: ArrayEncoding
     items: ArrayEncoding
     num_dictionary_items: int
-    def __init__(self, indices: _Optional[_Union[ArrayEncoding, _Mapping]] = ..., items: _Optional[_Union[ArrayEncoding, _Mapping]] = ..., num_dictionary_items: _Optional[int] = ...) -> None: ...
+    def __init__(self, indices: _Optional[_Union[ArrayEncoding, _Mapping[str, _Any]]] = ..., items: _Optional[_Union[ArrayEncoding, _Mapping[str, _Any]]] = ..., num_dictionary_items: _Optional[int] = ...) -> None: ...
 
 class PackedStruct(_message.Message):
     __slots__ = ("inner", "buffer")
@@ -172,7 +172,7 @@ class PackedStruct(_message.Message):
     BUFFER_FIELD_NUMBER: _ClassVar[int]
     inner: _containers.RepeatedCompositeFieldContainer[ArrayEncoding]
     buffer: Buffer
-    def __init__(self, inner: _Optional[_Iterable[_Union[ArrayEncoding, _Mapping]]] = ..., buffer: _Optional[_Union[Buffer, _Mapping]] = ...) -> None: ...
+    def __init__(self, inner: _Optional[_Iterable[_Union[ArrayEncoding, _Mapping[str, _Any]]]] = ..., buffer: _Optional[_Union[Buffer, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class PackedStructFixedWidthMiniBlock(_message.Message):
     __slots__ = ("Flat", "bits_per_values")
@@ -180,7 +180,7 @@ class PackedStructFixedWidthMiniBlock(_message.Message):
     BITS_PER_VALUES_FIELD_NUMBER: _ClassVar[int]
     Flat: ArrayEncoding
     bits_per_values: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, Flat: _Optional[_Union[ArrayEncoding, _Mapping]] = ..., bits_per_values: _Optional[_Iterable[int]] = ...) -> None: ...
+    def __init__(self, Flat: _Optional[_Union[ArrayEncoding, _Mapping[str, _Any]]] = ..., bits_per_values: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class FixedSizeBinary(_message.Message):
     __slots__ = ("bytes", "byte_width")
@@ -188,7 +188,7 @@ class FixedSizeBinary(_message.Message):
     BYTE_WIDTH_FIELD_NUMBER: _ClassVar[int]
     bytes: ArrayEncoding
     byte_width: int
-    def __init__(self, bytes: _Optional[_Union[ArrayEncoding, _Mapping]] = ..., byte_width: _Optional[int] = ...) -> None: ...
+    def __init__(self, bytes: _Optional[_Union[ArrayEncoding, _Mapping[str, _Any]]] = ..., byte_width: _Optional[int] = ...) -> None: ...
 
 class Block(_message.Message):
     __slots__ = ("scheme",)
@@ -214,7 +214,7 @@ class GeneralMiniBlock(_message.Message):
     COMPRESSION_FIELD_NUMBER: _ClassVar[int]
     inner: ArrayEncoding
     compression: Compression
-    def __init__(self, inner: _Optional[_Union[ArrayEncoding, _Mapping]] = ..., compression: _Optional[_Union[Compression, _Mapping]] = ...) -> None: ...
+    def __init__(self, inner: _Optional[_Union[ArrayEncoding, _Mapping[str, _Any]]] = ..., compression: _Optional[_Union[Compression, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class ArrayEncoding(_message.Message):
     __slots__ = ("flat", "nullable", "fixed_size_list", "list", "struct", "binary", "dictionary", "fsst", "packed_struct", "bitpacked", "fixed_size_binary", "bitpacked_for_non_neg", "constant", "inline_bitpacking", "out_of_line_bitpacking", "variable", "packed_struct_fixed_width_mini_block", "block", "rle", "general_mini_block", "byte_stream_split")
@@ -260,7 +260,7 @@ class ArrayEncoding(_message.Message):
     rle: Rle
     general_mini_block: GeneralMiniBlock
     byte_stream_split: ByteStreamSplit
-    def __init__(self, flat: _Optional[_Union[Flat, _Mapping]] = ..., nullable: _Optional[_Union[Nullable, _Mapping]] = ..., fixed_size_list: _Optional[_Union[FixedSizeList, _Mapping]] = ..., list: _Optional[_Union[List, _Mapping]] = ..., struct: _Optional[_Union[SimpleStruct, _Mapping]] = ..., binary: _Optional[_Union[Binary, _Mapping]] = ..., dictionary: _Optional[_Union[Dictionary, _Mapping]] = ..., fsst: _Optional[_Union[Fsst, _Mapping]] = ..., packed_struct: _Optional[_Union[PackedStruct, _Mapping]] = ..., bitpacked: _Optional[_Union[Bitpacked, _Mapping]] = ..., fixed_size_binary: _Optional[_Union[FixedSizeBinary, _Mapping]] = ..., bitpacked_for_non_neg: _Optional[_Union[BitpackedForNonNeg, _Mapping]] = ..., constant: _Optional[_Union[Constant, _Mapping]] = ..., inline_bitpacking: _Optional[_Union[InlineBitpacking, _Mapping]] = ..., out_of_line_bitpacking: _Optional[_Union[OutOfLineBitpacking, _Mapping]] = ..., variable: _Optional[_Union[Variable, _Mapping]] = ..., packed_struct_fixed_width_mini_block: _Optional[_Union[PackedStructFixedWidthMiniBlock, _Mapping]] = ..., block: _Optional[_Union[Block, _Mapping]] = ..., rle: _Optional[_Union[Rle, _Mapping]] = ..., general_mini_block: _Optional[_Union[GeneralMiniBlock, _Mapping]] = ..., byte_stream_split: _Optional[_Union[ByteStreamSplit, _Mapping]] = ...) -> None: ...
+    def __init__(self, flat: _Optional[_Union[Flat, _Mapping[str, _Any]]] = ..., nullable: _Optional[_Union[Nullable, _Mapping[str, _Any]]] = ..., fixed_size_list: _Optional[_Union[FixedSizeList, _Mapping[str, _Any]]] = ..., list: _Optional[_Union[List, _Mapping[str, _Any]]] = ..., struct: _Optional[_Union[SimpleStruct, _Mapping[str, _Any]]] = ..., binary: _Optional[_Union[Binary, _Mapping[str, _Any]]] = ..., dictionary: _Optional[_Union[Dictionary, _Mapping[str, _Any]]] = ..., fsst: _Optional[_Union[Fsst, _Mapping[str, _Any]]] = ..., packed_struct: _Optional[_Union[PackedStruct, _Mapping[str, _Any]]] = ..., bitpacked: _Optional[_Union[Bitpacked, _Mapping[str, _Any]]] = ..., fixed_size_binary: _Optional[_Union[FixedSizeBinary, _Mapping[str, _Any]]] = ..., bitpacked_for_non_neg: _Optional[_Union[BitpackedForNonNeg, _Mapping[str, _Any]]] = ..., constant: _Optional[_Union[Constant, _Mapping[str, _Any]]] = ..., inline_bitpacking: _Optional[_Union[InlineBitpacking, _Mapping[str, _Any]]] = ..., out_of_line_bitpacking: _Optional[_Union[OutOfLineBitpacking, _Mapping[str, _Any]]] = ..., variable: _Optional[_Union[Variable, _Mapping[str, _Any]]] = ..., packed_struct_fixed_width_mini_block: _Optional[_Union[PackedStructFixedWidthMiniBlock, _Mapping[str, _Any]]] = ..., block: _Optional[_Union[Block, _Mapping[str, _Any]]] = ..., rle: _Optional[_Union[Rle, _Mapping[str, _Any]]] = ..., general_mini_block: _Optional[_Union[GeneralMiniBlock, _Mapping[str, _Any]]] = ..., byte_stream_split: _Optional[_Union[ByteStreamSplit, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class ZoneIndex(_message.Message):
     __slots__ = ("rows_per_zone", "zone_map_buffer", "inner")
@@ -270,13 +270,13 @@ class ZoneIndex(_message.Message):
     rows_per_zone: int
     zone_map_buffer: Buffer
     inner: ColumnEncoding
-    def __init__(self, rows_per_zone: _Optional[int] = ..., zone_map_buffer: _Optional[_Union[Buffer, _Mapping]] = ..., inner: _Optional[_Union[ColumnEncoding, _Mapping]] = ...) -> None: ...
+    def __init__(self, rows_per_zone: _Optional[int] = ..., zone_map_buffer: _Optional[_Union[Buffer, _Mapping[str, _Any]]] = ..., inner: _Optional[_Union[ColumnEncoding, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class Blob(_message.Message):
     __slots__ = ("inner",)
     INNER_FIELD_NUMBER: _ClassVar[int]
     inner: ColumnEncoding
-    def __init__(self, inner: _Optional[_Union[ColumnEncoding, _Mapping]] = ...) -> None: ...
+    def __init__(self, inner: _Optional[_Union[ColumnEncoding, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class ColumnEncoding(_message.Message):
     __slots__ = ("values", "zone_index", "blob")
@@ -286,4 +286,4 @@ class ColumnEncoding(_message.Message):
     values: _empty_pb2.Empty
     zone_index: ZoneIndex
     blob: Blob
-    def __init__(self, values: _Optional[_Union[_empty_pb2.Empty, _Mapping]] = ..., zone_index: _Optional[_Union[ZoneIndex, _Mapping]] = ..., blob: _Optional[_Union[Blob, _Mapping]] = ...) -> None: ...
+    def __init__(self, values: _Optional[_Union[_empty_pb2.Empty, _Mapping[str, _Any]]] = ..., zone_index: _Optional[_Union[ZoneIndex, _Mapping[str, _Any]]] = ..., blob: _Optional[_Union[Blob, _Mapping[str, _Any]]] = ...) -> None: ...

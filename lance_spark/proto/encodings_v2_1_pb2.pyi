@@ -2,7 +2,7 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+from typing import Any as _Any, ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -54,7 +54,7 @@ class MiniBlockLayout(_message.Message):
     repetition_index_depth: int
     num_items: int
     has_large_chunk: bool
-    def __init__(self, rep_compression: _Optional[_Union[CompressiveEncoding, _Mapping]] = ..., def_compression: _Optional[_Union[CompressiveEncoding, _Mapping]] = ..., value_compression: _Optional[_Union[CompressiveEncoding, _Mapping]] = ..., dictionary: _Optional[_Union[CompressiveEncoding, _Mapping]] = ..., num_dictionary_items: _Optional[int] = ..., layers: _Optional[_Iterable[_Union[RepDefLayer, str]]] = ..., num_buffers: _Optional[int] = ..., repetition_index_depth: _Optional[int] = ..., num_items: _Optional[int] = ..., has_large_chunk: bool = ...) -> None: ...
+    def __init__(self, rep_compression: _Optional[_Union[CompressiveEncoding, _Mapping[str, _Any]]] = ..., def_compression: _Optional[_Union[CompressiveEncoding, _Mapping[str, _Any]]] = ..., value_compression: _Optional[_Union[CompressiveEncoding, _Mapping[str, _Any]]] = ..., dictionary: _Optional[_Union[CompressiveEncoding, _Mapping[str, _Any]]] = ..., num_dictionary_items: _Optional[int] = ..., layers: _Optional[_Iterable[_Union[RepDefLayer, str]]] = ..., num_buffers: _Optional[int] = ..., repetition_index_depth: _Optional[int] = ..., num_items: _Optional[int] = ..., has_large_chunk: bool = ...) -> None: ...
 
 class FullZipLayout(_message.Message):
     __slots__ = ("bits_rep", "bits_def", "bits_per_value", "bits_per_offset", "num_items", "num_visible_items", "value_compression", "layers")
@@ -74,7 +74,7 @@ class FullZipLayout(_message.Message):
     num_visible_items: int
     value_compression: CompressiveEncoding
     layers: _containers.RepeatedScalarFieldContainer[RepDefLayer]
-    def __init__(self, bits_rep: _Optional[int] = ..., bits_def: _Optional[int] = ..., bits_per_value: _Optional[int] = ..., bits_per_offset: _Optional[int] = ..., num_items: _Optional[int] = ..., num_visible_items: _Optional[int] = ..., value_compression: _Optional[_Union[CompressiveEncoding, _Mapping]] = ..., layers: _Optional[_Iterable[_Union[RepDefLayer, str]]] = ...) -> None: ...
+    def __init__(self, bits_rep: _Optional[int] = ..., bits_def: _Optional[int] = ..., bits_per_value: _Optional[int] = ..., bits_per_offset: _Optional[int] = ..., num_items: _Optional[int] = ..., num_visible_items: _Optional[int] = ..., value_compression: _Optional[_Union[CompressiveEncoding, _Mapping[str, _Any]]] = ..., layers: _Optional[_Iterable[_Union[RepDefLayer, str]]] = ...) -> None: ...
 
 class ConstantLayout(_message.Message):
     __slots__ = ("layers", "inline_value", "rep_compression", "def_compression", "num_rep_values", "num_def_values")
@@ -90,7 +90,7 @@ class ConstantLayout(_message.Message):
     def_compression: CompressiveEncoding
     num_rep_values: int
     num_def_values: int
-    def __init__(self, layers: _Optional[_Iterable[_Union[RepDefLayer, str]]] = ..., inline_value: _Optional[bytes] = ..., rep_compression: _Optional[_Union[CompressiveEncoding, _Mapping]] = ..., def_compression: _Optional[_Union[CompressiveEncoding, _Mapping]] = ..., num_rep_values: _Optional[int] = ..., num_def_values: _Optional[int] = ...) -> None: ...
+    def __init__(self, layers: _Optional[_Iterable[_Union[RepDefLayer, str]]] = ..., inline_value: _Optional[bytes] = ..., rep_compression: _Optional[_Union[CompressiveEncoding, _Mapping[str, _Any]]] = ..., def_compression: _Optional[_Union[CompressiveEncoding, _Mapping[str, _Any]]] = ..., num_rep_values: _Optional[int] = ..., num_def_values: _Optional[int] = ...) -> None: ...
 
 class BlobLayout(_message.Message):
     __slots__ = ("inner_layout", "layers")
@@ -98,7 +98,7 @@ class BlobLayout(_message.Message):
     LAYERS_FIELD_NUMBER: _ClassVar[int]
     inner_layout: PageLayout
     layers: _containers.RepeatedScalarFieldContainer[RepDefLayer]
-    def __init__(self, inner_layout: _Optional[_Union[PageLayout, _Mapping]] = ..., layers: _Optional[_Iterable[_Union[RepDefLayer, str]]] = ...) -> None: ...
+    def __init__(self, inner_layout: _Optional[_Union[PageLayout, _Mapping[str, _Any]]] = ..., layers: _Optional[_Iterable[_Union[RepDefLayer, str]]] = ...) -> None: ...
 
 class PageLayout(_message.Message):
     __slots__ = ("mini_block_layout", "constant_layout", "full_zip_layout", "blob_layout")
@@ -110,7 +110,7 @@ class PageLayout(_message.Message):
     constant_layout: ConstantLayout
     full_zip_layout: FullZipLayout
     blob_layout: BlobLayout
-    def __init__(self, mini_block_layout: _Optional[_Union[MiniBlockLayout, _Mapping]] = ..., constant_layout: _Optional[_Union[ConstantLayout, _Mapping]] = ..., full_zip_layout: _Optional[_Union[FullZipLayout, _Mapping]] = ..., blob_layout: _Optional[_Union[BlobLayout, _Mapping]] = ...) -> None: ...
+    def __init__(self, mini_block_layout: _Optional[_Union[MiniBlockLayout, _Mapping[str, _Any]]] = ..., constant_layout: _Optional[_Union[ConstantLayout, _Mapping[str, _Any]]] = ..., full_zip_layout: _Optional[_Union[FullZipLayout, _Mapping[str, _Any]]] = ..., blob_layout: _Optional[_Union[BlobLayout, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class BufferCompression(_message.Message):
     __slots__ = ("scheme", "level")
@@ -126,7 +126,7 @@ class Flat(_message.Message):
     DATA_FIELD_NUMBER: _ClassVar[int]
     bits_per_value: int
     data: BufferCompression
-    def __init__(self, bits_per_value: _Optional[int] = ..., data: _Optional[_Union[BufferCompression, _Mapping]] = ...) -> None: ...
+    def __init__(self, bits_per_value: _Optional[int] = ..., data: _Optional[_Union[BufferCompression, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class Variable(_message.Message):
     __slots__ = ("offsets", "values")
@@ -134,7 +134,7 @@ class Variable(_message.Message):
     VALUES_FIELD_NUMBER: _ClassVar[int]
     offsets: CompressiveEncoding
     values: BufferCompression
-    def __init__(self, offsets: _Optional[_Union[CompressiveEncoding, _Mapping]] = ..., values: _Optional[_Union[BufferCompression, _Mapping]] = ...) -> None: ...
+    def __init__(self, offsets: _Optional[_Union[CompressiveEncoding, _Mapping[str, _Any]]] = ..., values: _Optional[_Union[BufferCompression, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class Constant(_message.Message):
     __slots__ = ("value",)
@@ -148,7 +148,7 @@ class OutOfLineBitpacking(_message.Message):
     VALUES_FIELD_NUMBER: _ClassVar[int]
     uncompressed_bits_per_value: int
     values: CompressiveEncoding
-    def __init__(self, uncompressed_bits_per_value: _Optional[int] = ..., values: _Optional[_Union[CompressiveEncoding, _Mapping]] = ...) -> None: ...
+    def __init__(self, uncompressed_bits_per_value: _Optional[int] = ..., values: _Optional[_Union[CompressiveEncoding, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class InlineBitpacking(_message.Message):
     __slots__ = ("uncompressed_bits_per_value", "values")
@@ -156,7 +156,7 @@ class InlineBitpacking(_message.Message):
     VALUES_FIELD_NUMBER: _ClassVar[int]
     uncompressed_bits_per_value: int
     values: BufferCompression
-    def __init__(self, uncompressed_bits_per_value: _Optional[int] = ..., values: _Optional[_Union[BufferCompression, _Mapping]] = ...) -> None: ...
+    def __init__(self, uncompressed_bits_per_value: _Optional[int] = ..., values: _Optional[_Union[BufferCompression, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class Fsst(_message.Message):
     __slots__ = ("symbol_table", "values")
@@ -164,7 +164,7 @@ class Fsst(_message.Message):
     VALUES_FIELD_NUMBER: _ClassVar[int]
     symbol_table: bytes
     values: CompressiveEncoding
-    def __init__(self, symbol_table: _Optional[bytes] = ..., values: _Optional[_Union[CompressiveEncoding, _Mapping]] = ...) -> None: ...
+    def __init__(self, symbol_table: _Optional[bytes] = ..., values: _Optional[_Union[CompressiveEncoding, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class Dictionary(_message.Message):
     __slots__ = ("indices", "items", "num_dictionary_items")
@@ -174,7 +174,7 @@ class Dictionary(_message.Message):
     indices: CompressiveEncoding
     items: CompressiveEncoding
     num_dictionary_items: int
-    def __init__(self, indices: _Optional[_Union[CompressiveEncoding, _Mapping]] = ..., items: _Optional[_Union[CompressiveEncoding, _Mapping]] = ..., num_dictionary_items: _Optional[int] = ...) -> None: ...
+    def __init__(self, indices: _Optional[_Union[CompressiveEncoding, _Mapping[str, _Any]]] = ..., items: _Optional[_Union[CompressiveEncoding, _Mapping[str, _Any]]] = ..., num_dictionary_items: _Optional[int] = ...) -> None: ...
 
 class Rle(_message.Message):
     __slots__ = ("values", "run_lengths")
@@ -182,7 +182,7 @@ class Rle(_message.Message):
     RUN_LENGTHS_FIELD_NUMBER: _ClassVar[int]
     values: CompressiveEncoding
     run_lengths: CompressiveEncoding
-    def __init__(self, values: _Optional[_Union[CompressiveEncoding, _Mapping]] = ..., run_lengths: _Optional[_Union[CompressiveEncoding, _Mapping]] = ...) -> None: ...
+    def __init__(self, values: _Optional[_Union[CompressiveEncoding, _Mapping[str, _Any]]] = ..., run_lengths: _Optional[_Union[CompressiveEncoding, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class FixedSizeList(_message.Message):
     __slots__ = ("items_per_value", "values", "has_validity")
@@ -192,7 +192,7 @@ class FixedSizeList(_message.Message):
     items_per_value: int
     values: CompressiveEncoding
     has_validity: bool
-    def __init__(self, items_per_value: _Optional[int] = ..., values: _Optional[_Union[CompressiveEncoding, _Mapping]] = ..., has_validity: bool = ...) -> None: ...
+    def __init__(self, items_per_value: _Optional[int] = ..., values: _Optional[_Union[CompressiveEncoding, _Mapping[str, _Any]]] = ..., has_validity: bool = ...) -> None: ...
 
 class PackedStruct(_message.Message):
     __slots__ = ("bits_per_value", "values")
@@ -200,7 +200,7 @@ class PackedStruct(_message.Message):
     VALUES_FIELD_NUMBER: _ClassVar[int]
     bits_per_value: _containers.RepeatedScalarFieldContainer[int]
     values: CompressiveEncoding
-    def __init__(self, bits_per_value: _Optional[_Iterable[int]] = ..., values: _Optional[_Union[CompressiveEncoding, _Mapping]] = ...) -> None: ...
+    def __init__(self, bits_per_value: _Optional[_Iterable[int]] = ..., values: _Optional[_Union[CompressiveEncoding, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class VariablePackedStruct(_message.Message):
     __slots__ = ("fields",)
@@ -212,10 +212,10 @@ class VariablePackedStruct(_message.Message):
         value: CompressiveEncoding
         bits_per_value: int
         bits_per_length: int
-        def __init__(self, value: _Optional[_Union[CompressiveEncoding, _Mapping]] = ..., bits_per_value: _Optional[int] = ..., bits_per_length: _Optional[int] = ...) -> None: ...
+        def __init__(self, value: _Optional[_Union[CompressiveEncoding, _Mapping[str, _Any]]] = ..., bits_per_value: _Optional[int] = ..., bits_per_length: _Optional[int] = ...) -> None: ...
     FIELDS_FIELD_NUMBER: _ClassVar[int]
     fields: _containers.RepeatedCompositeFieldContainer[VariablePackedStruct.FieldEncoding]
-    def __init__(self, fields: _Optional[_Iterable[_Union[VariablePackedStruct.FieldEncoding, _Mapping]]] = ...) -> None: ...
+    def __init__(self, fields: _Optional[_Iterable[_Union[VariablePackedStruct.FieldEncoding, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class General(_message.Message):
     __slots__ = ("compression", "values")
@@ -223,13 +223,13 @@ class General(_message.Message):
     VALUES_FIELD_NUMBER: _ClassVar[int]
     compression: BufferCompression
     values: CompressiveEncoding
-    def __init__(self, compression: _Optional[_Union[BufferCompression, _Mapping]] = ..., values: _Optional[_Union[CompressiveEncoding, _Mapping]] = ...) -> None: ...
+    def __init__(self, compression: _Optional[_Union[BufferCompression, _Mapping[str, _Any]]] = ..., values: _Optional[_Union[CompressiveEncoding, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class ByteStreamSplit(_message.Message):
     __slots__ = ("values",)
     VALUES_FIELD_NUMBER: _ClassVar[int]
     values: CompressiveEncoding
-    def __init__(self, values: _Optional[_Union[CompressiveEncoding, _Mapping]] = ...) -> None: ...
+    def __init__(self, values: _Optional[_Union[CompressiveEncoding, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class CompressiveEncoding(_message.Message):
     __slots__ = ("flat", "variable", "constant", "out_of_line_bitpacking", "inline_bitpacking", "fsst", "dictionary", "rle", "byte_stream_split", "general", "fixed_size_list", "packed_struct", "variable_packed_struct")
@@ -259,4 +259,4 @@ class CompressiveEncoding(_message.Message):
     fixed_size_list: FixedSizeList
     packed_struct: PackedStruct
     variable_packed_struct: VariablePackedStruct
-    def __init__(self, flat: _Optional[_Union[Flat, _Mapping]] = ..., variable: _Optional[_Union[Variable, _Mapping]] = ..., constant: _Optional[_Union[Constant, _Mapping]] = ..., out_of_line_bitpacking: _Optional[_Union[OutOfLineBitpacking, _Mapping]] = ..., inline_bitpacking: _Optional[_Union[InlineBitpacking, _Mapping]] = ..., fsst: _Optional[_Union[Fsst, _Mapping]] = ..., dictionary: _Optional[_Union[Dictionary, _Mapping]] = ..., rle: _Optional[_Union[Rle, _Mapping]] = ..., byte_stream_split: _Optional[_Union[ByteStreamSplit, _Mapping]] = ..., general: _Optional[_Union[General, _Mapping]] = ..., fixed_size_list: _Optional[_Union[FixedSizeList, _Mapping]] = ..., packed_struct: _Optional[_Union[PackedStruct, _Mapping]] = ..., variable_packed_struct: _Optional[_Union[VariablePackedStruct, _Mapping]] = ...) -> None: ...
+    def __init__(self, flat: _Optional[_Union[Flat, _Mapping[str, _Any]]] = ..., variable: _Optional[_Union[Variable, _Mapping[str, _Any]]] = ..., constant: _Optional[_Union[Constant, _Mapping[str, _Any]]] = ..., out_of_line_bitpacking: _Optional[_Union[OutOfLineBitpacking, _Mapping[str, _Any]]] = ..., inline_bitpacking: _Optional[_Union[InlineBitpacking, _Mapping[str, _Any]]] = ..., fsst: _Optional[_Union[Fsst, _Mapping[str, _Any]]] = ..., dictionary: _Optional[_Union[Dictionary, _Mapping[str, _Any]]] = ..., rle: _Optional[_Union[Rle, _Mapping[str, _Any]]] = ..., byte_stream_split: _Optional[_Union[ByteStreamSplit, _Mapping[str, _Any]]] = ..., general: _Optional[_Union[General, _Mapping[str, _Any]]] = ..., fixed_size_list: _Optional[_Union[FixedSizeList, _Mapping[str, _Any]]] = ..., packed_struct: _Optional[_Union[PackedStruct, _Mapping[str, _Any]]] = ..., variable_packed_struct: _Optional[_Union[VariablePackedStruct, _Mapping[str, _Any]]] = ...) -> None: ...

@@ -2,7 +2,7 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+from typing import Any as _Any, ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -38,7 +38,7 @@ class PlanarLayout(_message.Message):
     VALUES_FIELD_NUMBER: _ClassVar[int]
     structure: StructuralPlane
     values: ValuePlane
-    def __init__(self, structure: _Optional[_Union[StructuralPlane, _Mapping]] = ..., values: _Optional[_Union[ValuePlane, _Mapping]] = ...) -> None: ...
+    def __init__(self, structure: _Optional[_Union[StructuralPlane, _Mapping[str, _Any]]] = ..., values: _Optional[_Union[ValuePlane, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class StructuralPlane(_message.Message):
     __slots__ = ("dense", "sparse")
@@ -46,7 +46,7 @@ class StructuralPlane(_message.Message):
     SPARSE_FIELD_NUMBER: _ClassVar[int]
     dense: DenseStructure
     sparse: SparseStructure
-    def __init__(self, dense: _Optional[_Union[DenseStructure, _Mapping]] = ..., sparse: _Optional[_Union[SparseStructure, _Mapping]] = ...) -> None: ...
+    def __init__(self, dense: _Optional[_Union[DenseStructure, _Mapping[str, _Any]]] = ..., sparse: _Optional[_Union[SparseStructure, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class DenseStructure(_message.Message):
     __slots__ = ("layers",)
@@ -58,7 +58,7 @@ class SparseStructure(_message.Message):
     __slots__ = ("layers",)
     LAYERS_FIELD_NUMBER: _ClassVar[int]
     layers: _containers.RepeatedCompositeFieldContainer[SparseStructuralLayer]
-    def __init__(self, layers: _Optional[_Iterable[_Union[SparseStructuralLayer, _Mapping]]] = ...) -> None: ...
+    def __init__(self, layers: _Optional[_Iterable[_Union[SparseStructuralLayer, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class SparseStructuralLayer(_message.Message):
     __slots__ = ("validity", "list", "fixed_size_list")
@@ -68,7 +68,7 @@ class SparseStructuralLayer(_message.Message):
     validity: SparseValiditySet
     list: SparseListLayer
     fixed_size_list: SparseFixedSizeListLayer
-    def __init__(self, validity: _Optional[_Union[SparseValiditySet, _Mapping]] = ..., list: _Optional[_Union[SparseListLayer, _Mapping]] = ..., fixed_size_list: _Optional[_Union[SparseFixedSizeListLayer, _Mapping]] = ...) -> None: ...
+    def __init__(self, validity: _Optional[_Union[SparseValiditySet, _Mapping[str, _Any]]] = ..., list: _Optional[_Union[SparseListLayer, _Mapping[str, _Any]]] = ..., fixed_size_list: _Optional[_Union[SparseFixedSizeListLayer, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class SparseValiditySet(_message.Message):
     __slots__ = ("meaning", "positions", "num_positions")
@@ -86,7 +86,7 @@ class SparseValiditySet(_message.Message):
     meaning: SparseValiditySet.Meaning
     positions: CompressiveEncoding
     num_positions: int
-    def __init__(self, meaning: _Optional[_Union[SparseValiditySet.Meaning, str]] = ..., positions: _Optional[_Union[CompressiveEncoding, _Mapping]] = ..., num_positions: _Optional[int] = ...) -> None: ...
+    def __init__(self, meaning: _Optional[_Union[SparseValiditySet.Meaning, str]] = ..., positions: _Optional[_Union[CompressiveEncoding, _Mapping[str, _Any]]] = ..., num_positions: _Optional[int] = ...) -> None: ...
 
 class SparseListLayer(_message.Message):
     __slots__ = ("num_child_slots", "non_empty_positions", "num_non_empty_positions", "counts", "validity")
@@ -100,7 +100,7 @@ class SparseListLayer(_message.Message):
     num_non_empty_positions: int
     counts: CompressiveEncoding
     validity: SparseValiditySet
-    def __init__(self, num_child_slots: _Optional[int] = ..., non_empty_positions: _Optional[_Union[CompressiveEncoding, _Mapping]] = ..., num_non_empty_positions: _Optional[int] = ..., counts: _Optional[_Union[CompressiveEncoding, _Mapping]] = ..., validity: _Optional[_Union[SparseValiditySet, _Mapping]] = ...) -> None: ...
+    def __init__(self, num_child_slots: _Optional[int] = ..., non_empty_positions: _Optional[_Union[CompressiveEncoding, _Mapping[str, _Any]]] = ..., num_non_empty_positions: _Optional[int] = ..., counts: _Optional[_Union[CompressiveEncoding, _Mapping[str, _Any]]] = ..., validity: _Optional[_Union[SparseValiditySet, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class SparseFixedSizeListLayer(_message.Message):
     __slots__ = ("dimension", "validity")
@@ -108,7 +108,7 @@ class SparseFixedSizeListLayer(_message.Message):
     VALIDITY_FIELD_NUMBER: _ClassVar[int]
     dimension: int
     validity: SparseValiditySet
-    def __init__(self, dimension: _Optional[int] = ..., validity: _Optional[_Union[SparseValiditySet, _Mapping]] = ...) -> None: ...
+    def __init__(self, dimension: _Optional[int] = ..., validity: _Optional[_Union[SparseValiditySet, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class ValuePlane(_message.Message):
     __slots__ = ("chunked", "zipped", "constant", "no_values", "indexed")
@@ -122,7 +122,7 @@ class ValuePlane(_message.Message):
     constant: ConstantValue
     no_values: NoValues
     indexed: IndexedValues
-    def __init__(self, chunked: _Optional[_Union[ChunkedValues, _Mapping]] = ..., zipped: _Optional[_Union[ZippedValues, _Mapping]] = ..., constant: _Optional[_Union[ConstantValue, _Mapping]] = ..., no_values: _Optional[_Union[NoValues, _Mapping]] = ..., indexed: _Optional[_Union[IndexedValues, _Mapping]] = ...) -> None: ...
+    def __init__(self, chunked: _Optional[_Union[ChunkedValues, _Mapping[str, _Any]]] = ..., zipped: _Optional[_Union[ZippedValues, _Mapping[str, _Any]]] = ..., constant: _Optional[_Union[ConstantValue, _Mapping[str, _Any]]] = ..., no_values: _Optional[_Union[NoValues, _Mapping[str, _Any]]] = ..., indexed: _Optional[_Union[IndexedValues, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class ChunkedValues(_message.Message):
     __slots__ = ("compression", "levels", "dictionary", "num_dictionary_items", "num_buffers", "num_items")
@@ -138,7 +138,7 @@ class ChunkedValues(_message.Message):
     num_dictionary_items: int
     num_buffers: int
     num_items: int
-    def __init__(self, compression: _Optional[_Union[CompressiveEncoding, _Mapping]] = ..., levels: _Optional[_Union[DenseChunkLevels, _Mapping]] = ..., dictionary: _Optional[_Union[CompressiveEncoding, _Mapping]] = ..., num_dictionary_items: _Optional[int] = ..., num_buffers: _Optional[int] = ..., num_items: _Optional[int] = ...) -> None: ...
+    def __init__(self, compression: _Optional[_Union[CompressiveEncoding, _Mapping[str, _Any]]] = ..., levels: _Optional[_Union[DenseChunkLevels, _Mapping[str, _Any]]] = ..., dictionary: _Optional[_Union[CompressiveEncoding, _Mapping[str, _Any]]] = ..., num_dictionary_items: _Optional[int] = ..., num_buffers: _Optional[int] = ..., num_items: _Optional[int] = ...) -> None: ...
 
 class DenseChunkLevels(_message.Message):
     __slots__ = ("repetition", "definition", "repetition_index_depth")
@@ -148,7 +148,7 @@ class DenseChunkLevels(_message.Message):
     repetition: CompressiveEncoding
     definition: CompressiveEncoding
     repetition_index_depth: int
-    def __init__(self, repetition: _Optional[_Union[CompressiveEncoding, _Mapping]] = ..., definition: _Optional[_Union[CompressiveEncoding, _Mapping]] = ..., repetition_index_depth: _Optional[int] = ...) -> None: ...
+    def __init__(self, repetition: _Optional[_Union[CompressiveEncoding, _Mapping[str, _Any]]] = ..., definition: _Optional[_Union[CompressiveEncoding, _Mapping[str, _Any]]] = ..., repetition_index_depth: _Optional[int] = ...) -> None: ...
 
 class ZippedValues(_message.Message):
     __slots__ = ("compression", "levels", "bits_per_value", "bits_per_offset", "num_items", "num_visible_items")
@@ -164,7 +164,7 @@ class ZippedValues(_message.Message):
     bits_per_offset: int
     num_items: int
     num_visible_items: int
-    def __init__(self, compression: _Optional[_Union[CompressiveEncoding, _Mapping]] = ..., levels: _Optional[_Union[DenseZipLevels, _Mapping]] = ..., bits_per_value: _Optional[int] = ..., bits_per_offset: _Optional[int] = ..., num_items: _Optional[int] = ..., num_visible_items: _Optional[int] = ...) -> None: ...
+    def __init__(self, compression: _Optional[_Union[CompressiveEncoding, _Mapping[str, _Any]]] = ..., levels: _Optional[_Union[DenseZipLevels, _Mapping[str, _Any]]] = ..., bits_per_value: _Optional[int] = ..., bits_per_offset: _Optional[int] = ..., num_items: _Optional[int] = ..., num_visible_items: _Optional[int] = ...) -> None: ...
 
 class DenseZipLevels(_message.Message):
     __slots__ = ("bits_repetition", "bits_definition")
@@ -190,7 +190,7 @@ class IndexedValues(_message.Message):
     ITEMS_FIELD_NUMBER: _ClassVar[int]
     indices: CompressiveEncoding
     items: ZippedValues
-    def __init__(self, indices: _Optional[_Union[CompressiveEncoding, _Mapping]] = ..., items: _Optional[_Union[ZippedValues, _Mapping]] = ...) -> None: ...
+    def __init__(self, indices: _Optional[_Union[CompressiveEncoding, _Mapping[str, _Any]]] = ..., items: _Optional[_Union[ZippedValues, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class BufferCompression(_message.Message):
     __slots__ = ("scheme", "level")
@@ -206,7 +206,7 @@ class Flat(_message.Message):
     DATA_FIELD_NUMBER: _ClassVar[int]
     bits_per_value: int
     data: BufferCompression
-    def __init__(self, bits_per_value: _Optional[int] = ..., data: _Optional[_Union[BufferCompression, _Mapping]] = ...) -> None: ...
+    def __init__(self, bits_per_value: _Optional[int] = ..., data: _Optional[_Union[BufferCompression, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class Variable(_message.Message):
     __slots__ = ("offsets", "values")
@@ -214,7 +214,7 @@ class Variable(_message.Message):
     VALUES_FIELD_NUMBER: _ClassVar[int]
     offsets: CompressiveEncoding
     values: BufferCompression
-    def __init__(self, offsets: _Optional[_Union[CompressiveEncoding, _Mapping]] = ..., values: _Optional[_Union[BufferCompression, _Mapping]] = ...) -> None: ...
+    def __init__(self, offsets: _Optional[_Union[CompressiveEncoding, _Mapping[str, _Any]]] = ..., values: _Optional[_Union[BufferCompression, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class Constant(_message.Message):
     __slots__ = ("value",)
@@ -228,7 +228,7 @@ class OutOfLineBitpacking(_message.Message):
     VALUES_FIELD_NUMBER: _ClassVar[int]
     uncompressed_bits_per_value: int
     values: CompressiveEncoding
-    def __init__(self, uncompressed_bits_per_value: _Optional[int] = ..., values: _Optional[_Union[CompressiveEncoding, _Mapping]] = ...) -> None: ...
+    def __init__(self, uncompressed_bits_per_value: _Optional[int] = ..., values: _Optional[_Union[CompressiveEncoding, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class InlineBitpacking(_message.Message):
     __slots__ = ("uncompressed_bits_per_value", "values")
@@ -236,7 +236,7 @@ class InlineBitpacking(_message.Message):
     VALUES_FIELD_NUMBER: _ClassVar[int]
     uncompressed_bits_per_value: int
     values: BufferCompression
-    def __init__(self, uncompressed_bits_per_value: _Optional[int] = ..., values: _Optional[_Union[BufferCompression, _Mapping]] = ...) -> None: ...
+    def __init__(self, uncompressed_bits_per_value: _Optional[int] = ..., values: _Optional[_Union[BufferCompression, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class Fsst(_message.Message):
     __slots__ = ("symbol_table", "values")
@@ -244,7 +244,7 @@ class Fsst(_message.Message):
     VALUES_FIELD_NUMBER: _ClassVar[int]
     symbol_table: bytes
     values: CompressiveEncoding
-    def __init__(self, symbol_table: _Optional[bytes] = ..., values: _Optional[_Union[CompressiveEncoding, _Mapping]] = ...) -> None: ...
+    def __init__(self, symbol_table: _Optional[bytes] = ..., values: _Optional[_Union[CompressiveEncoding, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class Dictionary(_message.Message):
     __slots__ = ("indices", "items", "num_dictionary_items")
@@ -254,7 +254,7 @@ class Dictionary(_message.Message):
     indices: CompressiveEncoding
     items: CompressiveEncoding
     num_dictionary_items: int
-    def __init__(self, indices: _Optional[_Union[CompressiveEncoding, _Mapping]] = ..., items: _Optional[_Union[CompressiveEncoding, _Mapping]] = ..., num_dictionary_items: _Optional[int] = ...) -> None: ...
+    def __init__(self, indices: _Optional[_Union[CompressiveEncoding, _Mapping[str, _Any]]] = ..., items: _Optional[_Union[CompressiveEncoding, _Mapping[str, _Any]]] = ..., num_dictionary_items: _Optional[int] = ...) -> None: ...
 
 class Rle(_message.Message):
     __slots__ = ("values", "run_lengths")
@@ -262,7 +262,7 @@ class Rle(_message.Message):
     RUN_LENGTHS_FIELD_NUMBER: _ClassVar[int]
     values: CompressiveEncoding
     run_lengths: CompressiveEncoding
-    def __init__(self, values: _Optional[_Union[CompressiveEncoding, _Mapping]] = ..., run_lengths: _Optional[_Union[CompressiveEncoding, _Mapping]] = ...) -> None: ...
+    def __init__(self, values: _Optional[_Union[CompressiveEncoding, _Mapping[str, _Any]]] = ..., run_lengths: _Optional[_Union[CompressiveEncoding, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class FixedSizeList(_message.Message):
     __slots__ = ("items_per_value", "values", "has_validity")
@@ -272,7 +272,7 @@ class FixedSizeList(_message.Message):
     items_per_value: int
     values: CompressiveEncoding
     has_validity: bool
-    def __init__(self, items_per_value: _Optional[int] = ..., values: _Optional[_Union[CompressiveEncoding, _Mapping]] = ..., has_validity: bool = ...) -> None: ...
+    def __init__(self, items_per_value: _Optional[int] = ..., values: _Optional[_Union[CompressiveEncoding, _Mapping[str, _Any]]] = ..., has_validity: bool = ...) -> None: ...
 
 class PackedStruct(_message.Message):
     __slots__ = ("bits_per_value", "values")
@@ -280,7 +280,7 @@ class PackedStruct(_message.Message):
     VALUES_FIELD_NUMBER: _ClassVar[int]
     bits_per_value: _containers.RepeatedScalarFieldContainer[int]
     values: CompressiveEncoding
-    def __init__(self, bits_per_value: _Optional[_Iterable[int]] = ..., values: _Optional[_Union[CompressiveEncoding, _Mapping]] = ...) -> None: ...
+    def __init__(self, bits_per_value: _Optional[_Iterable[int]] = ..., values: _Optional[_Union[CompressiveEncoding, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class VariablePackedStruct(_message.Message):
     __slots__ = ("fields",)
@@ -292,10 +292,10 @@ class VariablePackedStruct(_message.Message):
         value: CompressiveEncoding
         bits_per_value: int
         bits_per_length: int
-        def __init__(self, value: _Optional[_Union[CompressiveEncoding, _Mapping]] = ..., bits_per_value: _Optional[int] = ..., bits_per_length: _Optional[int] = ...) -> None: ...
+        def __init__(self, value: _Optional[_Union[CompressiveEncoding, _Mapping[str, _Any]]] = ..., bits_per_value: _Optional[int] = ..., bits_per_length: _Optional[int] = ...) -> None: ...
     FIELDS_FIELD_NUMBER: _ClassVar[int]
     fields: _containers.RepeatedCompositeFieldContainer[VariablePackedStruct.FieldEncoding]
-    def __init__(self, fields: _Optional[_Iterable[_Union[VariablePackedStruct.FieldEncoding, _Mapping]]] = ...) -> None: ...
+    def __init__(self, fields: _Optional[_Iterable[_Union[VariablePackedStruct.FieldEncoding, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class General(_message.Message):
     __slots__ = ("compression", "values")
@@ -303,13 +303,13 @@ class General(_message.Message):
     VALUES_FIELD_NUMBER: _ClassVar[int]
     compression: BufferCompression
     values: CompressiveEncoding
-    def __init__(self, compression: _Optional[_Union[BufferCompression, _Mapping]] = ..., values: _Optional[_Union[CompressiveEncoding, _Mapping]] = ...) -> None: ...
+    def __init__(self, compression: _Optional[_Union[BufferCompression, _Mapping[str, _Any]]] = ..., values: _Optional[_Union[CompressiveEncoding, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class ByteStreamSplit(_message.Message):
     __slots__ = ("values",)
     VALUES_FIELD_NUMBER: _ClassVar[int]
     values: CompressiveEncoding
-    def __init__(self, values: _Optional[_Union[CompressiveEncoding, _Mapping]] = ...) -> None: ...
+    def __init__(self, values: _Optional[_Union[CompressiveEncoding, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class Range(_message.Message):
     __slots__ = ("uncompressed_bits_per_value", "start", "step")
@@ -329,7 +329,7 @@ class Delta(_message.Message):
     uncompressed_bits_per_value: int
     base: int
     deltas: CompressiveEncoding
-    def __init__(self, uncompressed_bits_per_value: _Optional[int] = ..., base: _Optional[int] = ..., deltas: _Optional[_Union[CompressiveEncoding, _Mapping]] = ...) -> None: ...
+    def __init__(self, uncompressed_bits_per_value: _Optional[int] = ..., base: _Optional[int] = ..., deltas: _Optional[_Union[CompressiveEncoding, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class CompressiveEncoding(_message.Message):
     __slots__ = ("flat", "variable", "constant", "out_of_line_bitpacking", "inline_bitpacking", "fsst", "dictionary", "rle", "byte_stream_split", "general", "fixed_size_list", "packed_struct", "variable_packed_struct", "range", "delta")
@@ -363,4 +363,4 @@ class CompressiveEncoding(_message.Message):
     variable_packed_struct: VariablePackedStruct
     range: Range
     delta: Delta
-    def __init__(self, flat: _Optional[_Union[Flat, _Mapping]] = ..., variable: _Optional[_Union[Variable, _Mapping]] = ..., constant: _Optional[_Union[Constant, _Mapping]] = ..., out_of_line_bitpacking: _Optional[_Union[OutOfLineBitpacking, _Mapping]] = ..., inline_bitpacking: _Optional[_Union[InlineBitpacking, _Mapping]] = ..., fsst: _Optional[_Union[Fsst, _Mapping]] = ..., dictionary: _Optional[_Union[Dictionary, _Mapping]] = ..., rle: _Optional[_Union[Rle, _Mapping]] = ..., byte_stream_split: _Optional[_Union[ByteStreamSplit, _Mapping]] = ..., general: _Optional[_Union[General, _Mapping]] = ..., fixed_size_list: _Optional[_Union[FixedSizeList, _Mapping]] = ..., packed_struct: _Optional[_Union[PackedStruct, _Mapping]] = ..., variable_packed_struct: _Optional[_Union[VariablePackedStruct, _Mapping]] = ..., range: _Optional[_Union[Range, _Mapping]] = ..., delta: _Optional[_Union[Delta, _Mapping]] = ...) -> None: ...
+    def __init__(self, flat: _Optional[_Union[Flat, _Mapping[str, _Any]]] = ..., variable: _Optional[_Union[Variable, _Mapping[str, _Any]]] = ..., constant: _Optional[_Union[Constant, _Mapping[str, _Any]]] = ..., out_of_line_bitpacking: _Optional[_Union[OutOfLineBitpacking, _Mapping[str, _Any]]] = ..., inline_bitpacking: _Optional[_Union[InlineBitpacking, _Mapping[str, _Any]]] = ..., fsst: _Optional[_Union[Fsst, _Mapping[str, _Any]]] = ..., dictionary: _Optional[_Union[Dictionary, _Mapping[str, _Any]]] = ..., rle: _Optional[_Union[Rle, _Mapping[str, _Any]]] = ..., byte_stream_split: _Optional[_Union[ByteStreamSplit, _Mapping[str, _Any]]] = ..., general: _Optional[_Union[General, _Mapping[str, _Any]]] = ..., fixed_size_list: _Optional[_Union[FixedSizeList, _Mapping[str, _Any]]] = ..., packed_struct: _Optional[_Union[PackedStruct, _Mapping[str, _Any]]] = ..., variable_packed_struct: _Optional[_Union[VariablePackedStruct, _Mapping[str, _Any]]] = ..., range: _Optional[_Union[Range, _Mapping[str, _Any]]] = ..., delta: _Optional[_Union[Delta, _Mapping[str, _Any]]] = ...) -> None: ...

@@ -2,7 +2,7 @@ from google.protobuf import empty_pb2 as _empty_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+from typing import Any as _Any, ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -28,7 +28,7 @@ class Encoding(_message.Message):
     indirect: DeferredEncoding
     direct: DirectEncoding
     none: _empty_pb2.Empty
-    def __init__(self, indirect: _Optional[_Union[DeferredEncoding, _Mapping]] = ..., direct: _Optional[_Union[DirectEncoding, _Mapping]] = ..., none: _Optional[_Union[_empty_pb2.Empty, _Mapping]] = ...) -> None: ...
+    def __init__(self, indirect: _Optional[_Union[DeferredEncoding, _Mapping[str, _Any]]] = ..., direct: _Optional[_Union[DirectEncoding, _Mapping[str, _Any]]] = ..., none: _Optional[_Union[_empty_pb2.Empty, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class ColumnMetadata(_message.Message):
     __slots__ = ("encoding", "pages", "buffer_offsets", "buffer_sizes")
@@ -44,7 +44,7 @@ class ColumnMetadata(_message.Message):
         length: int
         encoding: Encoding
         priority: int
-        def __init__(self, buffer_offsets: _Optional[_Iterable[int]] = ..., buffer_sizes: _Optional[_Iterable[int]] = ..., length: _Optional[int] = ..., encoding: _Optional[_Union[Encoding, _Mapping]] = ..., priority: _Optional[int] = ...) -> None: ...
+        def __init__(self, buffer_offsets: _Optional[_Iterable[int]] = ..., buffer_sizes: _Optional[_Iterable[int]] = ..., length: _Optional[int] = ..., encoding: _Optional[_Union[Encoding, _Mapping[str, _Any]]] = ..., priority: _Optional[int] = ...) -> None: ...
     ENCODING_FIELD_NUMBER: _ClassVar[int]
     PAGES_FIELD_NUMBER: _ClassVar[int]
     BUFFER_OFFSETS_FIELD_NUMBER: _ClassVar[int]
@@ -53,4 +53,4 @@ class ColumnMetadata(_message.Message):
     pages: _containers.RepeatedCompositeFieldContainer[ColumnMetadata.Page]
     buffer_offsets: _containers.RepeatedScalarFieldContainer[int]
     buffer_sizes: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, encoding: _Optional[_Union[Encoding, _Mapping]] = ..., pages: _Optional[_Iterable[_Union[ColumnMetadata.Page, _Mapping]]] = ..., buffer_offsets: _Optional[_Iterable[int]] = ..., buffer_sizes: _Optional[_Iterable[int]] = ...) -> None: ...
+    def __init__(self, encoding: _Optional[_Union[Encoding, _Mapping[str, _Any]]] = ..., pages: _Optional[_Iterable[_Union[ColumnMetadata.Page, _Mapping[str, _Any]]]] = ..., buffer_offsets: _Optional[_Iterable[int]] = ..., buffer_sizes: _Optional[_Iterable[int]] = ...) -> None: ...

@@ -2,7 +2,7 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+from typing import Any as _Any, ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -25,7 +25,7 @@ class FileDescriptor(_message.Message):
     LENGTH_FIELD_NUMBER: _ClassVar[int]
     schema: Schema
     length: int
-    def __init__(self, schema: _Optional[_Union[Schema, _Mapping]] = ..., length: _Optional[int] = ...) -> None: ...
+    def __init__(self, schema: _Optional[_Union[Schema, _Mapping[str, _Any]]] = ..., length: _Optional[int] = ...) -> None: ...
 
 class Schema(_message.Message):
     __slots__ = ("fields", "metadata")
@@ -40,7 +40,7 @@ class Schema(_message.Message):
     METADATA_FIELD_NUMBER: _ClassVar[int]
     fields: _containers.RepeatedCompositeFieldContainer[Field]
     metadata: _containers.ScalarMap[str, bytes]
-    def __init__(self, fields: _Optional[_Iterable[_Union[Field, _Mapping]]] = ..., metadata: _Optional[_Mapping[str, bytes]] = ...) -> None: ...
+    def __init__(self, fields: _Optional[_Iterable[_Union[Field, _Mapping[str, _Any]]]] = ..., metadata: _Optional[_Mapping[str, bytes]] = ...) -> None: ...
 
 class Metadata(_message.Message):
     __slots__ = ("manifest_position", "batch_offsets", "page_table_position", "statistics")
@@ -52,7 +52,7 @@ class Metadata(_message.Message):
         schema: _containers.RepeatedCompositeFieldContainer[Field]
         fields: _containers.RepeatedScalarFieldContainer[int]
         page_table_position: int
-        def __init__(self, schema: _Optional[_Iterable[_Union[Field, _Mapping]]] = ..., fields: _Optional[_Iterable[int]] = ..., page_table_position: _Optional[int] = ...) -> None: ...
+        def __init__(self, schema: _Optional[_Iterable[_Union[Field, _Mapping[str, _Any]]]] = ..., fields: _Optional[_Iterable[int]] = ..., page_table_position: _Optional[int] = ...) -> None: ...
     MANIFEST_POSITION_FIELD_NUMBER: _ClassVar[int]
     BATCH_OFFSETS_FIELD_NUMBER: _ClassVar[int]
     PAGE_TABLE_POSITION_FIELD_NUMBER: _ClassVar[int]
@@ -61,7 +61,7 @@ class Metadata(_message.Message):
     batch_offsets: _containers.RepeatedScalarFieldContainer[int]
     page_table_position: int
     statistics: Metadata.StatisticsMetadata
-    def __init__(self, manifest_position: _Optional[int] = ..., batch_offsets: _Optional[_Iterable[int]] = ..., page_table_position: _Optional[int] = ..., statistics: _Optional[_Union[Metadata.StatisticsMetadata, _Mapping]] = ...) -> None: ...
+    def __init__(self, manifest_position: _Optional[int] = ..., batch_offsets: _Optional[_Iterable[int]] = ..., page_table_position: _Optional[int] = ..., statistics: _Optional[_Union[Metadata.StatisticsMetadata, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class Dictionary(_message.Message):
     __slots__ = ("offset", "length")
@@ -116,4 +116,4 @@ class Field(_message.Message):
     unenforced_primary_key_position: int
     unenforced_clustering_key: bool
     unenforced_clustering_key_position: int
-    def __init__(self, type: _Optional[_Union[Field.Type, str]] = ..., name: _Optional[str] = ..., id: _Optional[int] = ..., parent_id: _Optional[int] = ..., logical_type: _Optional[str] = ..., nullable: bool = ..., encoding: _Optional[_Union[Encoding, str]] = ..., dictionary: _Optional[_Union[Dictionary, _Mapping]] = ..., extension_name: _Optional[str] = ..., metadata: _Optional[_Mapping[str, bytes]] = ..., unenforced_primary_key: bool = ..., unenforced_primary_key_position: _Optional[int] = ..., unenforced_clustering_key: bool = ..., unenforced_clustering_key_position: _Optional[int] = ...) -> None: ...
+    def __init__(self, type: _Optional[_Union[Field.Type, str]] = ..., name: _Optional[str] = ..., id: _Optional[int] = ..., parent_id: _Optional[int] = ..., logical_type: _Optional[str] = ..., nullable: bool = ..., encoding: _Optional[_Union[Encoding, str]] = ..., dictionary: _Optional[_Union[Dictionary, _Mapping[str, _Any]]] = ..., extension_name: _Optional[str] = ..., metadata: _Optional[_Mapping[str, bytes]] = ..., unenforced_primary_key: bool = ..., unenforced_primary_key_position: _Optional[int] = ..., unenforced_clustering_key: bool = ..., unenforced_clustering_key_position: _Optional[int] = ...) -> None: ...

@@ -4,7 +4,7 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+from typing import Any as _Any, ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -56,7 +56,7 @@ class Index(_message.Message):
     dataset_version: int
     index_type: IndexType
     vector_index: VectorIndex
-    def __init__(self, name: _Optional[str] = ..., columns: _Optional[_Iterable[str]] = ..., dataset_version: _Optional[int] = ..., index_type: _Optional[_Union[IndexType, str]] = ..., vector_index: _Optional[_Union[VectorIndex, _Mapping]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., columns: _Optional[_Iterable[str]] = ..., dataset_version: _Optional[int] = ..., index_type: _Optional[_Union[IndexType, str]] = ..., vector_index: _Optional[_Union[VectorIndex, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class Tensor(_message.Message):
     __slots__ = ("data_type", "shape", "data")
@@ -98,7 +98,7 @@ class IVF(_message.Message):
     lengths: _containers.RepeatedScalarFieldContainer[int]
     centroids_tensor: Tensor
     loss: float
-    def __init__(self, centroids: _Optional[_Iterable[float]] = ..., offsets: _Optional[_Iterable[int]] = ..., lengths: _Optional[_Iterable[int]] = ..., centroids_tensor: _Optional[_Union[Tensor, _Mapping]] = ..., loss: _Optional[float] = ...) -> None: ...
+    def __init__(self, centroids: _Optional[_Iterable[float]] = ..., offsets: _Optional[_Iterable[int]] = ..., lengths: _Optional[_Iterable[int]] = ..., centroids_tensor: _Optional[_Union[Tensor, _Mapping[str, _Any]]] = ..., loss: _Optional[float] = ...) -> None: ...
 
 class PQ(_message.Message):
     __slots__ = ("num_bits", "num_sub_vectors", "dimension", "codebook", "codebook_tensor")
@@ -112,7 +112,7 @@ class PQ(_message.Message):
     dimension: int
     codebook: _containers.RepeatedScalarFieldContainer[float]
     codebook_tensor: Tensor
-    def __init__(self, num_bits: _Optional[int] = ..., num_sub_vectors: _Optional[int] = ..., dimension: _Optional[int] = ..., codebook: _Optional[_Iterable[float]] = ..., codebook_tensor: _Optional[_Union[Tensor, _Mapping]] = ...) -> None: ...
+    def __init__(self, num_bits: _Optional[int] = ..., num_sub_vectors: _Optional[int] = ..., dimension: _Optional[int] = ..., codebook: _Optional[_Iterable[float]] = ..., codebook_tensor: _Optional[_Union[Tensor, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class Transform(_message.Message):
     __slots__ = ("position", "shape", "type")
@@ -156,7 +156,7 @@ class VectorIndexStage(_message.Message):
     pq: PQ
     transform: Transform
     diskann: DiskAnn
-    def __init__(self, flat: _Optional[_Union[Flat, _Mapping]] = ..., ivf: _Optional[_Union[IVF, _Mapping]] = ..., pq: _Optional[_Union[PQ, _Mapping]] = ..., transform: _Optional[_Union[Transform, _Mapping]] = ..., diskann: _Optional[_Union[DiskAnn, _Mapping]] = ...) -> None: ...
+    def __init__(self, flat: _Optional[_Union[Flat, _Mapping[str, _Any]]] = ..., ivf: _Optional[_Union[IVF, _Mapping[str, _Any]]] = ..., pq: _Optional[_Union[PQ, _Mapping[str, _Any]]] = ..., transform: _Optional[_Union[Transform, _Mapping[str, _Any]]] = ..., diskann: _Optional[_Union[DiskAnn, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class VectorIndex(_message.Message):
     __slots__ = ("spec_version", "dimension", "stages", "metric_type")
@@ -168,7 +168,7 @@ class VectorIndex(_message.Message):
     dimension: int
     stages: _containers.RepeatedCompositeFieldContainer[VectorIndexStage]
     metric_type: VectorMetricType
-    def __init__(self, spec_version: _Optional[int] = ..., dimension: _Optional[int] = ..., stages: _Optional[_Iterable[_Union[VectorIndexStage, _Mapping]]] = ..., metric_type: _Optional[_Union[VectorMetricType, str]] = ...) -> None: ...
+    def __init__(self, spec_version: _Optional[int] = ..., dimension: _Optional[int] = ..., stages: _Optional[_Iterable[_Union[VectorIndexStage, _Mapping[str, _Any]]]] = ..., metric_type: _Optional[_Union[VectorMetricType, str]] = ...) -> None: ...
 
 class VectorIndexDetails(_message.Message):
     __slots__ = ("metric_type", "target_partition_size", "hnsw_index_config", "pq", "sq", "rq", "flat", "runtime_hints")
@@ -223,7 +223,7 @@ class VectorIndexDetails(_message.Message):
     rq: VectorIndexDetails.RabitQuantization
     flat: VectorIndexDetails.FlatCompression
     runtime_hints: _containers.ScalarMap[str, str]
-    def __init__(self, metric_type: _Optional[_Union[VectorMetricType, str]] = ..., target_partition_size: _Optional[int] = ..., hnsw_index_config: _Optional[_Union[HnswParameters, _Mapping]] = ..., pq: _Optional[_Union[VectorIndexDetails.ProductQuantization, _Mapping]] = ..., sq: _Optional[_Union[VectorIndexDetails.ScalarQuantization, _Mapping]] = ..., rq: _Optional[_Union[VectorIndexDetails.RabitQuantization, _Mapping]] = ..., flat: _Optional[_Union[VectorIndexDetails.FlatCompression, _Mapping]] = ..., runtime_hints: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    def __init__(self, metric_type: _Optional[_Union[VectorMetricType, str]] = ..., target_partition_size: _Optional[int] = ..., hnsw_index_config: _Optional[_Union[HnswParameters, _Mapping[str, _Any]]] = ..., pq: _Optional[_Union[VectorIndexDetails.ProductQuantization, _Mapping[str, _Any]]] = ..., sq: _Optional[_Union[VectorIndexDetails.ScalarQuantization, _Mapping[str, _Any]]] = ..., rq: _Optional[_Union[VectorIndexDetails.RabitQuantization, _Mapping[str, _Any]]] = ..., flat: _Optional[_Union[VectorIndexDetails.FlatCompression, _Mapping[str, _Any]]] = ..., runtime_hints: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class HnswParameters(_message.Message):
     __slots__ = ("max_connections", "construction_ef", "max_level")
@@ -243,7 +243,7 @@ class JsonIndexDetails(_message.Message):
     path: str
     target_details: _any_pb2.Any
     target_data_type: JsonTargetDataType
-    def __init__(self, path: _Optional[str] = ..., target_details: _Optional[_Union[_any_pb2.Any, _Mapping]] = ..., target_data_type: _Optional[_Union[JsonTargetDataType, str]] = ...) -> None: ...
+    def __init__(self, path: _Optional[str] = ..., target_details: _Optional[_Union[_any_pb2.Any, _Mapping[str, _Any]]] = ..., target_data_type: _Optional[_Union[JsonTargetDataType, str]] = ...) -> None: ...
 
 class BloomFilterIndexDetails(_message.Message):
     __slots__ = ()
@@ -269,4 +269,4 @@ class MinHashLshIndexDetails(_message.Message):
     shingle_size: int
     tokenizer: _index_old_pb2.InvertedIndexDetails
     signature_version: int
-    def __init__(self, num_hashes: _Optional[int] = ..., num_bands: _Optional[int] = ..., shingle_size: _Optional[int] = ..., tokenizer: _Optional[_Union[_index_old_pb2.InvertedIndexDetails, _Mapping]] = ..., signature_version: _Optional[int] = ...) -> None: ...
+    def __init__(self, num_hashes: _Optional[int] = ..., num_bands: _Optional[int] = ..., shingle_size: _Optional[int] = ..., tokenizer: _Optional[_Union[_index_old_pb2.InvertedIndexDetails, _Mapping[str, _Any]]] = ..., signature_version: _Optional[int] = ...) -> None: ...

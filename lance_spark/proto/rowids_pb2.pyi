@@ -1,7 +1,7 @@
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+from typing import Any as _Any, ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -9,7 +9,7 @@ class RowIdSequence(_message.Message):
     __slots__ = ("segments",)
     SEGMENTS_FIELD_NUMBER: _ClassVar[int]
     segments: _containers.RepeatedCompositeFieldContainer[U64Segment]
-    def __init__(self, segments: _Optional[_Iterable[_Union[U64Segment, _Mapping]]] = ...) -> None: ...
+    def __init__(self, segments: _Optional[_Iterable[_Union[U64Segment, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class U64Segment(_message.Message):
     __slots__ = ("range", "range_with_holes", "range_with_bitmap", "sorted_array", "array")
@@ -28,7 +28,7 @@ class U64Segment(_message.Message):
         start: int
         end: int
         holes: EncodedU64Array
-        def __init__(self, start: _Optional[int] = ..., end: _Optional[int] = ..., holes: _Optional[_Union[EncodedU64Array, _Mapping]] = ...) -> None: ...
+        def __init__(self, start: _Optional[int] = ..., end: _Optional[int] = ..., holes: _Optional[_Union[EncodedU64Array, _Mapping[str, _Any]]] = ...) -> None: ...
     class RangeWithBitmap(_message.Message):
         __slots__ = ("start", "end", "bitmap")
         START_FIELD_NUMBER: _ClassVar[int]
@@ -48,7 +48,7 @@ class U64Segment(_message.Message):
     range_with_bitmap: U64Segment.RangeWithBitmap
     sorted_array: EncodedU64Array
     array: EncodedU64Array
-    def __init__(self, range: _Optional[_Union[U64Segment.Range, _Mapping]] = ..., range_with_holes: _Optional[_Union[U64Segment.RangeWithHoles, _Mapping]] = ..., range_with_bitmap: _Optional[_Union[U64Segment.RangeWithBitmap, _Mapping]] = ..., sorted_array: _Optional[_Union[EncodedU64Array, _Mapping]] = ..., array: _Optional[_Union[EncodedU64Array, _Mapping]] = ...) -> None: ...
+    def __init__(self, range: _Optional[_Union[U64Segment.Range, _Mapping[str, _Any]]] = ..., range_with_holes: _Optional[_Union[U64Segment.RangeWithHoles, _Mapping[str, _Any]]] = ..., range_with_bitmap: _Optional[_Union[U64Segment.RangeWithBitmap, _Mapping[str, _Any]]] = ..., sorted_array: _Optional[_Union[EncodedU64Array, _Mapping[str, _Any]]] = ..., array: _Optional[_Union[EncodedU64Array, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class EncodedU64Array(_message.Message):
     __slots__ = ("u16_array", "u32_array", "u64_array")
@@ -77,13 +77,13 @@ class EncodedU64Array(_message.Message):
     u16_array: EncodedU64Array.U16Array
     u32_array: EncodedU64Array.U32Array
     u64_array: EncodedU64Array.U64Array
-    def __init__(self, u16_array: _Optional[_Union[EncodedU64Array.U16Array, _Mapping]] = ..., u32_array: _Optional[_Union[EncodedU64Array.U32Array, _Mapping]] = ..., u64_array: _Optional[_Union[EncodedU64Array.U64Array, _Mapping]] = ...) -> None: ...
+    def __init__(self, u16_array: _Optional[_Union[EncodedU64Array.U16Array, _Mapping[str, _Any]]] = ..., u32_array: _Optional[_Union[EncodedU64Array.U32Array, _Mapping[str, _Any]]] = ..., u64_array: _Optional[_Union[EncodedU64Array.U64Array, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class RowDatasetVersionSequence(_message.Message):
     __slots__ = ("runs",)
     RUNS_FIELD_NUMBER: _ClassVar[int]
     runs: _containers.RepeatedCompositeFieldContainer[RowDatasetVersionRun]
-    def __init__(self, runs: _Optional[_Iterable[_Union[RowDatasetVersionRun, _Mapping]]] = ...) -> None: ...
+    def __init__(self, runs: _Optional[_Iterable[_Union[RowDatasetVersionRun, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class RowDatasetVersionRun(_message.Message):
     __slots__ = ("span", "version")
@@ -91,4 +91,4 @@ class RowDatasetVersionRun(_message.Message):
     VERSION_FIELD_NUMBER: _ClassVar[int]
     span: U64Segment
     version: int
-    def __init__(self, span: _Optional[_Union[U64Segment, _Mapping]] = ..., version: _Optional[int] = ...) -> None: ...
+    def __init__(self, span: _Optional[_Union[U64Segment, _Mapping[str, _Any]]] = ..., version: _Optional[int] = ...) -> None: ...

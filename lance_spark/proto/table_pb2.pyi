@@ -6,7 +6,7 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+from typing import Any as _Any, ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -114,7 +114,7 @@ class Manifest(_message.Message):
     max_allocated_field_id: int
     clustering: _containers.RepeatedCompositeFieldContainer[Clustering]
     max_clustering_id: int
-    def __init__(self, fields: _Optional[_Iterable[_Union[_file_pb2.Field, _Mapping]]] = ..., fragments: _Optional[_Iterable[_Union[DataFragment, _Mapping]]] = ..., version: _Optional[int] = ..., version_aux_data: _Optional[int] = ..., schema_metadata: _Optional[_Mapping[str, bytes]] = ..., index_section: _Optional[int] = ..., timestamp: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., tag: _Optional[str] = ..., reader_feature_flags: _Optional[int] = ..., writer_feature_flags: _Optional[int] = ..., max_fragment_id: _Optional[int] = ..., transaction_file: _Optional[str] = ..., writer_version: _Optional[_Union[Manifest.WriterVersion, _Mapping]] = ..., next_row_id: _Optional[int] = ..., data_format: _Optional[_Union[Manifest.DataStorageFormat, _Mapping]] = ..., config: _Optional[_Mapping[str, str]] = ..., base_paths: _Optional[_Iterable[_Union[BasePath, _Mapping]]] = ..., table_metadata: _Optional[_Mapping[str, str]] = ..., branch: _Optional[str] = ..., transaction_section_deprecated: _Optional[int] = ..., fragment_tree: _Optional[_Union[FragmentTreeMetadata, _Mapping]] = ..., transaction_section: _Optional[int] = ..., max_allocated_field_id: _Optional[int] = ..., clustering: _Optional[_Iterable[_Union[Clustering, _Mapping]]] = ..., max_clustering_id: _Optional[int] = ...) -> None: ...
+    def __init__(self, fields: _Optional[_Iterable[_Union[_file_pb2.Field, _Mapping[str, _Any]]]] = ..., fragments: _Optional[_Iterable[_Union[DataFragment, _Mapping[str, _Any]]]] = ..., version: _Optional[int] = ..., version_aux_data: _Optional[int] = ..., schema_metadata: _Optional[_Mapping[str, bytes]] = ..., index_section: _Optional[int] = ..., timestamp: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., tag: _Optional[str] = ..., reader_feature_flags: _Optional[int] = ..., writer_feature_flags: _Optional[int] = ..., max_fragment_id: _Optional[int] = ..., transaction_file: _Optional[str] = ..., writer_version: _Optional[_Union[Manifest.WriterVersion, _Mapping[str, _Any]]] = ..., next_row_id: _Optional[int] = ..., data_format: _Optional[_Union[Manifest.DataStorageFormat, _Mapping[str, _Any]]] = ..., config: _Optional[_Mapping[str, str]] = ..., base_paths: _Optional[_Iterable[_Union[BasePath, _Mapping[str, _Any]]]] = ..., table_metadata: _Optional[_Mapping[str, str]] = ..., branch: _Optional[str] = ..., transaction_section_deprecated: _Optional[int] = ..., fragment_tree: _Optional[_Union[FragmentTreeMetadata, _Mapping[str, _Any]]] = ..., transaction_section: _Optional[int] = ..., max_allocated_field_id: _Optional[int] = ..., clustering: _Optional[_Iterable[_Union[Clustering, _Mapping[str, _Any]]]] = ..., max_clustering_id: _Optional[int] = ...) -> None: ...
 
 class Clustering(_message.Message):
     __slots__ = ("id", "columns", "provider", "version")
@@ -157,7 +157,7 @@ class IndexSection(_message.Message):
     __slots__ = ("indices",)
     INDICES_FIELD_NUMBER: _ClassVar[int]
     indices: _containers.RepeatedCompositeFieldContainer[IndexMetadata]
-    def __init__(self, indices: _Optional[_Iterable[_Union[IndexMetadata, _Mapping]]] = ...) -> None: ...
+    def __init__(self, indices: _Optional[_Iterable[_Union[IndexMetadata, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class IndexMetadata(_message.Message):
     __slots__ = ("uuid", "fields", "name", "dataset_version", "fragment_bitmap", "index_details", "index_version", "created_at", "base_id", "files", "covering_fields", "clustering_id", "metadata")
@@ -194,7 +194,7 @@ class IndexMetadata(_message.Message):
     covering_fields: _containers.RepeatedScalarFieldContainer[int]
     clustering_id: int
     metadata: _containers.ScalarMap[str, str]
-    def __init__(self, uuid: _Optional[_Union[UUID, _Mapping]] = ..., fields: _Optional[_Iterable[int]] = ..., name: _Optional[str] = ..., dataset_version: _Optional[int] = ..., fragment_bitmap: _Optional[bytes] = ..., index_details: _Optional[_Union[_any_pb2.Any, _Mapping]] = ..., index_version: _Optional[int] = ..., created_at: _Optional[int] = ..., base_id: _Optional[int] = ..., files: _Optional[_Iterable[_Union[IndexFile, _Mapping]]] = ..., covering_fields: _Optional[_Iterable[int]] = ..., clustering_id: _Optional[int] = ..., metadata: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    def __init__(self, uuid: _Optional[_Union[UUID, _Mapping[str, _Any]]] = ..., fields: _Optional[_Iterable[int]] = ..., name: _Optional[str] = ..., dataset_version: _Optional[int] = ..., fragment_bitmap: _Optional[bytes] = ..., index_details: _Optional[_Union[_any_pb2.Any, _Mapping[str, _Any]]] = ..., index_version: _Optional[int] = ..., created_at: _Optional[int] = ..., base_id: _Optional[int] = ..., files: _Optional[_Iterable[_Union[IndexFile, _Mapping[str, _Any]]]] = ..., covering_fields: _Optional[_Iterable[int]] = ..., clustering_id: _Optional[int] = ..., metadata: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class IndexFile(_message.Message):
     __slots__ = ("path", "size_bytes")
@@ -239,7 +239,7 @@ class DataFragment(_message.Message):
     overlays: _containers.RepeatedCompositeFieldContainer[DataOverlayFile]
     clustering_id: int
     metadata: _containers.ScalarMap[str, str]
-    def __init__(self, id: _Optional[int] = ..., files: _Optional[_Iterable[_Union[DataFile, _Mapping]]] = ..., deletion_file: _Optional[_Union[DeletionFile, _Mapping]] = ..., physical_rows: _Optional[int] = ..., inline_row_ids: _Optional[bytes] = ..., column_row_ids: _Optional[_Union[_empty_pb2.Empty, _Mapping]] = ..., inline_last_updated_at_versions: _Optional[bytes] = ..., column_last_updated_at_versions: _Optional[_Union[_empty_pb2.Empty, _Mapping]] = ..., inline_created_at_versions: _Optional[bytes] = ..., column_created_at_versions: _Optional[_Union[_empty_pb2.Empty, _Mapping]] = ..., overlays: _Optional[_Iterable[_Union[DataOverlayFile, _Mapping]]] = ..., clustering_id: _Optional[int] = ..., metadata: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., files: _Optional[_Iterable[_Union[DataFile, _Mapping[str, _Any]]]] = ..., deletion_file: _Optional[_Union[DeletionFile, _Mapping[str, _Any]]] = ..., physical_rows: _Optional[int] = ..., inline_row_ids: _Optional[bytes] = ..., column_row_ids: _Optional[_Union[_empty_pb2.Empty, _Mapping[str, _Any]]] = ..., inline_last_updated_at_versions: _Optional[bytes] = ..., column_last_updated_at_versions: _Optional[_Union[_empty_pb2.Empty, _Mapping[str, _Any]]] = ..., inline_created_at_versions: _Optional[bytes] = ..., column_created_at_versions: _Optional[_Union[_empty_pb2.Empty, _Mapping[str, _Any]]] = ..., overlays: _Optional[_Iterable[_Union[DataOverlayFile, _Mapping[str, _Any]]]] = ..., clustering_id: _Optional[int] = ..., metadata: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class DataFile(_message.Message):
     __slots__ = ("path", "fields", "column_indices", "file_major_version", "file_minor_version", "file_size_bytes", "base_id")
@@ -269,7 +269,7 @@ class DataOverlayFile(_message.Message):
     shared_offset_bitmap: bytes
     field_coverage: FieldCoverage
     committed_version: int
-    def __init__(self, data_file: _Optional[_Union[DataFile, _Mapping]] = ..., shared_offset_bitmap: _Optional[bytes] = ..., field_coverage: _Optional[_Union[FieldCoverage, _Mapping]] = ..., committed_version: _Optional[int] = ...) -> None: ...
+    def __init__(self, data_file: _Optional[_Union[DataFile, _Mapping[str, _Any]]] = ..., shared_offset_bitmap: _Optional[bytes] = ..., field_coverage: _Optional[_Union[FieldCoverage, _Mapping[str, _Any]]] = ..., committed_version: _Optional[int] = ...) -> None: ...
 
 class FieldCoverage(_message.Message):
     __slots__ = ("offset_bitmaps",)
@@ -311,7 +311,7 @@ class FragmentTreeMetadata(_message.Message):
     __slots__ = ("tree",)
     TREE_FIELD_NUMBER: _ClassVar[int]
     tree: FragmentTree
-    def __init__(self, tree: _Optional[_Union[FragmentTree, _Mapping]] = ...) -> None: ...
+    def __init__(self, tree: _Optional[_Union[FragmentTree, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class FragmentTree(_message.Message):
     __slots__ = ("inline_root", "root_uuid", "mutations_since_root", "next_action_sequence")
@@ -323,7 +323,7 @@ class FragmentTree(_message.Message):
     root_uuid: bytes
     mutations_since_root: _containers.RepeatedCompositeFieldContainer[FragmentTreeMutation]
     next_action_sequence: int
-    def __init__(self, inline_root: _Optional[_Union[FragmentTreeRoot, _Mapping]] = ..., root_uuid: _Optional[bytes] = ..., mutations_since_root: _Optional[_Iterable[_Union[FragmentTreeMutation, _Mapping]]] = ..., next_action_sequence: _Optional[int] = ...) -> None: ...
+    def __init__(self, inline_root: _Optional[_Union[FragmentTreeRoot, _Mapping[str, _Any]]] = ..., root_uuid: _Optional[bytes] = ..., mutations_since_root: _Optional[_Iterable[_Union[FragmentTreeMutation, _Mapping[str, _Any]]]] = ..., next_action_sequence: _Optional[int] = ...) -> None: ...
 
 class FragmentTreeRoot(_message.Message):
     __slots__ = ("children", "buffer", "next_action_sequence")
@@ -333,7 +333,7 @@ class FragmentTreeRoot(_message.Message):
     children: _containers.RepeatedCompositeFieldContainer[FragmentTreeChild]
     buffer: _containers.RepeatedCompositeFieldContainer[FragmentTreeMutation]
     next_action_sequence: int
-    def __init__(self, children: _Optional[_Iterable[_Union[FragmentTreeChild, _Mapping]]] = ..., buffer: _Optional[_Iterable[_Union[FragmentTreeMutation, _Mapping]]] = ..., next_action_sequence: _Optional[int] = ...) -> None: ...
+    def __init__(self, children: _Optional[_Iterable[_Union[FragmentTreeChild, _Mapping[str, _Any]]]] = ..., buffer: _Optional[_Iterable[_Union[FragmentTreeMutation, _Mapping[str, _Any]]]] = ..., next_action_sequence: _Optional[int] = ...) -> None: ...
 
 class FragmentTreeChild(_message.Message):
     __slots__ = ("path", "base_id", "min_key", "num_keys", "height", "num_children", "total_rows", "object_size", "materialized_through_action_sequence", "visible_rows")
@@ -371,7 +371,7 @@ class FragmentTreeMutation(_message.Message):
     fragment_count_delta: int
     total_rows_delta: int
     visible_rows_delta: int
-    def __init__(self, action_sequence: _Optional[int] = ..., action: _Optional[_Union[FragmentAction, _Mapping]] = ..., fragment_count_delta: _Optional[int] = ..., total_rows_delta: _Optional[int] = ..., visible_rows_delta: _Optional[int] = ...) -> None: ...
+    def __init__(self, action_sequence: _Optional[int] = ..., action: _Optional[_Union[FragmentAction, _Mapping[str, _Any]]] = ..., fragment_count_delta: _Optional[int] = ..., total_rows_delta: _Optional[int] = ..., visible_rows_delta: _Optional[int] = ...) -> None: ...
 
 class FragmentAction(_message.Message):
     __slots__ = ("upsert_fragment", "remove_fragment", "add_data_file", "remove_data_file", "add_deletion_file", "clear_deletion_file", "replace_data_file")
@@ -381,7 +381,7 @@ class FragmentAction(_message.Message):
         FILE_FIELD_NUMBER: _ClassVar[int]
         frag_id: int
         file: DataFile
-        def __init__(self, frag_id: _Optional[int] = ..., file: _Optional[_Union[DataFile, _Mapping]] = ...) -> None: ...
+        def __init__(self, frag_id: _Optional[int] = ..., file: _Optional[_Union[DataFile, _Mapping[str, _Any]]] = ...) -> None: ...
     class RemoveDataFile(_message.Message):
         __slots__ = ("frag_id", "path")
         FRAG_ID_FIELD_NUMBER: _ClassVar[int]
@@ -395,7 +395,7 @@ class FragmentAction(_message.Message):
         DELETION_FILE_FIELD_NUMBER: _ClassVar[int]
         frag_id: int
         deletion_file: DeletionFile
-        def __init__(self, frag_id: _Optional[int] = ..., deletion_file: _Optional[_Union[DeletionFile, _Mapping]] = ...) -> None: ...
+        def __init__(self, frag_id: _Optional[int] = ..., deletion_file: _Optional[_Union[DeletionFile, _Mapping[str, _Any]]] = ...) -> None: ...
     class ClearDeletionFile(_message.Message):
         __slots__ = ("frag_id",)
         FRAG_ID_FIELD_NUMBER: _ClassVar[int]
@@ -428,7 +428,7 @@ class FragmentAction(_message.Message):
     add_deletion_file: FragmentAction.AddDeletionFile
     clear_deletion_file: FragmentAction.ClearDeletionFile
     replace_data_file: FragmentAction.ReplaceDataFile
-    def __init__(self, upsert_fragment: _Optional[_Union[DataFragment, _Mapping]] = ..., remove_fragment: _Optional[int] = ..., add_data_file: _Optional[_Union[FragmentAction.AddDataFile, _Mapping]] = ..., remove_data_file: _Optional[_Union[FragmentAction.RemoveDataFile, _Mapping]] = ..., add_deletion_file: _Optional[_Union[FragmentAction.AddDeletionFile, _Mapping]] = ..., clear_deletion_file: _Optional[_Union[FragmentAction.ClearDeletionFile, _Mapping]] = ..., replace_data_file: _Optional[_Union[FragmentAction.ReplaceDataFile, _Mapping]] = ...) -> None: ...
+    def __init__(self, upsert_fragment: _Optional[_Union[DataFragment, _Mapping[str, _Any]]] = ..., remove_fragment: _Optional[int] = ..., add_data_file: _Optional[_Union[FragmentAction.AddDataFile, _Mapping[str, _Any]]] = ..., remove_data_file: _Optional[_Union[FragmentAction.RemoveDataFile, _Mapping[str, _Any]]] = ..., add_deletion_file: _Optional[_Union[FragmentAction.AddDeletionFile, _Mapping[str, _Any]]] = ..., clear_deletion_file: _Optional[_Union[FragmentAction.ClearDeletionFile, _Mapping[str, _Any]]] = ..., replace_data_file: _Optional[_Union[FragmentAction.ReplaceDataFile, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class FragmentReuseIndexDetails(_message.Message):
     __slots__ = ("inline", "external")
@@ -438,7 +438,7 @@ class FragmentReuseIndexDetails(_message.Message):
         TRANSITIONS_FIELD_NUMBER: _ClassVar[int]
         legacy_versions: _containers.RepeatedCompositeFieldContainer[FragmentReuseIndexDetails.Version]
         transitions: _containers.RepeatedCompositeFieldContainer[FragmentReuseIndexDetails.Transition]
-        def __init__(self, legacy_versions: _Optional[_Iterable[_Union[FragmentReuseIndexDetails.Version, _Mapping]]] = ..., transitions: _Optional[_Iterable[_Union[FragmentReuseIndexDetails.Transition, _Mapping]]] = ...) -> None: ...
+        def __init__(self, legacy_versions: _Optional[_Iterable[_Union[FragmentReuseIndexDetails.Version, _Mapping[str, _Any]]]] = ..., transitions: _Optional[_Iterable[_Union[FragmentReuseIndexDetails.Transition, _Mapping[str, _Any]]]] = ...) -> None: ...
     class Transition(_message.Message):
         __slots__ = ("sources", "destinations", "ordered_compaction", "stable_partition")
         SOURCES_FIELD_NUMBER: _ClassVar[int]
@@ -449,7 +449,7 @@ class FragmentReuseIndexDetails(_message.Message):
         destinations: _containers.RepeatedCompositeFieldContainer[FragmentReuseIndexDetails.FragmentDigest]
         ordered_compaction: FragmentReuseIndexDetails.OrderedCompaction
         stable_partition: FragmentReuseIndexDetails.StablePartition
-        def __init__(self, sources: _Optional[_Iterable[_Union[FragmentReuseIndexDetails.FragmentDigest, _Mapping]]] = ..., destinations: _Optional[_Iterable[_Union[FragmentReuseIndexDetails.FragmentDigest, _Mapping]]] = ..., ordered_compaction: _Optional[_Union[FragmentReuseIndexDetails.OrderedCompaction, _Mapping]] = ..., stable_partition: _Optional[_Union[FragmentReuseIndexDetails.StablePartition, _Mapping]] = ...) -> None: ...
+        def __init__(self, sources: _Optional[_Iterable[_Union[FragmentReuseIndexDetails.FragmentDigest, _Mapping[str, _Any]]]] = ..., destinations: _Optional[_Iterable[_Union[FragmentReuseIndexDetails.FragmentDigest, _Mapping[str, _Any]]]] = ..., ordered_compaction: _Optional[_Union[FragmentReuseIndexDetails.OrderedCompaction, _Mapping[str, _Any]]] = ..., stable_partition: _Optional[_Union[FragmentReuseIndexDetails.StablePartition, _Mapping[str, _Any]]] = ...) -> None: ...
     class OrderedCompaction(_message.Message):
         __slots__ = ("changed_row_addrs",)
         CHANGED_ROW_ADDRS_FIELD_NUMBER: _ClassVar[int]
@@ -481,19 +481,19 @@ class FragmentReuseIndexDetails(_message.Message):
         changed_row_addrs: bytes
         old_fragments: _containers.RepeatedCompositeFieldContainer[FragmentReuseIndexDetails.FragmentDigest]
         new_fragments: _containers.RepeatedCompositeFieldContainer[FragmentReuseIndexDetails.FragmentDigest]
-        def __init__(self, changed_row_addrs: _Optional[bytes] = ..., old_fragments: _Optional[_Iterable[_Union[FragmentReuseIndexDetails.FragmentDigest, _Mapping]]] = ..., new_fragments: _Optional[_Iterable[_Union[FragmentReuseIndexDetails.FragmentDigest, _Mapping]]] = ...) -> None: ...
+        def __init__(self, changed_row_addrs: _Optional[bytes] = ..., old_fragments: _Optional[_Iterable[_Union[FragmentReuseIndexDetails.FragmentDigest, _Mapping[str, _Any]]]] = ..., new_fragments: _Optional[_Iterable[_Union[FragmentReuseIndexDetails.FragmentDigest, _Mapping[str, _Any]]]] = ...) -> None: ...
     class Version(_message.Message):
         __slots__ = ("dataset_version", "groups")
         DATASET_VERSION_FIELD_NUMBER: _ClassVar[int]
         GROUPS_FIELD_NUMBER: _ClassVar[int]
         dataset_version: int
         groups: _containers.RepeatedCompositeFieldContainer[FragmentReuseIndexDetails.Group]
-        def __init__(self, dataset_version: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[FragmentReuseIndexDetails.Group, _Mapping]]] = ...) -> None: ...
+        def __init__(self, dataset_version: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[FragmentReuseIndexDetails.Group, _Mapping[str, _Any]]]] = ...) -> None: ...
     INLINE_FIELD_NUMBER: _ClassVar[int]
     EXTERNAL_FIELD_NUMBER: _ClassVar[int]
     inline: FragmentReuseIndexDetails.InlineContent
     external: ExternalFile
-    def __init__(self, inline: _Optional[_Union[FragmentReuseIndexDetails.InlineContent, _Mapping]] = ..., external: _Optional[_Union[ExternalFile, _Mapping]] = ...) -> None: ...
+    def __init__(self, inline: _Optional[_Union[FragmentReuseIndexDetails.InlineContent, _Mapping[str, _Any]]] = ..., external: _Optional[_Union[ExternalFile, _Mapping[str, _Any]]] = ...) -> None: ...
 
 class ShardManifest(_message.Message):
     __slots__ = ("version", "writer_epoch", "replay_after_wal_entry_position", "wal_entry_position_last_seen", "current_generation", "sstables", "shard_spec_id", "shard_id", "shard_field_entries", "status")
@@ -517,7 +517,7 @@ class ShardManifest(_message.Message):
     shard_id: UUID
     shard_field_entries: _containers.RepeatedCompositeFieldContainer[ShardFieldEntry]
     status: ShardStatus
-    def __init__(self, version: _Optional[int] = ..., writer_epoch: _Optional[int] = ..., replay_after_wal_entry_position: _Optional[int] = ..., wal_entry_position_last_seen: _Optional[int] = ..., current_generation: _Optional[int] = ..., sstables: _Optional[_Iterable[_Union[SsTable, _Mapping]]] = ..., shard_spec_id: _Optional[int] = ..., shard_id: _Optional[_Union[UUID, _Mapping]] = ..., shard_field_entries: _Optional[_Iterable[_Union[ShardFieldEntry, _Mapping]]] = ..., status: _Optional[_Union[ShardStatus, str]] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., writer_epoch: _Optional[int] = ..., replay_after_wal_entry_position: _Optional[int] = ..., wal_entry_position_last_seen: _Optional[int] = ..., current_generation: _Optional[int] = ..., sstables: _Optional[_Iterable[_Union[SsTable, _Mapping[str, _Any]]]] = ..., shard_spec_id: _Optional[int] = ..., shard_id: _Optional[_Union[UUID, _Mapping[str, _Any]]] = ..., shard_field_entries: _Optional[_Iterable[_Union[ShardFieldEntry, _Mapping[str, _Any]]]] = ..., status: _Optional[_Union[ShardStatus, str]] = ...) -> None: ...
 
 class ShardFieldEntry(_message.Message):
     __slots__ = ("field_id", "value")
@@ -547,7 +547,7 @@ class CompactedSsTable(_message.Message):
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     shard_id: UUID
     generation: int
-    def __init__(self, shard_id: _Optional[_Union[UUID, _Mapping]] = ..., generation: _Optional[int] = ...) -> None: ...
+    def __init__(self, shard_id: _Optional[_Union[UUID, _Mapping[str, _Any]]] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class IndexCatchupProgress(_message.Message):
     __slots__ = ("index_name", "caught_up_generations")
@@ -555,7 +555,7 @@ class IndexCatchupProgress(_message.Message):
     CAUGHT_UP_GENERATIONS_FIELD_NUMBER: _ClassVar[int]
     index_name: str
     caught_up_generations: _containers.RepeatedCompositeFieldContainer[CompactedSsTable]
-    def __init__(self, index_name: _Optional[str] = ..., caught_up_generations: _Optional[_Iterable[_Union[CompactedSsTable, _Mapping]]] = ...) -> None: ...
+    def __init__(self, index_name: _Optional[str] = ..., caught_up_generations: _Optional[_Iterable[_Union[CompactedSsTable, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class MemWalIndexDetails(_message.Message):
     __slots__ = ("snapshot_ts_millis", "num_shards", "inline_snapshots", "sharding_specs", "maintained_indexes", "compacted_sstables", "index_catchup", "writer_config_defaults")
@@ -582,7 +582,7 @@ class MemWalIndexDetails(_message.Message):
     compacted_sstables: _containers.RepeatedCompositeFieldContainer[CompactedSsTable]
     index_catchup: _containers.RepeatedCompositeFieldContainer[IndexCatchupProgress]
     writer_config_defaults: _containers.ScalarMap[str, str]
-    def __init__(self, snapshot_ts_millis: _Optional[int] = ..., num_shards: _Optional[int] = ..., inline_snapshots: _Optional[bytes] = ..., sharding_specs: _Optional[_Iterable[_Union[ShardingSpec, _Mapping]]] = ..., maintained_indexes: _Optional[_Iterable[str]] = ..., compacted_sstables: _Optional[_Iterable[_Union[CompactedSsTable, _Mapping]]] = ..., index_catchup: _Optional[_Iterable[_Union[IndexCatchupProgress, _Mapping]]] = ..., writer_config_defaults: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    def __init__(self, snapshot_ts_millis: _Optional[int] = ..., num_shards: _Optional[int] = ..., inline_snapshots: _Optional[bytes] = ..., sharding_specs: _Optional[_Iterable[_Union[ShardingSpec, _Mapping[str, _Any]]]] = ..., maintained_indexes: _Optional[_Iterable[str]] = ..., compacted_sstables: _Optional[_Iterable[_Union[CompactedSsTable, _Mapping[str, _Any]]]] = ..., index_catchup: _Optional[_Iterable[_Union[IndexCatchupProgress, _Mapping[str, _Any]]]] = ..., writer_config_defaults: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class ShardingSpec(_message.Message):
     __slots__ = ("spec_id", "fields")
@@ -590,7 +590,7 @@ class ShardingSpec(_message.Message):
     FIELDS_FIELD_NUMBER: _ClassVar[int]
     spec_id: int
     fields: _containers.RepeatedCompositeFieldContainer[ShardingField]
-    def __init__(self, spec_id: _Optional[int] = ..., fields: _Optional[_Iterable[_Union[ShardingField, _Mapping]]] = ...) -> None: ...
+    def __init__(self, spec_id: _Optional[int] = ..., fields: _Optional[_Iterable[_Union[ShardingField, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class ShardingField(_message.Message):
     __slots__ = ("field_id", "source_ids", "transform", "expression", "result_type", "parameters")

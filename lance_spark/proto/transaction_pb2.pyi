@@ -5,7 +5,7 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+from typing import Any as _Any, ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -28,7 +28,7 @@ class Transaction(_message.Message):
         __slots__ = ("fragments",)
         FRAGMENTS_FIELD_NUMBER: _ClassVar[int]
         fragments: _containers.RepeatedCompositeFieldContainer[_table_pb2.DataFragment]
-        def __init__(self, fragments: _Optional[_Iterable[_Union[_table_pb2.DataFragment, _Mapping]]] = ...) -> None: ...
+        def __init__(self, fragments: _Optional[_Iterable[_Union[_table_pb2.DataFragment, _Mapping[str, _Any]]]] = ...) -> None: ...
     class Delete(_message.Message):
         __slots__ = ("updated_fragments", "deleted_fragment_ids", "predicate")
         UPDATED_FRAGMENTS_FIELD_NUMBER: _ClassVar[int]
@@ -37,7 +37,7 @@ class Transaction(_message.Message):
         updated_fragments: _containers.RepeatedCompositeFieldContainer[_table_pb2.DataFragment]
         deleted_fragment_ids: _containers.RepeatedScalarFieldContainer[int]
         predicate: str
-        def __init__(self, updated_fragments: _Optional[_Iterable[_Union[_table_pb2.DataFragment, _Mapping]]] = ..., deleted_fragment_ids: _Optional[_Iterable[int]] = ..., predicate: _Optional[str] = ...) -> None: ...
+        def __init__(self, updated_fragments: _Optional[_Iterable[_Union[_table_pb2.DataFragment, _Mapping[str, _Any]]]] = ..., deleted_fragment_ids: _Optional[_Iterable[int]] = ..., predicate: _Optional[str] = ...) -> None: ...
     class Overwrite(_message.Message):
         __slots__ = ("fragments", "schema", "schema_metadata", "config_upsert_values", "initial_bases")
         class SchemaMetadataEntry(_message.Message):
@@ -64,14 +64,14 @@ class Transaction(_message.Message):
         schema_metadata: _containers.ScalarMap[str, bytes]
         config_upsert_values: _containers.ScalarMap[str, str]
         initial_bases: _containers.RepeatedCompositeFieldContainer[_table_pb2.BasePath]
-        def __init__(self, fragments: _Optional[_Iterable[_Union[_table_pb2.DataFragment, _Mapping]]] = ..., schema: _Optional[_Iterable[_Union[_file_pb2.Field, _Mapping]]] = ..., schema_metadata: _Optional[_Mapping[str, bytes]] = ..., config_upsert_values: _Optional[_Mapping[str, str]] = ..., initial_bases: _Optional[_Iterable[_Union[_table_pb2.BasePath, _Mapping]]] = ...) -> None: ...
+        def __init__(self, fragments: _Optional[_Iterable[_Union[_table_pb2.DataFragment, _Mapping[str, _Any]]]] = ..., schema: _Optional[_Iterable[_Union[_file_pb2.Field, _Mapping[str, _Any]]]] = ..., schema_metadata: _Optional[_Mapping[str, bytes]] = ..., config_upsert_values: _Optional[_Mapping[str, str]] = ..., initial_bases: _Optional[_Iterable[_Union[_table_pb2.BasePath, _Mapping[str, _Any]]]] = ...) -> None: ...
     class CreateIndex(_message.Message):
         __slots__ = ("new_indices", "removed_indices")
         NEW_INDICES_FIELD_NUMBER: _ClassVar[int]
         REMOVED_INDICES_FIELD_NUMBER: _ClassVar[int]
         new_indices: _containers.RepeatedCompositeFieldContainer[_table_pb2.IndexMetadata]
         removed_indices: _containers.RepeatedCompositeFieldContainer[_table_pb2.IndexMetadata]
-        def __init__(self, new_indices: _Optional[_Iterable[_Union[_table_pb2.IndexMetadata, _Mapping]]] = ..., removed_indices: _Optional[_Iterable[_Union[_table_pb2.IndexMetadata, _Mapping]]] = ...) -> None: ...
+        def __init__(self, new_indices: _Optional[_Iterable[_Union[_table_pb2.IndexMetadata, _Mapping[str, _Any]]]] = ..., removed_indices: _Optional[_Iterable[_Union[_table_pb2.IndexMetadata, _Mapping[str, _Any]]]] = ...) -> None: ...
     class Rewrite(_message.Message):
         __slots__ = ("old_fragments", "new_fragments", "groups", "rewritten_indices")
         class RewrittenIndex(_message.Message):
@@ -86,14 +86,14 @@ class Transaction(_message.Message):
             new_index_details: _any_pb2.Any
             new_index_version: int
             new_index_files: _containers.RepeatedCompositeFieldContainer[_table_pb2.IndexFile]
-            def __init__(self, old_id: _Optional[_Union[_table_pb2.UUID, _Mapping]] = ..., new_id: _Optional[_Union[_table_pb2.UUID, _Mapping]] = ..., new_index_details: _Optional[_Union[_any_pb2.Any, _Mapping]] = ..., new_index_version: _Optional[int] = ..., new_index_files: _Optional[_Iterable[_Union[_table_pb2.IndexFile, _Mapping]]] = ...) -> None: ...
+            def __init__(self, old_id: _Optional[_Union[_table_pb2.UUID, _Mapping[str, _Any]]] = ..., new_id: _Optional[_Union[_table_pb2.UUID, _Mapping[str, _Any]]] = ..., new_index_details: _Optional[_Union[_any_pb2.Any, _Mapping[str, _Any]]] = ..., new_index_version: _Optional[int] = ..., new_index_files: _Optional[_Iterable[_Union[_table_pb2.IndexFile, _Mapping[str, _Any]]]] = ...) -> None: ...
         class RewriteGroup(_message.Message):
             __slots__ = ("old_fragments", "new_fragments")
             OLD_FRAGMENTS_FIELD_NUMBER: _ClassVar[int]
             NEW_FRAGMENTS_FIELD_NUMBER: _ClassVar[int]
             old_fragments: _containers.RepeatedCompositeFieldContainer[_table_pb2.DataFragment]
             new_fragments: _containers.RepeatedCompositeFieldContainer[_table_pb2.DataFragment]
-            def __init__(self, old_fragments: _Optional[_Iterable[_Union[_table_pb2.DataFragment, _Mapping]]] = ..., new_fragments: _Optional[_Iterable[_Union[_table_pb2.DataFragment, _Mapping]]] = ...) -> None: ...
+            def __init__(self, old_fragments: _Optional[_Iterable[_Union[_table_pb2.DataFragment, _Mapping[str, _Any]]]] = ..., new_fragments: _Optional[_Iterable[_Union[_table_pb2.DataFragment, _Mapping[str, _Any]]]] = ...) -> None: ...
         OLD_FRAGMENTS_FIELD_NUMBER: _ClassVar[int]
         NEW_FRAGMENTS_FIELD_NUMBER: _ClassVar[int]
         GROUPS_FIELD_NUMBER: _ClassVar[int]
@@ -102,7 +102,7 @@ class Transaction(_message.Message):
         new_fragments: _containers.RepeatedCompositeFieldContainer[_table_pb2.DataFragment]
         groups: _containers.RepeatedCompositeFieldContainer[Transaction.Rewrite.RewriteGroup]
         rewritten_indices: _containers.RepeatedCompositeFieldContainer[Transaction.Rewrite.RewrittenIndex]
-        def __init__(self, old_fragments: _Optional[_Iterable[_Union[_table_pb2.DataFragment, _Mapping]]] = ..., new_fragments: _Optional[_Iterable[_Union[_table_pb2.DataFragment, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[Transaction.Rewrite.RewriteGroup, _Mapping]]] = ..., rewritten_indices: _Optional[_Iterable[_Union[Transaction.Rewrite.RewrittenIndex, _Mapping]]] = ...) -> None: ...
+        def __init__(self, old_fragments: _Optional[_Iterable[_Union[_table_pb2.DataFragment, _Mapping[str, _Any]]]] = ..., new_fragments: _Optional[_Iterable[_Union[_table_pb2.DataFragment, _Mapping[str, _Any]]]] = ..., groups: _Optional[_Iterable[_Union[Transaction.Rewrite.RewriteGroup, _Mapping[str, _Any]]]] = ..., rewritten_indices: _Optional[_Iterable[_Union[Transaction.Rewrite.RewrittenIndex, _Mapping[str, _Any]]]] = ...) -> None: ...
     class Merge(_message.Message):
         __slots__ = ("fragments", "schema", "schema_metadata", "preserves_nullability")
         class SchemaMetadataEntry(_message.Message):
@@ -120,14 +120,14 @@ class Transaction(_message.Message):
         schema: _containers.RepeatedCompositeFieldContainer[_file_pb2.Field]
         schema_metadata: _containers.ScalarMap[str, bytes]
         preserves_nullability: bool
-        def __init__(self, fragments: _Optional[_Iterable[_Union[_table_pb2.DataFragment, _Mapping]]] = ..., schema: _Optional[_Iterable[_Union[_file_pb2.Field, _Mapping]]] = ..., schema_metadata: _Optional[_Mapping[str, bytes]] = ..., preserves_nullability: bool = ...) -> None: ...
+        def __init__(self, fragments: _Optional[_Iterable[_Union[_table_pb2.DataFragment, _Mapping[str, _Any]]]] = ..., schema: _Optional[_Iterable[_Union[_file_pb2.Field, _Mapping[str, _Any]]]] = ..., schema_metadata: _Optional[_Mapping[str, bytes]] = ..., preserves_nullability: bool = ...) -> None: ...
     class Project(_message.Message):
         __slots__ = ("schema", "preserves_nullability")
         SCHEMA_FIELD_NUMBER: _ClassVar[int]
         PRESERVES_NULLABILITY_FIELD_NUMBER: _ClassVar[int]
         schema: _containers.RepeatedCompositeFieldContainer[_file_pb2.Field]
         preserves_nullability: bool
-        def __init__(self, schema: _Optional[_Iterable[_Union[_file_pb2.Field, _Mapping]]] = ..., preserves_nullability: bool = ...) -> None: ...
+        def __init__(self, schema: _Optional[_Iterable[_Union[_file_pb2.Field, _Mapping[str, _Any]]]] = ..., preserves_nullability: bool = ...) -> None: ...
     class Restore(_message.Message):
         __slots__ = ("version",)
         VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -175,7 +175,7 @@ class Transaction(_message.Message):
         field_ids: _containers.RepeatedScalarFieldContainer[int]
         exact: Transaction.ExactKeySetFilter
         bloom: Transaction.BloomFilter
-        def __init__(self, field_ids: _Optional[_Iterable[int]] = ..., exact: _Optional[_Union[Transaction.ExactKeySetFilter, _Mapping]] = ..., bloom: _Optional[_Union[Transaction.BloomFilter, _Mapping]] = ...) -> None: ...
+        def __init__(self, field_ids: _Optional[_Iterable[int]] = ..., exact: _Optional[_Union[Transaction.ExactKeySetFilter, _Mapping[str, _Any]]] = ..., bloom: _Optional[_Union[Transaction.BloomFilter, _Mapping[str, _Any]]] = ...) -> None: ...
     class UInt32List(_message.Message):
         __slots__ = ("values",)
         VALUES_FIELD_NUMBER: _ClassVar[int]
@@ -189,7 +189,7 @@ class Transaction(_message.Message):
             VALUE_FIELD_NUMBER: _ClassVar[int]
             key: int
             value: Transaction.UInt32List
-            def __init__(self, key: _Optional[int] = ..., value: _Optional[_Union[Transaction.UInt32List, _Mapping]] = ...) -> None: ...
+            def __init__(self, key: _Optional[int] = ..., value: _Optional[_Union[Transaction.UInt32List, _Mapping[str, _Any]]] = ...) -> None: ...
         class UpdatedFragmentOffsetBitmapsEntry(_message.Message):
             __slots__ = ("key", "value")
             KEY_FIELD_NUMBER: _ClassVar[int]
@@ -217,7 +217,7 @@ class Transaction(_message.Message):
         inserted_rows: Transaction.KeyExistenceFilter
         updated_fragment_offsets: _containers.MessageMap[int, Transaction.UInt32List]
         updated_fragment_offset_bitmaps: _containers.ScalarMap[int, bytes]
-        def __init__(self, removed_fragment_ids: _Optional[_Iterable[int]] = ..., updated_fragments: _Optional[_Iterable[_Union[_table_pb2.DataFragment, _Mapping]]] = ..., new_fragments: _Optional[_Iterable[_Union[_table_pb2.DataFragment, _Mapping]]] = ..., fields_modified: _Optional[_Iterable[int]] = ..., compacted_sstables: _Optional[_Iterable[_Union[_table_pb2.CompactedSsTable, _Mapping]]] = ..., fields_for_preserving_frag_bitmap: _Optional[_Iterable[int]] = ..., update_mode: _Optional[_Union[Transaction.UpdateMode, str]] = ..., inserted_rows: _Optional[_Union[Transaction.KeyExistenceFilter, _Mapping]] = ..., updated_fragment_offsets: _Optional[_Mapping[int, Transaction.UInt32List]] = ..., updated_fragment_offset_bitmaps: _Optional[_Mapping[int, bytes]] = ...) -> None: ...
+        def __init__(self, removed_fragment_ids: _Optional[_Iterable[int]] = ..., updated_fragments: _Optional[_Iterable[_Union[_table_pb2.DataFragment, _Mapping[str, _Any]]]] = ..., new_fragments: _Optional[_Iterable[_Union[_table_pb2.DataFragment, _Mapping[str, _Any]]]] = ..., fields_modified: _Optional[_Iterable[int]] = ..., compacted_sstables: _Optional[_Iterable[_Union[_table_pb2.CompactedSsTable, _Mapping[str, _Any]]]] = ..., fields_for_preserving_frag_bitmap: _Optional[_Iterable[int]] = ..., update_mode: _Optional[_Union[Transaction.UpdateMode, str]] = ..., inserted_rows: _Optional[_Union[Transaction.KeyExistenceFilter, _Mapping[str, _Any]]] = ..., updated_fragment_offsets: _Optional[_Mapping[int, Transaction.UInt32List]] = ..., updated_fragment_offset_bitmaps: _Optional[_Mapping[int, bytes]] = ...) -> None: ...
     class UpdateMapEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -231,7 +231,7 @@ class Transaction(_message.Message):
         REPLACE_FIELD_NUMBER: _ClassVar[int]
         update_entries: _containers.RepeatedCompositeFieldContainer[Transaction.UpdateMapEntry]
         replace: bool
-        def __init__(self, update_entries: _Optional[_Iterable[_Union[Transaction.UpdateMapEntry, _Mapping]]] = ..., replace: bool = ...) -> None: ...
+        def __init__(self, update_entries: _Optional[_Iterable[_Union[Transaction.UpdateMapEntry, _Mapping[str, _Any]]]] = ..., replace: bool = ...) -> None: ...
     class UpdateConfig(_message.Message):
         __slots__ = ("upsert_values", "delete_keys", "schema_metadata", "field_metadata", "config_updates", "table_metadata_updates", "schema_metadata_updates", "field_metadata_updates")
         class FieldMetadataUpdate(_message.Message):
@@ -266,14 +266,14 @@ class Transaction(_message.Message):
             VALUE_FIELD_NUMBER: _ClassVar[int]
             key: int
             value: Transaction.UpdateConfig.FieldMetadataUpdate
-            def __init__(self, key: _Optional[int] = ..., value: _Optional[_Union[Transaction.UpdateConfig.FieldMetadataUpdate, _Mapping]] = ...) -> None: ...
+            def __init__(self, key: _Optional[int] = ..., value: _Optional[_Union[Transaction.UpdateConfig.FieldMetadataUpdate, _Mapping[str, _Any]]] = ...) -> None: ...
         class FieldMetadataUpdatesEntry(_message.Message):
             __slots__ = ("key", "value")
             KEY_FIELD_NUMBER: _ClassVar[int]
             VALUE_FIELD_NUMBER: _ClassVar[int]
             key: int
             value: Transaction.UpdateMap
-            def __init__(self, key: _Optional[int] = ..., value: _Optional[_Union[Transaction.UpdateMap, _Mapping]] = ...) -> None: ...
+            def __init__(self, key: _Optional[int] = ..., value: _Optional[_Union[Transaction.UpdateMap, _Mapping[str, _Any]]] = ...) -> None: ...
         UPSERT_VALUES_FIELD_NUMBER: _ClassVar[int]
         DELETE_KEYS_FIELD_NUMBER: _ClassVar[int]
         SCHEMA_METADATA_FIELD_NUMBER: _ClassVar[int]
@@ -290,41 +290,41 @@ class Transaction(_message.Message):
         table_metadata_updates: Transaction.UpdateMap
         schema_metadata_updates: Transaction.UpdateMap
         field_metadata_updates: _containers.MessageMap[int, Transaction.UpdateMap]
-        def __init__(self, upsert_values: _Optional[_Mapping[str, str]] = ..., delete_keys: _Optional[_Iterable[str]] = ..., schema_metadata: _Optional[_Mapping[str, str]] = ..., field_metadata: _Optional[_Mapping[int, Transaction.UpdateConfig.FieldMetadataUpdate]] = ..., config_updates: _Optional[_Union[Transaction.UpdateMap, _Mapping]] = ..., table_metadata_updates: _Optional[_Union[Transaction.UpdateMap, _Mapping]] = ..., schema_metadata_updates: _Optional[_Union[Transaction.UpdateMap, _Mapping]] = ..., field_metadata_updates: _Optional[_Mapping[int, Transaction.UpdateMap]] = ...) -> None: ...
+        def __init__(self, upsert_values: _Optional[_Mapping[str, str]] = ..., delete_keys: _Optional[_Iterable[str]] = ..., schema_metadata: _Optional[_Mapping[str, str]] = ..., field_metadata: _Optional[_Mapping[int, Transaction.UpdateConfig.FieldMetadataUpdate]] = ..., config_updates: _Optional[_Union[Transaction.UpdateMap, _Mapping[str, _Any]]] = ..., table_metadata_updates: _Optional[_Union[Transaction.UpdateMap, _Mapping[str, _Any]]] = ..., schema_metadata_updates: _Optional[_Union[Transaction.UpdateMap, _Mapping[str, _Any]]] = ..., field_metadata_updates: _Optional[_Mapping[int, Transaction.UpdateMap]] = ...) -> None: ...
     class DataReplacementGroup(_message.Message):
         __slots__ = ("fragment_id", "new_file")
         FRAGMENT_ID_FIELD_NUMBER: _ClassVar[int]
         NEW_FILE_FIELD_NUMBER: _ClassVar[int]
         fragment_id: int
         new_file: _table_pb2.DataFile
-        def __init__(self, fragment_id: _Optional[int] = ..., new_file: _Optional[_Union[_table_pb2.DataFile, _Mapping]] = ...) -> None: ...
+        def __init__(self, fragment_id: _Optional[int] = ..., new_file: _Optional[_Union[_table_pb2.DataFile, _Mapping[str, _Any]]] = ...) -> None: ...
     class DataReplacement(_message.Message):
         __slots__ = ("replacements",)
         REPLACEMENTS_FIELD_NUMBER: _ClassVar[int]
         replacements: _containers.RepeatedCompositeFieldContainer[Transaction.DataReplacementGroup]
-        def __init__(self, replacements: _Optional[_Iterable[_Union[Transaction.DataReplacementGroup, _Mapping]]] = ...) -> None: ...
+        def __init__(self, replacements: _Optional[_Iterable[_Union[Transaction.DataReplacementGroup, _Mapping[str, _Any]]]] = ...) -> None: ...
     class DataOverlayGroup(_message.Message):
         __slots__ = ("fragment_id", "overlays")
         FRAGMENT_ID_FIELD_NUMBER: _ClassVar[int]
         OVERLAYS_FIELD_NUMBER: _ClassVar[int]
         fragment_id: int
         overlays: _containers.RepeatedCompositeFieldContainer[_table_pb2.DataOverlayFile]
-        def __init__(self, fragment_id: _Optional[int] = ..., overlays: _Optional[_Iterable[_Union[_table_pb2.DataOverlayFile, _Mapping]]] = ...) -> None: ...
+        def __init__(self, fragment_id: _Optional[int] = ..., overlays: _Optional[_Iterable[_Union[_table_pb2.DataOverlayFile, _Mapping[str, _Any]]]] = ...) -> None: ...
     class DataOverlay(_message.Message):
         __slots__ = ("groups",)
         GROUPS_FIELD_NUMBER: _ClassVar[int]
         groups: _containers.RepeatedCompositeFieldContainer[Transaction.DataOverlayGroup]
-        def __init__(self, groups: _Optional[_Iterable[_Union[Transaction.DataOverlayGroup, _Mapping]]] = ...) -> None: ...
+        def __init__(self, groups: _Optional[_Iterable[_Union[Transaction.DataOverlayGroup, _Mapping[str, _Any]]]] = ...) -> None: ...
     class UpdateMemWalState(_message.Message):
         __slots__ = ("compacted_sstables",)
         COMPACTED_SSTABLES_FIELD_NUMBER: _ClassVar[int]
         compacted_sstables: _containers.RepeatedCompositeFieldContainer[_table_pb2.CompactedSsTable]
-        def __init__(self, compacted_sstables: _Optional[_Iterable[_Union[_table_pb2.CompactedSsTable, _Mapping]]] = ...) -> None: ...
+        def __init__(self, compacted_sstables: _Optional[_Iterable[_Union[_table_pb2.CompactedSsTable, _Mapping[str, _Any]]]] = ...) -> None: ...
     class UpdateBases(_message.Message):
         __slots__ = ("new_bases",)
         NEW_BASES_FIELD_NUMBER: _ClassVar[int]
         new_bases: _containers.RepeatedCompositeFieldContainer[_table_pb2.BasePath]
-        def __init__(self, new_bases: _Optional[_Iterable[_Union[_table_pb2.BasePath, _Mapping]]] = ...) -> None: ...
+        def __init__(self, new_bases: _Optional[_Iterable[_Union[_table_pb2.BasePath, _Mapping[str, _Any]]]] = ...) -> None: ...
     READ_VERSION_FIELD_NUMBER: _ClassVar[int]
     UUID_FIELD_NUMBER: _ClassVar[int]
     TAG_FIELD_NUMBER: _ClassVar[int]
@@ -365,4 +365,4 @@ class Transaction(_message.Message):
     clone: Transaction.Clone
     update_bases: Transaction.UpdateBases
     data_overlay: Transaction.DataOverlay
-    def __init__(self, read_version: _Optional[int] = ..., uuid: _Optional[str] = ..., tag: _Optional[str] = ..., transaction_properties: _Optional[_Mapping[str, str]] = ..., append: _Optional[_Union[Transaction.Append, _Mapping]] = ..., delete: _Optional[_Union[Transaction.Delete, _Mapping]] = ..., overwrite: _Optional[_Union[Transaction.Overwrite, _Mapping]] = ..., create_index: _Optional[_Union[Transaction.CreateIndex, _Mapping]] = ..., rewrite: _Optional[_Union[Transaction.Rewrite, _Mapping]] = ..., merge: _Optional[_Union[Transaction.Merge, _Mapping]] = ..., restore: _Optional[_Union[Transaction.Restore, _Mapping]] = ..., reserve_fragments: _Optional[_Union[Transaction.ReserveFragments, _Mapping]] = ..., update: _Optional[_Union[Transaction.Update, _Mapping]] = ..., project: _Optional[_Union[Transaction.Project, _Mapping]] = ..., update_config: _Optional[_Union[Transaction.UpdateConfig, _Mapping]] = ..., data_replacement: _Optional[_Union[Transaction.DataReplacement, _Mapping]] = ..., update_mem_wal_state: _Optional[_Union[Transaction.UpdateMemWalState, _Mapping]] = ..., clone: _Optional[_Union[Transaction.Clone, _Mapping]] = ..., update_bases: _Optional[_Union[Transaction.UpdateBases, _Mapping]] = ..., data_overlay: _Optional[_Union[Transaction.DataOverlay, _Mapping]] = ...) -> None: ...
+    def __init__(self, read_version: _Optional[int] = ..., uuid: _Optional[str] = ..., tag: _Optional[str] = ..., transaction_properties: _Optional[_Mapping[str, str]] = ..., append: _Optional[_Union[Transaction.Append, _Mapping[str, _Any]]] = ..., delete: _Optional[_Union[Transaction.Delete, _Mapping[str, _Any]]] = ..., overwrite: _Optional[_Union[Transaction.Overwrite, _Mapping[str, _Any]]] = ..., create_index: _Optional[_Union[Transaction.CreateIndex, _Mapping[str, _Any]]] = ..., rewrite: _Optional[_Union[Transaction.Rewrite, _Mapping[str, _Any]]] = ..., merge: _Optional[_Union[Transaction.Merge, _Mapping[str, _Any]]] = ..., restore: _Optional[_Union[Transaction.Restore, _Mapping[str, _Any]]] = ..., reserve_fragments: _Optional[_Union[Transaction.ReserveFragments, _Mapping[str, _Any]]] = ..., update: _Optional[_Union[Transaction.Update, _Mapping[str, _Any]]] = ..., project: _Optional[_Union[Transaction.Project, _Mapping[str, _Any]]] = ..., update_config: _Optional[_Union[Transaction.UpdateConfig, _Mapping[str, _Any]]] = ..., data_replacement: _Optional[_Union[Transaction.DataReplacement, _Mapping[str, _Any]]] = ..., update_mem_wal_state: _Optional[_Union[Transaction.UpdateMemWalState, _Mapping[str, _Any]]] = ..., clone: _Optional[_Union[Transaction.Clone, _Mapping[str, _Any]]] = ..., update_bases: _Optional[_Union[Transaction.UpdateBases, _Mapping[str, _Any]]] = ..., data_overlay: _Optional[_Union[Transaction.DataOverlay, _Mapping[str, _Any]]] = ...) -> None: ...
