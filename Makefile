@@ -1,0 +1,59 @@
+# Two commands for a newcomer: `make demo` and `make test`. Each makes its own environment in .venv first.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+WORKERS ?= 2
+
+.PHONY: demo test test-runtimes test-long lint format proto bench clean java
+
+demo: $(VENV)/.test java
+	$(BIN)/python examples/quickstart.py
+
+test: $(VENV)/.test java
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests
+
+# The random tables of the suite, ten times as many.
+test-long: $(VENV)/.test java
+	LANCE_SPARK_TEST_TABLES=10000 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests/interop
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+proto: $(VENV)/.dev
+	$(BIN)/python protos/generate.py
+
+bench: $(VENV)/.bench java
+	$(BIN)/python benchmarks/scan.py
+	$(BIN)/python benchmarks/write.py
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or newer is needed; name it with: make PYTHON=python3.12 ..."; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || \
+	  { echo "Python's venv module is missing: apt-get install python3-venv"; exit 1; }
+
+$(VENV)/.test: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install -q -e '.[test]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.test
+	$(BIN)/python -m pip install -q -e '.[dev]'
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.test
+	$(BIN)/python -m pip install -q -e '.[bench]'
+	@touch $@
+
+java:
+	@{ [ -n "$$JAVA_HOME" ] && [ -x "$$JAVA_HOME/bin/java" ]; } || command -v java >/dev/null || \
+	  { echo "Spark needs Java 17 or 21, and there is none: apt-get install openjdk-17-jre-headless"; exit 1; }
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
