@@ -26,8 +26,9 @@ def to_spark(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         if pa.types.is_fixed_size_list(column.type):
             size = column.type.list_size
             offsets = pa.array(np.arange(len(column) + 1, dtype=np.int32) * size)
-            column = pa.ListArray.from_arrays(offsets, column.flatten(), type=field.type)
-        columns.append(column)
+            columns.append(pa.ListArray.from_arrays(offsets, column.flatten(), type=field.type))
+        else:
+            columns.append(column)
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 

@@ -5,6 +5,7 @@ They are pickled by value into Spark's workers, so everything they need is impor
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -50,7 +51,7 @@ class PrebuiltReader(DataSourceReader):
         with pa.memory_map(self.path) as source:
             count = pa.ipc.open_file(source).num_record_batches
         cuts = [count * i // self.tasks for i in range(self.tasks + 1)]
-        return [Piece(a, b) for a, b in zip(cuts, cuts[1:], strict=False) if b > a]
+        return [Piece(a, b) for a, b in itertools.pairwise(cuts) if b > a]
 
     def read(self, partition: Any) -> Iterator[Any]:
         import pyarrow as pa

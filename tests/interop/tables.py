@@ -176,8 +176,7 @@ def _build_leaf(kind: pa.DataType, v: Vector, long: bool) -> pa.Array:
         digits = 10 ** min(kind.precision, 18)
         whole = pa.array(v % digits).cast(pa.decimal128(19, 0))
         scaled = pc.multiply(whole, pa.scalar(1, pa.decimal128(1, 0)))
-        raw = pa.Array.from_buffers(kind, len(v), scaled.cast(pa.decimal128(38, 0)).buffers())
-        return raw
+        return pa.Array.from_buffers(kind, len(v), scaled.cast(pa.decimal128(38, 0)).buffers())
     if pa.types.is_fixed_size_binary(kind):
         width = kind.byte_width
         raw = np.zeros((len(v), width), np.uint8)
