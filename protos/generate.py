@@ -65,12 +65,13 @@ def generate(scratch: Path) -> dict[str, str]:
     command = [interpreter(scratch), "-m", "grpc_tools.protoc", f"-I{scratch / 'staged'}"]
     command += [f"--python_out={out}", f"--pyi_out={out}", *(f"{PACKAGE}/{name}" for name in names)]
     subprocess.run(command, check=True)  # noqa: S603
-    files = {path.name: path.read_text(encoding="utf-8") for path in (out / PACKAGE).iterdir()}
-    for name in files:
-        if name.endswith(".pyi"):
-            for bare, fixed in STUB_FIXES:
-                files[name] = files[name].replace(bare, fixed)
-    return dict(sorted(files.items()))
+    files = {}
+    for path in sorted((out / PACKAGE).iterdir()):
+        text = path.read_text(encoding="utf-8")
+        for bare, fixed in STUB_FIXES if path.suffix == ".pyi" else ():
+            text = text.replace(bare, fixed)
+        files[path.name] = text
+    return files
 
 
 def main() -> int:
