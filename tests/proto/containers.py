@@ -1,0 +1,159 @@
+"""Just enough of the Lance containers to get at their protobuf messages, written for these tests alone."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from google.protobuf import any_pb2, descriptor_pool, message_factory
+from google.protobuf.message import Message
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from lance_spark.proto import (
+    encodings_v2_0_pb2,
+    encodings_v2_1_pb2,
+    encodings_v2_3_pb2,
+    file2_pb2,
+    file_pb2,
+    index_old_pb2,
+    index_pb2,
+    rowids_pb2,
+    table_pb2,
+    transaction_pb2,
+)
+
+MODULES = (
+    encodings_v2_0_pb2,
+    encodings_v2_1_pb2,
+    encodings_v2_3_pb2,
+    file2_pb2,
+    file_pb2,
+    index_old_pb2,
+    index_pb2,
+    rowids_pb2,
+    table_pb2,
+    transaction_pb2,
+)
+
+# Bytes fields that hold a serialised message.
+NESTED = {
+    "lance.table.DataFragment.inline_row_ids": rowids_pb2.RowIdSequence,
+    "lance.table.DataFragment.inline_last_updated_at_versions": rowids_pb2.RowDatasetVersionSequence,
+    "lance.table.DataFragment.inline_created_at_versions": rowids_pb2.RowDatasetVersionSequence,
+}
+
+
+@dataclass(frozen=True)
+class ManifestFile:
+    """The messages of one manifest file, and the bytes they were parsed from."""
+
+    data: bytes
+    manifest: table_pb2.Manifest
+    indices: table_pb2.IndexSection | None
+    transaction: transaction_pb2.Transaction | None
+    transaction_bytes: bytes | None
+
+    @classmethod
+    def read(cls, path: Path) -> ManifestFile:
+        data = path.read_bytes()
+        position, minor_zero, minor, magic = struct.unpack("<QHH4s", data[-16:])
+        assert (minor_zero, minor, magic) == (0, 2, b"LANC")
+        manifest = table_pb2.Manifest.FromString(section(data, position))
+        indices = transaction = transaction_bytes = None
+        if manifest.HasField("index_section"):
+            indices = table_pb2.IndexSection.FromString(section(data, manifest.index_section))
+        if manifest.HasField("transaction_section"):
+            transaction_bytes = section(data, manifest.transaction_section)
+            transaction = transaction_pb2.Transaction.FromString(transaction_bytes)
+        return cls(data, manifest, indices, transaction, transaction_bytes)
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """The messages of one version 2 file."""
+
+    version: tuple[int, int]
+    descriptor: file_pb2.FileDescriptor
+    columns: list[file2_pb2.ColumnMetadata]
+
+    @classmethod
+    def read(cls, path: Path) -> DataFile:
+        data = path.read_bytes()
+        _, columns, buffers, num_buffers, num_columns, major, minor, magic = struct.unpack(
+            "<QQQIIHH4s", data[-40:]
+        )
+        assert magic == b"LANC"
+        assert num_buffers >= 1
+        entries = struct.iter_unpack("<QQ", data[columns : columns + 16 * num_columns])
+        start, size = struct.unpack("<QQ", data[buffers : buffers + 16])
+        return cls(
+            (major, minor),
+            file_pb2.FileDescriptor.FromString(data[start : start + size]),
+            [file2_pb2.ColumnMetadata.FromString(data[at : at + n]) for at, n in entries],
+        )
+
+    def page_encodings(self) -> Iterator[Message]:
+        for column in self.columns:
+            for page in column.pages:
+                yield unpack(page.encoding)
+
+
+def section(data: bytes, position: int) -> bytes:
+    """Return the bytes of a message that follows its 32-bit length."""
+    (size,) = struct.unpack_from("<I", data, position)
+    assert position + 4 + size <= len(data)
+    return data[position + 4 : position + 4 + size]
+
+
+def unpack_any(packed: any_pb2.Any) -> Message:
+    """Return the message inside, of the class that the type URL names."""
+    name = packed.type_url.rpartition("/")[2]
+    descriptor = descriptor_pool.Default().FindMessageTypeByName(name)
+    return message_factory.GetMessageClass(descriptor).FromString(packed.value)
+
+
+def unpack(encoding: file2_pb2.Encoding) -> Message:
+    """Return the description of a page's or column's encoding."""
+    assert encoding.WhichOneof("location") == "direct"
+    return unpack_any(any_pb2.Any.FromString(encoding.direct.encoding))
+
+
+def walk(message: Message) -> Iterator[Message]:
+    """Yield a message and all messages inside, those in Any and in bytes fields included."""
+    yield message
+    if isinstance(message, any_pb2.Any) and message.type_url:
+        yield from walk(unpack_any(message))
+    if isinstance(message, file2_pb2.Encoding) and message.HasField("direct"):
+        yield from walk(unpack(message))
+    for field, value in message.ListFields():
+        nested = NESTED.get(field.full_name)
+        if nested is not None:
+            yield from walk(nested.FromString(value))
+        if field.message_type is None:
+            continue
+        if field.message_type.GetOptions().map_entry:
+            if field.message_type.fields_by_name["value"].message_type is not None:
+                for entry in value.values():
+                    yield from walk(entry)
+        elif isinstance(value, Message):
+            yield from walk(value)
+        else:
+            for entry in value:
+                yield from walk(entry)
+
+
+def strangers(message: Message) -> list[str]:
+    """Return what the protos do not know of a message: unknown fields and unknown enum values."""
+    found = []
+    for inner in walk(message):
+        name = inner.DESCRIPTOR.full_name
+        found += [f"{name}: field {item.field_number}" for item in UnknownFieldSet(inner)]
+        for field, value in inner.ListFields():
+            if field.enum_type is None:
+                continue
+            for number in [value] if isinstance(value, int) else value:
+                if number not in field.enum_type.values_by_number:
+                    found.append(f"{name}.{field.name}: value {number}")
+    return found
