@@ -1,0 +1,70 @@
+"""A thousand tables of random nested types, both ways between this package and pylance.
+
+A seed is all it takes to see a failure again: ``random_table(seed)``. `LANCE_SPARK_TEST_TABLES` sets how many are tried.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import lance_spark
+from tests.interop.conftest import Pylance
+from tests.interop.tables import assert_same, random_table
+
+TABLES = int(os.environ.get("LANCE_SPARK_TEST_TABLES", "1000"))
+GROUP = 25
+GROUPS = range(0, TABLES, GROUP)
+
+
+def has_struct(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind) or pa.types.is_map(kind):
+        return True
+    return kind.num_fields > 0 and any(
+        has_struct(kind.field(i).type) for i in range(kind.num_fields)
+    )
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+@pytest.mark.parametrize("first", GROUPS)
+def test_we_read_pylance(pylance: Pylance, tmp_path: Path, version: str, first: int) -> None:
+    for seed in range(first, min(first + GROUP, TABLES)):
+        if seed % 3 != {"2.0": 0, "2.1": 1, "2.2": 2}[version]:
+            continue
+        table = random_table(seed, maps=version == "2.2")
+        if version == "2.0":
+            # pylance cannot write null structs in 2.0.
+            table = table.select([n for n in table.column_names if not has_struct(table[n].type)])
+            if not table.num_columns:
+                continue
+        path = tmp_path / f"{seed}.lance"
+        pylance.write(table, path, version)
+        expected = pylance.read(path) if version == "2.0" else table
+        dataset = lance_spark.open_dataset(str(path))
+        assert_same(dataset.to_table(), expected, f"{version} seed {seed}")
+        rng = np.random.default_rng(seed)
+        if table.num_rows:
+            rows = rng.integers(0, table.num_rows, 20)
+            assert_same(dataset.take(rows), expected.take(rows), f"take, {version} seed {seed}")
+        size = int(rng.integers(1, 500))
+        batches = list(dataset.to_batches(batch_size=size))
+        assert all(0 < batch.num_rows <= size for batch in batches)
+        assert_same(
+            pa.Table.from_batches(batches, schema=dataset.schema), expected, f"batches, seed {seed}"
+        )
+
+
+@pytest.mark.parametrize("version", ["2.1", "2.2"])
+@pytest.mark.parametrize("first", GROUPS)
+def test_pylance_reads_us(pylance: Pylance, tmp_path: Path, version: str, first: int) -> None:
+    for seed in range(first, min(first + GROUP, TABLES)):
+        if seed % 2 != {"2.1": 0, "2.2": 1}[version]:
+            continue
+        table = random_table(seed, maps=version == "2.2")
+        path = tmp_path / f"{seed}.lance"
+        lance_spark.write_dataset(table, str(path), data_storage_version=version)
+        assert_same(pylance.read(path), table, f"{version} seed {seed}")
