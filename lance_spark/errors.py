@@ -67,6 +67,17 @@ class StorageError(LanceError):
     """The store refused or failed a request: check path, credentials and endpoint, then try again."""
 
 
+class MissingFileError(StorageError):
+    """A file is not there: cleanup or somebody else removed it, or the path is wrong."""
+
+
+class UncertainCommitError(StorageError):
+    """The store failed while a commit was under way, and nobody knows whether it happened.
+
+    Keep what was written, and look whether the table's newest versions carry the transaction.
+    """
+
+
 class CommitConflictError(LanceError):
     """Another writer committed first, and this change cannot be placed on top of it.
 

@@ -1,0 +1,160 @@
+"""Creating a file only if there is none: what makes a commit atomic. One small class for each way.
+
+| where | how |
+| --- | --- |
+| local disks | write beside, fsync, hard link to the name (no replace), fsync of the folder; without hard links, rename without replace |
+| memory:// | a lock of the process |
+| S3, Google Cloud Storage, Azure | conditional put, through fsspec |
+| any other store | refused: two writers could overwrite each other's version |
+
+A half-written file is never visible under the final name.
+"""
+
+from __future__ import annotations
+
+import errno
+import inspect
+import os
+import threading
+from typing import Any, Protocol
+
+from lance_spark.errors import StorageError
+from lance_spark.storage import local
+from lance_spark.storage.errors import translated
+from lance_spark.storage.rename import rename_without_replace
+
+_NO_HARD_LINKS = {
+    errno.EPERM,
+    errno.ENOTSUP,
+    errno.EOPNOTSUPP,
+    errno.ENOSYS,
+    errno.EMLINK,
+    errno.EACCES,
+}
+
+
+class CommitHandler(Protocol):
+    """A way of put-if-absent for one kind of store."""
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        """Create `path` with `data`, whole and durable; return False and change nothing if it exists.
+
+        Raises
+        ------
+        StorageError
+            The store failed; the file may or may not be there.
+        """
+        ...
+
+
+class LocalCommit:
+    """Hard link, or rename without replace, of a file that is complete and durable."""
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        """Create a local file."""
+        with translated(path):
+            folder = os.path.dirname(path)
+            local.make_folder(folder)
+            temporary = local.write_temporary(path, data, durable=True)
+            try:
+                created = _link(temporary, path)
+            finally:
+                local.remove(temporary)
+            if created:
+                local.sync_folder(folder)
+            return created
+
+
+def _link(source: str, target: str) -> bool:
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        # A network file system that repeats a request whose answer was lost reports its own success as a collision.
+        return os.stat(source).st_nlink == 2
+    except OSError as error:
+        if error.errno not in _NO_HARD_LINKS:
+            raise
+        try:
+            return rename_without_replace(source, target)
+        except OSError as second:
+            raise StorageError(
+                f"{target}: the file system has neither hard links ({error.strerror}) nor a rename that does not "
+                f"replace ({second.strerror}), so that commits on it would not be safe; keep the table elsewhere"
+            ) from second
+    return True
+
+
+class MemoryCommit:
+    """A lock: the files of memory:// belong to this process."""
+
+    _lock = threading.Lock()
+
+    def __init__(self, fs: Any) -> None:
+        self._fs = fs
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        """Create a file in memory."""
+        with self._lock:
+            if self._fs.exists(path):
+                return False
+            self._fs.pipe_file(path, data)
+            return True
+
+
+class ConditionalPut:
+    """A put that the object store itself refuses if the object exists.
+
+    Parameters
+    ----------
+    fs : fsspec file system
+    condition : mapping
+        Arguments of `pipe_file` that ask for it.
+    """
+
+    def __init__(self, fs: Any, condition: dict[str, object]) -> None:
+        self._fs = fs
+        self._condition = condition
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        """Create an object."""
+        try:
+            with translated(path):
+                self._fs.pipe_file(path, data, **self._condition)
+        except StorageError as error:
+            if isinstance(error.__cause__, FileExistsError):
+                return False
+            raise
+        return True
+
+
+def handler_for(scheme: str, fs: Any) -> CommitHandler:
+    """Return the way of put-if-absent for a file system.
+
+    Parameters
+    ----------
+    scheme : str
+    fs : fsspec file system, or None for local disks
+
+    Raises
+    ------
+    StorageError
+        None is known.
+    """
+    if scheme == "file":
+        return LocalCommit()
+    if scheme == "memory":
+        return MemoryCommit(fs)
+    if scheme in ("s3", "s3a", "gs", "gcs"):
+        if "mode" in inspect.signature(getattr(fs, "_pipe_file", fs.pipe_file)).parameters:
+            return ConditionalPut(fs, {"mode": "create"})
+        package = "s3fs" if scheme.startswith("s3") else "gcsfs"
+        raise StorageError(
+            f"{scheme}://: the installed {package} cannot create an object only if it is absent, "
+            f"which commits need: pip install --upgrade {package}"
+        )
+    if scheme in ("abfs", "abfss", "az", "azure"):
+        return ConditionalPut(fs, {"overwrite": False})
+    raise StorageError(
+        f"{scheme}:// has no way known to create a file only if it is absent, so that commits on it would not be "
+        "safe; tables there can be read only"
+    )

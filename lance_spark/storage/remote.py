@@ -1,0 +1,160 @@
+"""Files behind fsspec: ranged reads with neighbours merged, and uploads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lance_spark.errors import CorruptFileError
+from lance_spark.storage.errors import translated
+from lance_spark.storage.local import outside
+from lance_spark.storage.source import ByteRange, Bytes
+
+#: Reading this many bytes for nothing costs less than another request.
+MAX_GAP = 64 * 1024
+#: A merged read is not made longer than this.
+MAX_READ = 64 * 1024 * 1024
+
+
+class MergedRead(NamedTuple):
+    """One request for bytes `start` to `stop` that serves the ranges numbered in `members`."""
+
+    start: int
+    stop: int
+    members: list[int]
+
+
+def coalesce(ranges: Sequence[ByteRange]) -> list[MergedRead]:
+    """Merge ranges that overlap or are at most `MAX_GAP` apart into reads of at most `MAX_READ` bytes.
+
+    A range that is itself longer is read as it is; empty ranges are in no read.
+    """
+    reads: list[MergedRead] = []
+    for index in sorted(range(len(ranges)), key=lambda i: ranges[i]):
+        offset, length = ranges[index]
+        if not length:
+            continue
+        if reads:
+            last = reads[-1]
+            stop = max(last.stop, offset + length)
+            if offset - last.stop <= MAX_GAP and stop - last.start <= MAX_READ:
+                last.members.append(index)
+                reads[-1] = last._replace(stop=stop)
+                continue
+        reads.append(MergedRead(offset, offset + length, [index]))
+    return reads
+
+
+class RemoteSource:
+    """A file behind fsspec; see `ByteSource`."""
+
+    def __init__(
+        self,
+        fs: Any,
+        path: str,
+        name: str,
+        size: int | None = None,
+        options: Mapping[str, object] | None = None,
+    ) -> None:
+        self._fs = fs
+        self._path = path
+        self._options = options
+        self.name = name
+        if size is None:
+            with translated(name, options):
+                size = fs.info(path)["size"]
+        if not isinstance(size, int):
+            raise CorruptFileError(f"{name}: the store does not tell the size of the file")
+        self.size = size
+
+    def read(self, ranges: Sequence[ByteRange]) -> list[Bytes]:
+        """Fetch the ranges, neighbours together, the reads at once where the file system can."""
+        for offset, length in ranges:
+            if offset < 0 or length < 0 or offset + length > self.size:
+                raise outside(self.name, self.size, offset, length)
+        reads = coalesce(ranges)
+        answer = [np.empty(0, dtype=np.uint8)] * len(ranges)
+        for read, data in zip(reads, self._fetch(reads), strict=True):
+            if len(data) != read.stop - read.start:
+                raise CorruptFileError(
+                    f"{self.name}: the store returned {len(data)} of the {read.stop - read.start} bytes from "
+                    f"{read.start} on; the file is truncated"
+                )
+            merged = np.frombuffer(data, dtype=np.uint8)
+            for index in read.members:
+                offset, length = ranges[index]
+                answer[index] = merged[offset - read.start : offset - read.start + length]
+        return answer
+
+    def _fetch(self, reads: Sequence[MergedRead]) -> list[bytes]:
+        if not reads:
+            return []
+        with translated(self.name, self._options):
+            if len(reads) == 1:
+                return [self._fs.cat_file(self._path, start=reads[0].start, end=reads[0].stop)]
+            fetched: list[bytes] = self._fs.cat_ranges(
+                [self._path] * len(reads),
+                [read.start for read in reads],
+                [read.stop for read in reads],
+                on_error="return",
+            )
+            for data in fetched:
+                if isinstance(data, Exception):
+                    raise data
+            return fetched
+
+    def close(self) -> None:
+        """There is nothing to release."""
+
+
+class RemoteOutput:
+    """A new file behind fsspec; see `OutputFile`."""
+
+    def __init__(
+        self, fs: Any, path: str, name: str, options: Mapping[str, object] | None = None
+    ) -> None:
+        self._fs = fs
+        self._path = path
+        self._options = options
+        self._written = 0
+        self.name = name
+        with translated(name, options):
+            self._file = fs.open(path, "wb")
+
+    def write(self, buffer: Any) -> None:
+        """Append the bytes of a buffer."""
+        assert self._file is not None, f"{self.name} is closed"
+        view = memoryview(buffer).cast("B")
+        with translated(self.name, self._options):
+            self._file.write(view)
+        self._written += len(view)
+
+    def tell(self) -> int:
+        """Return the bytes written so far."""
+        return self._written
+
+    def close(self) -> None:
+        """Finish the upload."""
+        if self._file is None:
+            return
+        try:
+            with translated(self.name, self._options):
+                self._file.close()
+        except BaseException:
+            self.abort()
+            raise
+        self._file = None
+
+    def abort(self) -> None:
+        """Delete the file unless it is closed."""
+        if self._file is None:
+            return
+        file, self._file = self._file, None
+        # What cannot be tidied up now is unreferenced, and cleanup removes it.
+        with suppress(Exception):
+            file.close()
+        with suppress(Exception):
+            self._fs.rm_file(self._path)

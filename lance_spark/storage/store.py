@@ -1,0 +1,316 @@
+"""One class for every store: local disks by the operating system's calls, everything else through fsspec."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from lance_spark.errors import MissingFileError, StorageError
+from lance_spark.storage import local
+from lance_spark.storage.commit import CommitHandler, handler_for
+from lance_spark.storage.errors import translated
+from lance_spark.storage.output import OutputFile
+from lance_spark.storage.remote import RemoteOutput, RemoteSource
+from lance_spark.storage.source import ByteSource
+from lance_spark.storage.uri import Location, check_relative, join, parse_uri
+
+__all__ = ["ObjectStore", "OutputFile"]
+
+# Named here because `ObjectStore.list` hides the built-in inside the class.
+_Names = list[str]
+_Files = list[tuple[str, int]]
+_Entries = list[dict[str, Any]]
+
+
+class ObjectStore:
+    """The files below one root, a table's as a rule.
+
+    Paths are relative to the root, with "/" between their parts on every system. A store can be pickled: it travels
+    as URI and options, and connects again where it arrives.
+
+    Parameters
+    ----------
+    location : Location
+    storage_options : mapping, optional
+        Arguments of the fsspec file system: credentials, endpoint. Never shown by `repr` or in errors.
+
+    Attributes
+    ----------
+    uri : str
+        The root: an absolute path on local disks, else a URI.
+    display : str
+        The same without what could be a secret, for messages.
+    is_local : bool
+    """
+
+    def __init__(
+        self, location: Location, storage_options: Mapping[str, Any] | None = None
+    ) -> None:
+        self._location = location
+        self._options = dict(storage_options or {})
+        self._fs = None if location.is_local else _connect(location, self._options)
+        self._handler: CommitHandler | None = None
+
+    @classmethod
+    def from_uri(
+        cls, uri: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
+    ) -> ObjectStore:
+        """Open the store at a URI: a path, ``file://``, ``memory://``, or any scheme that fsspec knows.
+
+        Raises
+        ------
+        InvalidInputError
+            The URI is empty.
+        StorageError
+            The scheme is unknown, or its package is not installed.
+        """
+        return cls(parse_uri(uri), storage_options)
+
+    @property
+    def uri(self) -> str:
+        """The root: an absolute path on local disks, else a URI."""
+        return self._location.uri
+
+    @property
+    def scheme(self) -> str:
+        """The scheme; "file" for local disks."""
+        return self._location.scheme
+
+    @property
+    def display(self) -> str:
+        """The root as messages show it."""
+        return self._location.display
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the root is on a local disk."""
+        return self._location.is_local
+
+    def __repr__(self) -> str:
+        return f"ObjectStore({self.display!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ObjectStore, (self._location, self._options)
+
+    def name(self, path: str) -> str:
+        """Return what messages call the file at `path`."""
+        return f"{self.display}/{path}"
+
+    def open(self, path: str, size: int | None = None) -> ByteSource:
+        """Open a file for reading.
+
+        Parameters
+        ----------
+        path : str
+        size : int, optional
+            Its length, if known: saves a request. A local file of another length is refused.
+
+        Raises
+        ------
+        MissingFileError
+            There is no such file.
+        CorruptFileError
+            The file's length is not `size`.
+        StorageError
+        """
+        full = self._full(path)
+        if self._fs is None:
+            return local.LocalSource(full, size)
+        return RemoteSource(self._fs, full, self.name(path), size, self._options)
+
+    def read_bytes(self, path: str) -> bytes:
+        """Return the content of a small file.
+
+        Raises
+        ------
+        MissingFileError
+            There is no such file.
+        StorageError
+        """
+        full = self._full(path)
+        with translated(self.name(path), self._options):
+            if self._fs is not None:
+                data: bytes = self._fs.cat_file(full)
+                return data
+            with open(full, "rb") as file:
+                return file.read()
+
+    def write_bytes(self, path: str, data: bytes, *, durable: bool = True) -> None:
+        """Create or replace a small file; readers see all of it or nothing.
+
+        Parameters
+        ----------
+        path : str
+        data : bytes
+        durable : bool
+            False for what may be lost in a crash: spares local disks two fsync.
+
+        Raises
+        ------
+        StorageError
+        """
+        full = self._full(path)
+        if self._fs is None:
+            local.write_whole(full, data, durable=durable)
+            return
+        with translated(self.name(path), self._options):
+            self._fs.pipe_file(full, data)
+
+    def open_output(self, path: str) -> OutputFile:
+        """Start a new file, to be written from start to end.
+
+        Raises
+        ------
+        StorageError
+            The store refuses, or, on local disks, the file exists.
+        """
+        full = self._full(path)
+        if self._fs is None:
+            return local.LocalOutput(full)
+        return RemoteOutput(self._fs, full, self.name(path), self._options)
+
+    def list(self, folder: str) -> _Files:
+        """Return name and size of the files right in `folder` ("" = the root), in no order; none if there is no folder.
+
+        Raises
+        ------
+        StorageError
+        """
+        if self._fs is None:
+            with translated(self.name(folder)):
+                return local.list_files(self._folder(folder))
+        return [(_base(entry["name"]), entry["size"] or 0) for entry in self._entries(folder)]
+
+    def list_names(self, folder: str) -> _Names:
+        """Return the names of the files right in `folder`, in no order; none if there is no folder.
+
+        Raises
+        ------
+        StorageError
+        """
+        if self._fs is None:
+            with translated(self.name(folder)):
+                return local.list_names(self._folder(folder))
+        return [_base(entry["name"]) for entry in self._entries(folder)]
+
+    def exists(self, path: str) -> bool:
+        """Tell whether there is a file.
+
+        Raises
+        ------
+        StorageError
+        """
+        full = self._full(path)
+        with translated(self.name(path), self._options):
+            if self._fs is None:
+                return os.path.isfile(full)
+            self._fs.invalidate_cache(full)
+            return bool(self._fs.isfile(full))
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete files; those that are not there are passed over.
+
+        Raises
+        ------
+        StorageError
+            Some file could not be deleted; the others are.
+        """
+        first: StorageError | None = None
+        for path in paths:
+            full = self._full(path)
+            try:
+                with translated(self.name(path), self._options):
+                    if self._fs is None:
+                        os.unlink(full)
+                    else:
+                        self._fs.rm_file(full)
+            except MissingFileError:
+                continue
+            except StorageError as error:
+                first = first or error
+        if first is not None:
+            raise first
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        """Create a file, whole and durable, in one atomic step; return False and change nothing if it exists.
+
+        Raises
+        ------
+        StorageError
+            The store failed, and the file may or may not be there; or the store has no such step.
+        """
+        full = self._full(path)
+        if self._handler is None:
+            self._handler = handler_for(self.scheme, self._fs)
+        with translated(self.name(path), self._options):
+            return self._handler.put_if_absent(full, data)
+
+    def _full(self, path: str) -> str:
+        check_relative(path)
+        if self._fs is None:
+            return os.path.join(self.uri, *path.split("/"))
+        return join(self.uri, path)
+
+    def _folder(self, folder: str) -> str:
+        return self._full(folder) if folder else self.uri
+
+    def _entries(self, folder: str) -> _Entries:
+        full = self._folder(folder)
+        fs: Any = self._fs
+        try:
+            with translated(self.name(folder), self._options):
+                # File systems remember listings; a commit by somebody else has to be seen.
+                fs.invalidate_cache(full)
+                entries = fs.ls(full, detail=True)
+        except MissingFileError:
+            return []
+        # Some object stores list the folder's own marker, and a file when asked for a folder of that name.
+        prefix = _base(full)
+        return [
+            entry
+            for entry in entries
+            if entry["type"] == "file"
+            and _base(entry["name"])
+            and entry["name"].rstrip("/").split("/")[-2:-1] == [prefix]
+        ]
+
+
+def _base(path: str) -> str:
+    return path.rstrip("/").rsplit("/", 1)[-1]
+
+
+def _connect(location: Location, options: Mapping[str, Any]) -> Any:
+    import fsspec  # noqa: PLC0415 - local tables do without it, and it takes a while to import
+
+    try:
+        with translated(location.display, options):
+            # A remembered listing would hide the versions that others commit.
+            return fsspec.filesystem(location.scheme, **{"use_listings_cache": False, **options})
+    except StorageError as error:
+        cause = error.__cause__
+        if isinstance(cause, ImportError):
+            raise StorageError(
+                f"{location.display}: {_package_hint(location.scheme, str(cause))}"
+            ) from cause
+        if isinstance(cause, ValueError) and "Protocol not known" in str(cause):
+            raise StorageError(
+                f"{location.display}: unknown scheme {location.scheme!r}; give a local path, or a scheme that an "
+                "installed fsspec file system handles, such as s3, gs or abfs"
+            ) from cause
+        raise
+
+
+def _package_hint(scheme: str, reason: str) -> str:
+    packages = {
+        "s3": "s3fs",
+        "s3a": "s3fs",
+        "gs": "gcsfs",
+        "gcs": "gcsfs",
+        "abfs": "adlfs",
+        "abfss": "adlfs",
+        "az": "adlfs",
+    }
+    if scheme in packages:
+        return f"tables on {scheme}:// need the package {packages[scheme]}: pip install {packages[scheme]}"
+    return f"tables on {scheme}:// need another package: {reason}"

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from lance_spark.errors import StorageError
+from lance_spark.storage import commit
+from lance_spark.storage.rename import rename_without_replace
+from lance_spark.storage.source import ByteRange
+from lance_spark.storage.store import ObjectStore
+from tests.storage.store_suite import StoreSuite
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ObjectStore:
+    return ObjectStore.from_uri(tmp_path / "t")
+
+
+class TestLocal(StoreSuite):
+    def test_views_share_the_map(self, store: ObjectStore) -> None:
+        store.write_bytes("f", bytes(range(200)))
+        one, two = store.open("f").read([ByteRange(0, 100), ByteRange(50, 50)])
+        assert one[50:].__array_interface__["data"] == two.__array_interface__["data"]
+
+    def test_views_outlive_the_file(self, store: ObjectStore) -> None:
+        store.write_bytes("f", b"abc")
+        source = store.open("f")
+        (view,) = source.read([ByteRange(0, 3)])
+        source.close()
+        store.delete(["f"])
+        assert view.tobytes() == b"abc"
+
+    def test_existing_data_files_are_not_overwritten(self, store: ObjectStore) -> None:
+        store.write_bytes("data/a", b"abc")
+        with pytest.raises(StorageError, match=r"data/a: File exists"):
+            store.open_output("data/a")
+
+    def test_names_of_two_parts(self, store: ObjectStore) -> None:
+        assert store.name("data/a") == store.open_output("data/a").name
+
+    def test_a_file_where_a_folder_should_be(self, store: ObjectStore, tmp_path: Path) -> None:
+        (tmp_path / "t").write_text("no table")
+        assert store.list("_versions") == []
+        with pytest.raises(StorageError):
+            store.write_bytes("_versions/1", b"")
+
+    def test_disk_full(self, store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        def full(_: int) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        output = store.open_output("data/a")
+        output.write(b"1")
+        monkeypatch.setattr(os, "fsync", full)
+        with pytest.raises(StorageError, match=r"data/a: No space left"):
+            output.close()
+        assert store.list("data") == []
+        with pytest.raises(StorageError, match="No space left"):
+            store.put_if_absent("_versions/1", b"1")
+        assert store.list("_versions") == []
+
+
+class TestWithoutHardLinks(StoreSuite):
+    """File systems such as FAT: rename without replace instead."""
+
+    @pytest.fixture(autouse=True)
+    def _no_links(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def refuse(*_: str) -> None:
+            raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+        monkeypatch.setattr(os, "link", refuse)
+
+    def test_refused_if_there_is_no_such_rename_either(
+        self, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse(*_: str) -> bool:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+        monkeypatch.setattr(commit, "rename_without_replace", refuse)
+        with pytest.raises(StorageError, match=r"_versions/1: .*neither hard links"):
+            store.put_if_absent("_versions/1", b"1")
+        assert store.list("_versions") == []
+
+
+def test_a_lost_answer_of_a_network_file_system(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.link
+
+    def link_and_forget(source: str, target: str) -> None:
+        real(source, target)
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+
+    monkeypatch.setattr(os, "link", link_and_forget)
+    assert store.put_if_absent("_versions/1", b"1")
+
+
+def test_rename_without_replace(tmp_path: Path) -> None:
+    a, b = tmp_path / "a", tmp_path / "b"
+    a.write_text("a")
+    assert rename_without_replace(str(a), str(b))
+    a.write_text("new")
+    assert not rename_without_replace(str(a), str(b))
+    assert (a.read_text(), b.read_text()) == ("new", "a")
+    with pytest.raises(OSError, match="No such file"):
+        rename_without_replace(str(tmp_path / "none"), str(tmp_path / "c"))

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from lance_spark.errors import InvalidInputError
+from lance_spark.storage.uri import check_relative, parse_uri
+
+
+@pytest.mark.parametrize(
+    ("given", "scheme", "uri"),
+    [
+        ("/a/b.lance", "file", "/a/b.lance"),
+        ("/a/b.lance/", "file", "/a/b.lance"),
+        ("/a/x%20y", "file", "/a/x%20y"),
+        ("file:///a/x%20y", "file", "/a/x y"),
+        ("file:/a/b", "file", "/a/b"),
+        ("file://localhost/a/b", "file", "/a/b"),
+        ("rel/t.lance", "file", os.path.abspath("rel/t.lance")),
+        ("S3://bucket/t.lance/", "s3", "s3://bucket/t.lance"),
+        ("memory://t", "memory", "memory://t"),
+        ("a:b", "file", os.path.abspath("a:b")),
+    ],
+)
+def test_schemes(given: str, scheme: str, uri: str) -> None:
+    location = parse_uri(given)
+    assert (location.scheme, location.uri) == (scheme, uri)
+
+
+def test_no_uri() -> None:
+    for bad in ("", "a\0b"):
+        with pytest.raises(InvalidInputError):
+            parse_uri(bad)
+
+
+def test_display_hides_user_info_and_query() -> None:
+    assert parse_uri("sftp://me:pw@host/t").display == "sftp://***@host/t"
+    assert parse_uri("az://c/t?sig=abc").display == "az://c/t?***"
+
+
+@pytest.mark.parametrize(
+    "path", ["", "/etc/passwd", "../x", "a/../b", "a//b", "./a", "s3://b/x", "a\\b", "a\0", "a/"]
+)
+def test_paths_stay_below_the_root(path: str) -> None:
+    with pytest.raises(InvalidInputError):
+        check_relative(path)
+
+
+def test_sub_folders_and_dots_in_names_are_fine() -> None:
+    assert check_relative("data/x/y..lance") == "data/x/y..lance"
