@@ -6,6 +6,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from google.protobuf import any_pb2, descriptor_pool, message_factory
 from google.protobuf.message import Message
@@ -37,6 +38,8 @@ MODULES = (
     transaction_pb2,
 )
 
+M = TypeVar("M", bound=Message)
+
 # Bytes fields that hold a serialised message.
 NESTED = {
     "lance.table.DataFragment.inline_row_ids": rowids_pb2.RowIdSequence,
@@ -60,13 +63,13 @@ class ManifestFile:
         data = path.read_bytes()
         position, minor_zero, minor, magic = struct.unpack("<QHH4s", data[-16:])
         assert (minor_zero, minor, magic) == (0, 2, b"LANC")
-        manifest = table_pb2.Manifest.FromString(section(data, position))
+        manifest = parse(table_pb2.Manifest, section(data, position))
         indices = transaction = transaction_bytes = None
         if manifest.HasField("index_section"):
-            indices = table_pb2.IndexSection.FromString(section(data, manifest.index_section))
+            indices = parse(table_pb2.IndexSection, section(data, manifest.index_section))
         if manifest.HasField("transaction_section"):
             transaction_bytes = section(data, manifest.transaction_section)
-            transaction = transaction_pb2.Transaction.FromString(transaction_bytes)
+            transaction = parse(transaction_pb2.Transaction, transaction_bytes)
         return cls(data, manifest, indices, transaction, transaction_bytes)
 
 
@@ -77,6 +80,7 @@ class DataFile:
     version: tuple[int, int]
     descriptor: file_pb2.FileDescriptor
     columns: list[file2_pb2.ColumnMetadata]
+    buffers: list[bytes]
 
     @classmethod
     def read(cls, path: Path) -> DataFile:
@@ -85,19 +89,26 @@ class DataFile:
             "<QQQIIHH4s", data[-40:]
         )
         assert magic == b"LANC"
-        assert num_buffers >= 1
-        entries = struct.iter_unpack("<QQ", data[columns : columns + 16 * num_columns])
-        start, size = struct.unpack("<QQ", data[buffers : buffers + 16])
-        return cls(
-            (major, minor),
-            file_pb2.FileDescriptor.FromString(data[start : start + size]),
-            [file2_pb2.ColumnMetadata.FromString(data[at : at + n]) for at, n in entries],
-        )
+
+        def entries(table: int, count: int) -> list[bytes]:
+            places = struct.iter_unpack("<QQ", data[table : table + 16 * count])
+            return [data[at : at + size] for at, size in places]
+
+        schema, *more = entries(buffers, num_buffers)
+        messages = [parse(file2_pb2.ColumnMetadata, x) for x in entries(columns, num_columns)]
+        return cls((major, minor), parse(file_pb2.FileDescriptor, schema), messages, more)
 
     def page_encodings(self) -> Iterator[Message]:
         for column in self.columns:
             for page in column.pages:
                 yield unpack(page.encoding)
+
+
+def parse(message: type[M], data: bytes) -> M:
+    """Parse a message, of which nothing may be lost: not even that a field was set to its default."""
+    parsed = message.FromString(data)
+    assert parsed.ByteSize() == len(data), f"{message.DESCRIPTOR.full_name}: {parsed}"
+    return parsed
 
 
 def section(data: bytes, position: int) -> bytes:
@@ -111,13 +122,22 @@ def unpack_any(packed: any_pb2.Any) -> Message:
     """Return the message inside, of the class that the type URL names."""
     name = packed.type_url.rpartition("/")[2]
     descriptor = descriptor_pool.Default().FindMessageTypeByName(name)
-    return message_factory.GetMessageClass(descriptor).FromString(packed.value)
+    return parse(message_factory.GetMessageClass(descriptor), packed.value)
 
 
 def unpack(encoding: file2_pb2.Encoding) -> Message:
     """Return the description of a page's or column's encoding."""
     assert encoding.WhichOneof("location") == "direct"
-    return unpack_any(any_pb2.Any.FromString(encoding.direct.encoding))
+    return unpack_any(parse(any_pb2.Any, encoding.direct.encoding))
+
+
+def legacy_messages(path: Path) -> tuple[file_pb2.Metadata, table_pb2.Manifest]:
+    """Return the messages of a version 0.1 file."""
+    data = path.read_bytes()
+    position, major, minor, magic = struct.unpack("<QHH4s", data[-16:])
+    assert (major, minor, magic) == (0, 2, b"LANC")
+    metadata = parse(file_pb2.Metadata, section(data, position))
+    return metadata, parse(table_pb2.Manifest, section(data, metadata.manifest_position))
 
 
 def walk(message: Message) -> Iterator[Message]:
@@ -130,7 +150,7 @@ def walk(message: Message) -> Iterator[Message]:
     for field, value in message.ListFields():
         nested = NESTED.get(field.full_name)
         if nested is not None:
-            yield from walk(nested.FromString(value))
+            yield from walk(parse(nested, value))
         if field.message_type is None:
             continue
         if field.message_type.GetOptions().map_entry:
