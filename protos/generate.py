@@ -11,6 +11,7 @@ the way, and modules import each other as ``lance_spark.proto.<name>_pb2``.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import importlib.metadata
 import re
 import subprocess
@@ -32,6 +33,12 @@ STUB_FIXES = (
         "from typing import Any as _Any, ClassVar as _ClassVar",
     ),
 )
+
+
+def stamp(source: Path) -> str:
+    """Return the first line of a generated module; it tells which text the module was made from."""
+    digest = hashlib.sha256(source.read_text(encoding="utf-8").encode()).hexdigest()
+    return f"# {source.name} sha256:{digest}\n"
 
 
 def interpreter(scratch: Path) -> str:
@@ -68,8 +75,11 @@ def generate(scratch: Path) -> dict[str, str]:
     files = {}
     for path in sorted((out / PACKAGE).iterdir()):
         text = path.read_text(encoding="utf-8")
-        for bare, fixed in STUB_FIXES if path.suffix == ".pyi" else ():
-            text = text.replace(bare, fixed)
+        if path.suffix == ".pyi":
+            for bare, fixed in STUB_FIXES:
+                text = text.replace(bare, fixed)
+        else:
+            text = stamp(SOURCES / f"{path.stem.removesuffix('_pb2')}.proto") + text
         files[path.name] = text
     return files
 
