@@ -85,7 +85,7 @@ def run(implementation: str, *path: Path) -> tuple[str, list[str]]:
     command = [sys.executable, "-S", "-c", SCRIPT]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return done.stdout, done.stderr.split()
+    return done.stdout, done.stderr.splitlines()[-1].split()
 
 
 @pytest.mark.slow_env
