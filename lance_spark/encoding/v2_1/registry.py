@@ -8,8 +8,11 @@ from __future__ import annotations
 from functools import cache
 from importlib import import_module
 
-from lance_spark.encoding.blocks import DataBlock
-from lance_spark.encoding.v2_1.codec import Chunks, Codec
+import numpy as np
+import numpy.typing as npt
+
+from lance_spark.encoding.blocks import DataBlock, FixedWidthBlock
+from lance_spark.encoding.v2_1.codec import ChunkBuffer, Chunks, Codec
 from lance_spark.errors import UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import Bytes
@@ -67,6 +70,14 @@ def decode_block(encoding: pb.CompressiveEncoding, data: Bytes, num_values: int)
     """Decode one buffer as `encoding` says; see `Codec.decode_block`."""
     found, message = _split(encoding)
     return found.decode_block(message, data, num_values)
+
+
+def decode_blocks(
+    encoding: pb.CompressiveEncoding, buffer: ChunkBuffer, num_values: npt.NDArray[np.int64]
+) -> FixedWidthBlock:
+    """Decode many single buffers, such as the levels of all chunks; see `Codec.decode_blocks`."""
+    found, message = _split(encoding)
+    return found.decode_blocks(message, buffer, num_values)
 
 
 def decode_values(encoding: pb.CompressiveEncoding, values: DataBlock) -> DataBlock:

@@ -1,0 +1,331 @@
+"""Between Arrow arrays and data blocks: which block kind stores which Arrow type.
+
+=====================================  ==========================================================
+Arrow type of the leaf                 block
+=====================================  ==========================================================
+bool                                   fixed width, 1 bit (8 bits are read too: full-zip pages)
+numbers, dates, times, decimals,       fixed width, the width of the Arrow type
+fixed_size_binary
+string, binary, large_, _view          variable width; 32-bit offsets, 64-bit for large types
+fixed_size_list of such types          fixed-size list
+struct with `packed` metadata          struct
+dictionary                             dictionary
+=====================================  ==========================================================
+
+The validity of a leaf is not part of its block: it becomes definition levels. The validity of the items of a
+fixed-size list is. Blocks and arrays share their buffers wherever the layouts agree.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.types as pat
+
+from lance_spark.encoding.blocks import (
+    DataBlock,
+    DictionaryBlock,
+    FixedSizeListBlock,
+    FixedWidthBlock,
+    StructBlock,
+    VariableWidthBlock,
+)
+from lance_spark.encoding.levels import BoolArray
+from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedTypeError
+from lance_spark.storage.source import Bytes
+
+_PACKED_KEYS = (b"lance-encoding:packed", b"packed")
+_NO_BYTES = np.zeros(0, np.uint8)
+
+
+def is_packed(field: pa.Field) -> bool:
+    """Whether a struct field asks to be stored as one leaf, row by row."""
+    metadata = field.metadata or {}
+    return any(metadata.get(key, b"").lower() == b"true" for key in _PACKED_KEYS)
+
+
+def is_variable(kind: pa.DataType) -> bool:
+    """Whether values of the type are byte strings of any length, stored with offsets."""
+    return bool(
+        pat.is_string(kind)
+        or pat.is_binary(kind)
+        or pat.is_large_string(kind)
+        or pat.is_large_binary(kind)
+    )
+
+
+def holds_structs(kind: pa.DataType) -> bool:
+    """Whether a fixed-size list (of fixed-size lists) has structs inside: a layer, not a leaf."""
+    while pat.is_fixed_size_list(kind):
+        kind = kind.value_type
+    return bool(pat.is_struct(kind))
+
+
+def bitmap(flags: BoolArray, offset: int = 0) -> pa.Buffer:
+    """Pack flags into an Arrow bitmap whose first `offset` bits mean nothing."""
+    if offset:
+        flags = np.concatenate([np.zeros(offset, np.bool_), flags])
+    return pa.py_buffer(np.packbits(flags, bitorder="little"))
+
+
+def flags_of(bits: Bytes, offset: int, length: int) -> BoolArray:
+    """Unpack `length` bits of a bitmap from bit `offset` on."""
+    first = offset // 8
+    unpacked = np.unpackbits(bits[first : (offset + length + 7) // 8], bitorder="little")
+    return unpacked[offset - 8 * first : offset - 8 * first + length].view(np.bool_)
+
+
+def validity_of(array: pa.Array) -> BoolArray | None:
+    """Return which slots of the array are not null; None if all are valid."""
+    if array.null_count == 0:
+        return None
+    if pat.is_null(array.type):
+        return np.zeros(len(array), np.bool_)
+    return flags_of(np.frombuffer(array.buffers()[0], np.uint8), array.offset, len(array))
+
+
+def with_validity(array: pa.Array, validity: BoolArray | None) -> pa.Array:
+    """Return a leaf array without nulls with the given validity; its other buffers are shared.
+
+    Parameters
+    ----------
+    array : pa.Array
+    validity : bool array of its length, or None
+        False where the value is to be null; None leaves the array as it is.
+    """
+    kind = array.type
+    if validity is None or pat.is_null(kind) or validity.all():
+        return array
+    if pat.is_dictionary(kind):
+        indices = with_validity(array.indices, validity)
+        return pa.DictionaryArray.from_arrays(
+            indices, array.dictionary, ordered=kind.ordered, safe=False
+        )
+    if pat.is_struct(kind):
+        children = [array.field(i) for i in range(kind.num_fields)]
+        return pa.Array.from_buffers(kind, len(array), [bitmap(validity)], children=children)
+    mask = bitmap(validity, array.offset)
+    if pat.is_fixed_size_list(kind):
+        return pa.Array.from_buffers(
+            kind, len(array), [mask], offset=array.offset, children=[array.values]
+        )
+    buffers = [mask, *array.buffers()[1:]]
+    return pa.Array.from_buffers(kind, len(array), buffers, offset=array.offset)
+
+
+# Blocks to arrays
+
+
+def from_block(block: DataBlock, kind: pa.DataType) -> pa.Array:
+    """Return the values of a block as an array of type `kind` without nulls of its own.
+
+    Raises
+    ------
+    CorruptFileError
+        The block is not one that stores this type, or contradicts itself.
+    """
+    count = block.num_values
+    if isinstance(block, DictionaryBlock):
+        return _from_dictionary(block, kind)
+    if isinstance(block, StructBlock):
+        if not pat.is_struct(kind) or kind.num_fields != len(block.children):
+            raise CorruptFileError(f"a packed struct stores a column of type {kind}")
+        children = [from_block(c, f.type) for c, f in zip(block.children, kind, strict=True)]
+        return pa.StructArray.from_arrays(children, fields=list(kind))
+    if isinstance(block, FixedSizeListBlock):
+        if not pat.is_fixed_size_list(kind) or kind.list_size != block.dimension:
+            raise CorruptFileError(
+                f"lists of {block.dimension} items store a column of type {kind}"
+            )
+        items = with_validity(from_block(block.items, kind.value_type), block.validity)
+        return pa.Array.from_buffers(kind, count, [None], children=[items])
+    if isinstance(block, VariableWidthBlock):
+        return _from_variable(block, kind)
+    return _from_fixed(block, kind)
+
+
+def _from_fixed(block: FixedWidthBlock, kind: pa.DataType) -> pa.Array:
+    count, bits = block.num_values, block.bits_per_value
+    size = (count * bits + 7) // 8
+    if size > len(block.data):
+        raise CorruptFileError(f"{len(block.data)} bytes hold {count} values of {bits} bits")
+    data = block.data[:size]
+    if pat.is_boolean(kind) and bits == 8:
+        return pa.Array.from_buffers(kind, count, [None, bitmap(data != 0)])
+    if fixed_width(kind) != bits:
+        raise CorruptFileError(f"values of {bits} bits store a column of type {kind}")
+    return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(data)])
+
+
+def _from_variable(block: VariableWidthBlock, kind: pa.DataType) -> pa.Array:
+    if not is_variable(kind):
+        raise CorruptFileError(f"byte strings store a column of type {kind}")
+    offsets: npt.NDArray[np.signedinteger] = block.offsets
+    wanted = offset_type(kind)
+    if offsets.dtype != wanted:
+        if wanted is np.int32 and int(offsets[-1]) > np.iinfo(np.int32).max:
+            raise CorruptFileError(f"{int(offsets[-1])} bytes do not fit a column of type {kind}")
+        offsets = offsets.astype(wanted)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(block.data)]
+    return pa.Array.from_buffers(kind, block.num_values, buffers)
+
+
+def _from_dictionary(block: DictionaryBlock, kind: pa.DataType) -> pa.Array:
+    items = from_block(block.items, kind.value_type if pat.is_dictionary(kind) else kind)
+    return look_up(block.indices, items, kind)
+
+
+def look_up(indices: FixedWidthBlock, items: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return `items` at the given unsigned positions as an array of type `kind`.
+
+    `kind` is the type of the items, or a dictionary type over it.
+
+    Raises
+    ------
+    CorruptFileError
+        A position is outside the items.
+    """
+    positions = unsigned(indices)
+    highest = int(positions.max(initial=0))
+    if len(positions) and highest >= len(items):
+        raise CorruptFileError(f"position {highest} in a dictionary of {len(items)} items")
+    if not pat.is_dictionary(kind):
+        return items.take(pa.array(positions))
+    width = fixed_width(kind.index_type)
+    if indices.bits_per_value != width:
+        positions = positions.astype(f"u{width // 8}")
+    found = pa.Array.from_buffers(
+        kind.index_type, len(positions), [None, pa.py_buffer(positions)]
+    )
+    return pa.DictionaryArray.from_arrays(found, items, ordered=kind.ordered, safe=False)
+
+
+def unsigned(block: DataBlock) -> npt.NDArray[np.unsignedinteger]:
+    """Return a fixed-width block of 8, 16, 32 or 64 bits as unsigned numbers."""
+    if not isinstance(block, FixedWidthBlock) or block.bits_per_value not in (8, 16, 32, 64):
+        raise CorruptFileError("numbers of 8, 16, 32 or 64 bits were expected")
+    size = block.num_values * block.bits_per_value // 8
+    if size > len(block.data):
+        raise CorruptFileError(f"{len(block.data)} bytes hold {block.num_values} numbers")
+    return block.data[:size].view(f"<u{block.bits_per_value // 8}")
+
+
+def fixed_width(kind: pa.DataType) -> int:
+    """Return the bits per value of a fixed-width type; 0 for any other type."""
+    try:
+        return int(kind.bit_width)
+    except ValueError:
+        return 0
+
+
+def offset_type(kind: pa.DataType) -> type[np.int32] | type[np.int64]:
+    """Return the type of the offsets of a byte string type."""
+    return np.int64 if pat.is_large_string(kind) or pat.is_large_binary(kind) else np.int32
+
+
+# Arrays to blocks
+
+
+def storable(array: pa.Array) -> pa.Array:
+    """Return a leaf array in the form that blocks are made from.
+
+    Views become plain strings, extension arrays their storage, and nulls among the items of a dictionary nulls of its
+    indices.
+    """
+    kind = array.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return storable(array.storage)
+    if pat.is_string_view(kind):
+        return array.cast(pa.string())
+    if pat.is_binary_view(kind):
+        return array.cast(pa.binary())
+    if pat.is_dictionary(kind) and array.dictionary.null_count:
+        valid = validity_of(array.dictionary)
+        assert valid is not None
+        place = np.cumsum(valid) - 1
+        mask = np.zeros(len(array), np.bool_) if (own := validity_of(array)) is None else ~own
+        positions = np.where(mask, 0, array.indices.fill_null(0).to_numpy(zero_copy_only=False))
+        mask |= ~valid[positions]
+        indices = pa.array(place[positions], mask=mask).cast(kind.index_type, safe=False)
+        return pa.DictionaryArray.from_arrays(
+            indices, array.dictionary.drop_null(), ordered=kind.ordered
+        )
+    return array
+
+
+def to_block(array: pa.Array, live: BoolArray | None = None) -> DataBlock:
+    """Return the values of a leaf array (see `storable`) as a block that shares its buffers.
+
+    Parameters
+    ----------
+    array : pa.Array
+    live : bool array of its length, or None
+        False where the slot is null, so that its content has no meaning.
+
+    Raises
+    ------
+    InvalidInputError
+        A child of a packed struct has nulls: the format cannot store them.
+    UnsupportedTypeError
+        The format has no block for the type.
+    """
+    kind, count, start = array.type, len(array), array.offset
+    if pat.is_dictionary(kind):
+        return _to_dictionary(array, live)
+    if pat.is_struct(kind):
+        return StructBlock(tuple(_child_block(array, i, live) for i in range(kind.num_fields)))
+    if pat.is_fixed_size_list(kind):
+        size = kind.list_size
+        items = storable(array.values.slice(start * size, count * size))
+        inner = None if live is None else np.repeat(live, size)
+        valid = validity_of(items)
+        if valid is not None and inner is not None:
+            valid |= ~inner
+        if valid is not None and valid.all():
+            valid = None
+        if valid is not None:
+            inner = valid if inner is None else inner & valid
+        return FixedSizeListBlock(to_block(items, inner), size, valid)
+    buffers = array.buffers()
+    if is_variable(kind):
+        data = _NO_BYTES if buffers[2] is None else np.frombuffer(buffers[2], np.uint8)
+        dtype = offset_type(kind)
+        if buffers[1] is None or not buffers[1].size:
+            return VariableWidthBlock(np.zeros(1, dtype), data)
+        offsets = np.frombuffer(buffers[1], dtype)[start : start + count + 1]
+        return VariableWidthBlock(offsets, data)
+    bits = fixed_width(kind)
+    if not bits or pat.is_nested(kind):
+        raise UnsupportedTypeError(f"values of type {kind} cannot be stored")
+    if buffers[1] is None:
+        return FixedWidthBlock(np.zeros((count * bits + 7) // 8, np.uint8), bits, count)
+    data = np.frombuffer(buffers[1], np.uint8)
+    if bits == 1:
+        if start % 8:
+            return FixedWidthBlock(np.packbits(flags_of(data, start, count), bitorder="little"), 1, count)
+        return FixedWidthBlock(data[start // 8 : (start + count + 7) // 8], 1, count)
+    width = bits // 8
+    return FixedWidthBlock(data[start * width : (start + count) * width], bits, count)
+
+
+def _child_block(array: pa.Array, index: int, live: BoolArray | None) -> DataBlock:
+    child = storable(array.field(index))
+    valid = validity_of(child)
+    if valid is not None and not (valid if live is None else valid | ~live).all():
+        name = array.type.field(index).name
+        raise InvalidInputError(
+            f"child {name!r} of a packed struct has nulls, which the format cannot store: "
+            "drop the field's 'packed' metadata"
+        )
+    return to_block(child, live)
+
+
+def _to_dictionary(array: pa.DictionaryArray, live: BoolArray | None) -> DictionaryBlock:
+    indices = to_block(array.indices)
+    assert isinstance(indices, FixedWidthBlock)
+    if live is not None:
+        # Null slots may hold any index; readers look them up all the same.
+        zeroed = np.where(live, unsigned(indices), 0).astype(f"<u{indices.bits_per_value // 8}")
+        indices = FixedWidthBlock(zeroed.view(np.uint8), indices.bits_per_value, len(array))
+    return DictionaryBlock(indices, to_block(storable(array.dictionary)))

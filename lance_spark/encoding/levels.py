@@ -1,0 +1,180 @@
+"""Repetition and definition levels: the nulls and lists around one leaf column, as two small numbers per entry.
+
+A leaf column is wrapped in *layers*, listed from the leaf outwards: its own validity, then one layer for each struct
+and list above it. An *entry* is one leaf slot, or one list that has no leaf slot because it, or something above it,
+is null or empty.
+
+=========================  ====================================================================================
+layer                      definition levels it takes, counted up from the leaf
+=========================  ====================================================================================
+ALL_VALID_ITEM / _LIST     none
+NULLABLE_ITEM / _LIST      one: null
+EMPTYABLE_LIST             one: empty
+NULL_AND_EMPTY_LIST        two: null, then empty
+=========================  ====================================================================================
+
+Definition 0 is a valid leaf value. An entry has a leaf slot (is *visible*) if its level belongs to the item layers
+below the innermost list. Repetition 0 continues the innermost list, r starts a list r levels up (the number of list
+layers: a new row). Parquet counts both the other way round. Specification: repdef.rs of lance-encoding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
+
+LevelArray = npt.NDArray[np.uint16]
+BoolArray = npt.NDArray[np.bool_]
+IndexArray = npt.NDArray[np.int64]
+
+
+class Layer(IntEnum):
+    """One layer around a leaf; the numbers are those of the `RepDefLayer` message."""
+
+    ALL_VALID_ITEM = 1
+    ALL_VALID_LIST = 2
+    NULLABLE_ITEM = 3
+    NULLABLE_LIST = 4
+    EMPTYABLE_LIST = 5
+    NULL_AND_EMPTY_LIST = 6
+
+    @property
+    def is_list(self) -> bool:
+        return self not in (Layer.ALL_VALID_ITEM, Layer.NULLABLE_ITEM)
+
+    @property
+    def nullable(self) -> bool:
+        return self in (Layer.NULLABLE_ITEM, Layer.NULLABLE_LIST, Layer.NULL_AND_EMPTY_LIST)
+
+    @property
+    def num_levels(self) -> int:
+        """How many definition levels the layer takes."""
+        if self in (Layer.ALL_VALID_ITEM, Layer.ALL_VALID_LIST):
+            return 0
+        return 2 if self is Layer.NULL_AND_EMPTY_LIST else 1
+
+
+def parse_layers(numbers: Iterable[int]) -> tuple[Layer, ...]:
+    """Return the layers of a page from the numbers in its message, leaf first.
+
+    Raises
+    ------
+    UnsupportedEncodingError
+        A number is not known to this release.
+    """
+    try:
+        return tuple(Layer(number) for number in numbers)
+    except ValueError as error:
+        raise UnsupportedEncodingError(f"unknown repetition/definition layer: {error}") from None
+
+
+def max_definition(layers: Sequence[Layer]) -> int:
+    """Return the highest definition level that `layers` can produce."""
+    return sum(layer.num_levels for layer in layers)
+
+
+def max_repetition(layers: Sequence[Layer]) -> int:
+    """Return the repetition level that starts a new row: the number of list layers."""
+    return sum(layer.is_list for layer in layers)
+
+
+def max_visible_definition(layers: Sequence[Layer]) -> int:
+    """Return the highest definition level of an entry that has a leaf slot."""
+    total = 0
+    for layer in layers:
+        if layer.is_list:
+            break
+        total += layer.num_levels
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """The levels of some whole rows of one leaf column.
+
+    Attributes
+    ----------
+    layers : tuple of Layer
+        From the leaf outwards.
+    num_entries : int
+    repetition, definition : uint16 array of num_entries, or None
+        None if no layer can produce any but 0.
+    """
+
+    layers: tuple[Layer, ...]
+    num_entries: int
+    repetition: LevelArray | None = None
+    definition: LevelArray | None = None
+
+    @property
+    def has_hidden(self) -> bool:
+        """Whether entries without a leaf slot may be among them."""
+        return self.definition is not None and max_visible_definition(
+            self.layers
+        ) < max_definition(self.layers)
+
+    def visible(self) -> BoolArray | None:
+        """Return which entries have a leaf slot; None if all have."""
+        if self.definition is None or not self.has_hidden:
+            return None
+        visible: BoolArray = self.definition <= max_visible_definition(self.layers)
+        return visible
+
+    def check(self) -> None:
+        """Raise CorruptFileError unless every level is one that the layers can produce."""
+        for name, levels, limit in (
+            ("repetition", self.repetition, max_repetition(self.layers)),
+            ("definition", self.definition, max_definition(self.layers)),
+        ):
+            if levels is None:
+                continue
+            if len(levels) != self.num_entries:
+                raise CorruptFileError(
+                    f"{len(levels)} {name} levels for {self.num_entries} entries"
+                )
+            highest = int(levels.max(initial=0))
+            if highest > limit:
+                raise CorruptFileError(f"{name} level {highest} where {limit} is the highest")
+        if self.repetition is None and max_repetition(self.layers) and self.num_entries:
+            raise CorruptFileError("a page below a list has no repetition levels")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one layer stands for in the type of the column.
+
+    Attributes
+    ----------
+    is_list : bool
+        A list (or the list of a map); otherwise the leaf, a struct, or a fixed-size list that holds structs.
+    dimension : int
+        For a fixed-size list that holds structs: items per list; each of its slots stands for that many slots of the
+        layer inside. 1 for everything else.
+    """
+
+    is_list: bool = False
+    dimension: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSlots:
+    """The slots of one layer, in order: what Arrow stores for an array at that depth.
+
+    Attributes
+    ----------
+    count : int
+    validity : bool array of count, or None
+        None if no slot is null. What a slot below a null one says has no meaning.
+    lengths : int64 array of count, or None
+        For lists, the items of each; None for other layers. Their sum is the count of the layer inside.
+    """
+
+    count: int
+    validity: BoolArray | None = None
+    lengths: IndexArray | None = None

@@ -1,0 +1,124 @@
+"""From repetition and definition levels back to validity and list lengths, layer by layer from the leaf outwards.
+
+After the innermost list is taken off, its first entries stand for the lists themselves: one entry per slot of the next
+layer, with the repetition level lowered by one. An entry whose definition level belongs to a layer above the next
+list has no slot there, but stays until that layer is reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from lance_spark.encoding.levels import (
+    BoolArray,
+    Layer,
+    LayerSlots,
+    LevelArray,
+    Levels,
+    Step,
+    max_definition,
+    max_visible_definition,
+)
+from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
+
+
+def unravel(levels: Levels, steps: Sequence[Step]) -> list[LayerSlots]:
+    """Return the slots of every layer, leaf first.
+
+    Parameters
+    ----------
+    levels : Levels
+        Of whole rows, already checked (`Levels.check`).
+    steps : sequence of Step
+        What each layer stands for, leaf first.
+
+    Raises
+    ------
+    CorruptFileError
+        The layers are not those of the column's type, or the levels do not describe whole lists.
+    UnsupportedEncodingError
+        Lists together with a fixed-size list of structs: no known writer can produce them.
+    """
+    layers = levels.layers
+    if [layer.is_list for layer in layers] != [step.is_list for step in steps]:
+        names = ", ".join(layer.name for layer in layers)
+        raise CorruptFileError(f"layers {names} are not those of the column's type")
+    if any(step.dimension != 1 for step in steps) and any(step.is_list for step in steps):
+        raise UnsupportedEncodingError("lists together with a fixed-size list of structs")
+    highest = max_definition(layers)
+    repetition, definition, entries = levels.repetition, levels.definition, levels.num_entries
+    below = 0
+    slots: list[LayerSlots] = []
+    fresh = True
+    for depth, (layer, step) in enumerate(zip(layers, steps, strict=True)):
+        if layer.is_list:
+            if repetition is None:
+                repetition = np.zeros(0, np.uint16)
+            found, repetition, definition = _unravel_list(
+                layers[depth:], repetition, definition, entries, below, highest
+            )
+            if found.lengths is not None and int(found.lengths.sum()) != slots[-1].count:
+                raise CorruptFileError("levels count a null or empty list as an item")
+            slots.append(found)
+            entries, fresh = len(repetition), True
+            below += layer.num_levels
+            continue
+        if fresh:
+            seen = definition
+            if definition is not None:
+                limit = below + max_visible_definition(layers[depth:])
+                if limit < highest:
+                    seen = definition[definition <= limit]
+            count = entries if seen is None else len(seen)
+            fresh = False
+        if step.dimension != 1:
+            count, seen = _decimate(count, seen, step.dimension)
+            entries, definition = count, seen
+        validity: BoolArray | None = None
+        if layer.nullable and seen is not None:
+            validity = seen <= below
+        slots.append(LayerSlots(count, validity))
+        below += layer.num_levels
+    return slots
+
+
+def _decimate(
+    count: int, definition: LevelArray | None, dimension: int
+) -> tuple[int, LevelArray | None]:
+    if dimension < 1 or count % dimension:
+        raise CorruptFileError(f"{count} items do not make fixed-size lists of {dimension}")
+    return count // dimension, None if definition is None else definition[::dimension]
+
+
+def _unravel_list(
+    layers: Sequence[Layer],
+    repetition: LevelArray,
+    definition: LevelArray | None,
+    entries: int,
+    below: int,
+    highest: int,
+) -> tuple[LayerSlots, LevelArray, LevelArray | None]:
+    starts = np.flatnonzero(repetition)
+    if entries and (not len(starts) or starts[0]):
+        raise CorruptFileError("levels do not begin with the start of a list")
+    counts = np.diff(starts, append=entries)
+    outer = repetition[starts] - np.uint16(1)
+    if definition is None:
+        return LayerSlots(len(starts), None, counts), outer, None
+    layer = layers[0]
+    own = definition[starts]
+    absent = own > below
+    lengths = np.where(absent, 0, counts)
+    last_own = below + layer.num_levels
+    valid = None
+    if layer.nullable:
+        # A list below a null struct is null as well: Arrow's slot there has no meaning of its own.
+        valid = (own != below + 1) & (own <= last_own)
+    limit = last_own + max_visible_definition(layers[1:])
+    if limit < highest:
+        visible = own <= limit
+        lengths = lengths[visible]
+        valid = None if valid is None else valid[visible]
+    return LayerSlots(len(lengths), valid, lengths), outer, own

@@ -1,0 +1,161 @@
+"""From validity and list lengths to repetition and definition levels, from the outermost layer inwards.
+
+Which level a layer takes depends on the layers inside it, which are not seen yet. While layers are added, levels are
+therefore counted from the outside: code 1 belongs to the outermost layer that needs one. `Ravel.levels` turns the
+codes around once the leaf is reached.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from lance_spark.encoding.levels import BoolArray, IndexArray, Layer, LevelArray, Levels
+
+
+@dataclass(frozen=True, slots=True)
+class Ravel:
+    """The levels of the layers added so far. Immutable, so that the children of a struct share their parent's.
+
+    Attributes
+    ----------
+    num_rows : int
+        Rows of the column; below a fixed-size list of structs, its items.
+    num_entries : int
+    layers : tuple of Layer
+        From the outermost inwards.
+    repetition, definition : uint16 array of codes, or None
+    visible : bool array of num_entries, or None
+        Which entries have a slot in the next layer; None if all have.
+    """
+
+    num_rows: int
+    num_entries: int
+    layers: tuple[Layer, ...] = ()
+    repetition: LevelArray | None = None
+    definition: LevelArray | None = None
+    visible: BoolArray | None = None
+
+    @property
+    def _codes(self) -> int:
+        return sum(layer.num_levels for layer in self.layers)
+
+    def _slot_codes(self) -> LevelArray | None:
+        if self.definition is None or self.visible is None:
+            return self.definition
+        return self.definition[self.visible]
+
+    def live(self) -> BoolArray | None:
+        """Return which slots of the next layer are below no null; None if all are."""
+        codes = self._slot_codes()
+        return None if codes is None else codes == 0
+
+    def add_item(self, validity: BoolArray | None) -> Ravel:
+        """Add a struct or the leaf, with one flag per slot (None: all valid)."""
+        live = self.live()
+        null = None
+        if validity is not None:
+            null = ~validity if live is None else live & ~validity
+        if null is None or not null.any():
+            return replace(self, layers=(*self.layers, Layer.ALL_VALID_ITEM))
+        code = np.uint16(self._codes + 1)
+        if self.definition is None:
+            definition = null.astype(np.uint16)
+            if code != 1:
+                definition *= code
+        else:
+            definition = self.definition.copy()
+            if self.visible is None:
+                definition[null] = code
+            else:
+                definition[np.flatnonzero(self.visible)[null]] = code
+        return replace(self, layers=(*self.layers, Layer.NULLABLE_ITEM), definition=definition)
+
+    def repeat(self, dimension: int) -> Ravel:
+        """Replace each slot by `dimension` slots: what is inside a fixed-size list of structs.
+
+        Only where no list is above or inside, the one case that the format can express.
+        """
+        assert self.visible is None
+        definition = None if self.definition is None else np.repeat(self.definition, dimension)
+        slots = self.num_entries * dimension
+        return replace(self, num_rows=slots, num_entries=slots, definition=definition)
+
+    def add_list(
+        self, lengths: IndexArray, validity: BoolArray | None
+    ) -> tuple[Ravel, IndexArray]:
+        """Add a list layer.
+
+        Parameters
+        ----------
+        lengths : int64 array, one per slot
+            Items of each list; what null lists, or lists below a null, claim is ignored.
+        validity : bool array, one per slot, or None
+
+        Returns
+        -------
+        Ravel
+        int64 array, one per slot
+            Lengths without the ignored ones: these items are the slots of the next layer.
+        """
+        codes = self._slot_codes()
+        live = np.ones(len(lengths), np.bool_) if codes is None else codes == 0
+        null = np.zeros(0, np.bool_)
+        if validity is not None:
+            null = live & ~validity
+            live &= validity
+        empty = live & (lengths == 0)
+        has_null, has_empty = bool(null.any()), bool(empty.any())
+        layer = {
+            (False, False): Layer.ALL_VALID_LIST,
+            (True, False): Layer.NULLABLE_LIST,
+            (False, True): Layer.EMPTYABLE_LIST,
+            (True, True): Layer.NULL_AND_EMPTY_LIST,
+        }[has_null, has_empty]
+        kept = np.where(live, lengths, 0)
+        own = np.zeros(len(lengths), np.uint16) if codes is None else codes.copy()
+        if has_empty:
+            own[empty] = self._codes + 1
+        if has_null:
+            own[null] = self._codes + 1 + has_empty
+        return self._expand(layer, kept, own), kept
+
+    def _expand(self, layer: Layer, kept: IndexArray, own: LevelArray) -> Ravel:
+        if self.visible is None:
+            counts, codes = np.maximum(kept, 1), own
+        else:
+            counts = np.ones(self.num_entries, np.int64)
+            counts[self.visible] = np.maximum(kept, 1)
+            assert self.definition is not None
+            codes = self.definition.copy()
+            codes[self.visible] = own
+        total = int(counts.sum())
+        starts = np.cumsum(counts) - counts
+        depth = np.uint16(sum(layer.is_list for layer in self.layers) + 1)
+        repetition = np.zeros(total, np.uint16)
+        if self.repetition is None:
+            repetition[starts] = depth
+        else:
+            repetition[starts] = np.where(self.repetition == 0, depth, self.repetition)
+        definition = visible = None
+        if codes.any():
+            definition = np.zeros(total, np.uint16)
+            definition[starts] = codes
+            visible = definition == 0
+        layers = (*self.layers, layer)
+        return Ravel(self.num_rows, total, layers, repetition, definition, visible)
+
+    def levels(self) -> Levels:
+        """Return the levels, counted from the leaf outwards, once the leaf itself was added."""
+        lists = np.uint16(sum(layer.is_list for layer in self.layers) + 1)
+        repetition = _turn(self.repetition, lists)
+        definition = _turn(self.definition, np.uint16(self._codes + 1))
+        return Levels(self.layers[::-1], self.num_entries, repetition, definition)
+
+
+def _turn(codes: LevelArray | None, above: np.uint16) -> LevelArray | None:
+    if codes is None or above == 2:
+        return codes
+    turned: LevelArray = np.where(codes == 0, np.uint16(0), above - codes)
+    return turned

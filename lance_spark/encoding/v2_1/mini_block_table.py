@@ -1,0 +1,162 @@
+"""The chunk table and the repetition index of a mini-block page: which chunks hold which rows.
+
+Chunk table, one word per chunk (u16; u32 if `has_large_chunk`), little-endian:
+
+==========  ===================================================================================
+bits        content
+==========  ===================================================================================
+0..3        log2 of the number of values; 0 in the last chunk, which holds the rest
+4..         size of the chunk in units of 8 bytes, less 1
+==========  ===================================================================================
+
+Repetition index, present iff there are lists: ``depth + 1`` u64 per chunk. The first is the number of rows that end
+in the chunk, the others are not 0 iff a row is left unfinished at the chunk's end. A row belongs to the chunk it
+starts in and to all that continue it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lance_spark.encoding.levels import BoolArray, IndexArray
+from lance_spark.encoding.rows import Rows
+from lance_spark.encoding.v2_1.page import little_endian
+from lance_spark.errors import CorruptFileError
+from lance_spark.storage.source import Bytes
+
+#: More values than this are in no chunk: the table's words reach to 2**15, levels are counted in 16 bits.
+_MAX_VALUES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class RowIndex:
+    """Where rows end, for pages with lists.
+
+    Attributes
+    ----------
+    ended : int64 array of chunks + 1
+        Rows that end before each chunk; the last element is the number of rows.
+    unfinished : bool array of chunks
+        Whether a row goes on in the next chunk.
+    """
+
+    ended: IndexArray
+    unfinished: BoolArray
+
+    def first_started(self, chunk: int) -> int:
+        """Return the number of the first row that starts in the chunk or after it."""
+        return int(self.ended[chunk]) + bool(chunk and self.unfinished[chunk - 1])
+
+    def chunks_of(self, rows: Rows) -> tuple[IndexArray, IndexArray]:
+        """Return the first and the last chunk of each row, or of the whole range."""
+        if isinstance(rows, range):
+            firsts, lasts = np.array([rows.start]), np.array([rows.stop - 1])
+        else:
+            firsts = lasts = rows
+        last = np.searchsorted(self.ended[1:], lasts, side="right")
+        before = np.searchsorted(self.ended[1:], firsts - 1, side="right")
+        # The row before ends in `before`; this one starts there too unless that was the last row to start.
+        alone = (self.ended[before + 1] == firsts) & ~self.unfinished[before]
+        first = np.where(firsts == 0, 0, before + alone)
+        return first, last
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkTable:
+    """The chunks of a mini-block page.
+
+    Attributes
+    ----------
+    bytes_at : int64 array of chunks + 1
+        Start of each chunk in the data buffer, and its end.
+    values_at : int64 array of chunks + 1
+        Number of the first value of each chunk, and the number of values.
+    rows : RowIndex or None
+        None if every value is a row.
+    """
+
+    bytes_at: IndexArray
+    values_at: IndexArray
+    rows: RowIndex | None
+
+    def chunks_of(self, rows: Rows) -> IndexArray:
+        """Return the numbers of the chunks that hold some of the rows, increasing."""
+        if self.rows is not None:
+            firsts, lasts = self.rows.chunks_of(rows)
+        elif isinstance(rows, range):
+            ends = np.array([rows.start, rows.stop - 1])
+            found = np.searchsorted(self.values_at, ends, side="right") - 1
+            return np.arange(found[0], found[1] + 1)
+        else:
+            firsts = lasts = np.searchsorted(self.values_at, rows, side="right") - 1
+        steps = np.zeros(len(self.bytes_at), np.int64)
+        np.add.at(steps, firsts, 1)
+        np.add.at(steps, lasts + 1, -1)
+        return np.flatnonzero(np.cumsum(steps[:-1]))
+
+
+def parse_chunk_table(
+    words: Bytes, *, large: bool, num_values: int, data_size: int, rows: RowIndex | None
+) -> ChunkTable:
+    """Parse the chunk table of a page.
+
+    Parameters
+    ----------
+    words : uint8 array
+    large : bool
+        Whether words have 32 bits.
+    num_values : int
+        Values of the page.
+    data_size : int
+        Length of the buffer that the chunks are in.
+    rows : RowIndex or None
+
+    Raises
+    ------
+    CorruptFileError
+        The chunks do not fill the buffer, or do not hold `num_values` values.
+    """
+    width = 4 if large else 2
+    if len(words) % width or not len(words):
+        raise CorruptFileError(f"a chunk table of {len(words)} bytes")
+    numbers = little_endian(words, width)
+    sizes = ((numbers >> 4) + 1) * 8
+    logs = numbers & 15
+    counts = np.left_shift(1, logs)
+    if not logs[:-1].all():
+        raise CorruptFileError("a chunk before the last has no number of values")
+    rest = num_values - int(counts[:-1].sum())
+    if not 0 <= rest <= _MAX_VALUES or (logs[-1] and counts[-1] != rest):
+        raise CorruptFileError(f"the chunks do not hold the page's {num_values} values")
+    counts[-1] = rest
+    if int(sizes.sum()) != data_size:
+        raise CorruptFileError(f"chunks of {int(sizes.sum())} bytes in a buffer of {data_size}")
+    return ChunkTable(_starts(sizes), _starts(counts), rows)
+
+
+def parse_row_index(data: Bytes, *, depth: int, num_chunks: int, num_rows: int) -> RowIndex:
+    """Parse the repetition index of a page.
+
+    Raises
+    ------
+    CorruptFileError
+        It is not one for `num_chunks` chunks with `num_rows` rows.
+    """
+    if len(data) != num_chunks * (depth + 1) * 8:
+        raise CorruptFileError(f"a repetition index of {len(data)} bytes for {num_chunks} chunks")
+    table = little_endian(data, 8).reshape(num_chunks, depth + 1)
+    ends = table[:, 0]
+    if int(ends.max()) > num_rows or int(ends.sum()) != num_rows:
+        raise CorruptFileError(f"the repetition index does not count {num_rows} rows")
+    unfinished = table[:, 1:].any(axis=1)
+    if unfinished[-1]:
+        raise CorruptFileError("the last chunk leaves a row unfinished")
+    return RowIndex(_starts(ends), unfinished)
+
+
+def _starts(lengths: IndexArray) -> IndexArray:
+    starts = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=starts[1:])
+    return starts

@@ -1,0 +1,126 @@
+"""What every page layout of file versions 2.1 and 2.2 has in common: opening a page, and the rows it gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+from google.protobuf.message import DecodeError
+
+from lance_spark.encoding.levels import IndexArray, Levels
+from lance_spark.encoding.meta import PageMeta, Place
+from lance_spark.encoding.rows import Rows
+from lance_spark.encoding.v2_1.shape import Leaf
+from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
+from lance_spark.proto import encodings_v2_1_pb2 as pb
+from lance_spark.storage.source import ByteRange, Bytes, ReadPlan
+
+
+@dataclass(frozen=True, slots=True)
+class PageRows:
+    """Whole rows of one page.
+
+    Attributes
+    ----------
+    values : pa.Array
+        Of the leaf's type, one per visible entry. Their nulls are in `levels`.
+    levels : Levels
+    """
+
+    values: pa.Array
+    levels: Levels
+
+
+class PageReader(Protocol):
+    """Reads rows of one page; keeps what it learnt of the page for the next read."""
+
+    def read(self, rows: Rows) -> ReadPlan[PageRows]:
+        """Plan the reading of some rows (at least one, all inside the page)."""
+        ...
+
+
+def open_page(meta: PageMeta, leaf: Leaf) -> PageReader:
+    """Return the reader for a page by its layout.
+
+    Raises
+    ------
+    CorruptFileError
+        The page's message cannot be parsed, or contradicts the page's buffers.
+    UnsupportedEncodingError
+        The layout is not known to this release.
+    """
+    try:
+        message = pb.PageLayout.FromString(meta.encoding)
+    except DecodeError as error:
+        raise CorruptFileError(f"the page's description cannot be parsed: {error}") from None
+    layout = message.WhichOneof("layout")
+    if layout == "mini_block_layout":
+        from lance_spark.encoding.v2_1.mini_block_read import MiniBlockPage
+
+        return MiniBlockPage(message.mini_block_layout, meta, leaf)
+    if layout == "full_zip_layout":
+        from lance_spark.encoding.v2_1.full_zip_read import FullZipPage
+
+        return FullZipPage(message.full_zip_layout, meta, leaf)
+    if layout == "constant_layout":
+        from lance_spark.encoding.v2_1.constant_layout_read import ConstantPage
+
+        return ConstantPage(message.constant_layout, meta, leaf)
+    raise UnsupportedEncodingError(f"page layout {layout or 'unknown'!r} cannot be read")
+
+
+@contextmanager
+def errors_at(place: Place) -> Iterator[None]:
+    """Name the page in errors raised inside."""
+    try:
+        yield
+    except (CorruptFileError, UnsupportedEncodingError) as error:
+        raise type(error)(f"{place}: {error}") from error
+
+
+def runs_of(numbers: IndexArray) -> list[range]:
+    """Return the runs of consecutive numbers in a strictly increasing array."""
+    if not len(numbers):
+        return []
+    cuts = np.flatnonzero(np.diff(numbers) != 1) + 1
+    firsts = numbers[np.concatenate([[0], cuts])]
+    lasts = numbers[np.concatenate([cuts - 1, [len(numbers) - 1]])]
+    return [range(a, b + 1) for a, b in zip(firsts.tolist(), lasts.tolist(), strict=True)]
+
+
+def ranges_to(starts: IndexArray, ends: IndexArray) -> IndexArray:
+    """Return the positions of all ranges ``starts[i]:ends[i]``, one after the other."""
+    lengths = ends - starts
+    before = np.cumsum(lengths) - lengths
+    positions: IndexArray = np.arange(int(lengths.sum())) + np.repeat(starts - before, lengths)
+    return positions
+
+
+def joined(buffers: Sequence[Bytes]) -> Bytes:
+    """Return the bytes of several buffers as one; no copy if there is one."""
+    return buffers[0] if len(buffers) == 1 else np.concatenate(buffers)
+
+
+def little_endian(data: Bytes, width: int) -> IndexArray:
+    """Return unsigned little-endian numbers of `width` bytes as int64.
+
+    Raises
+    ------
+    CorruptFileError
+        A number does not fit.
+    """
+    numbers = data.view(f"<u{width}")
+    if width == 8 and int(numbers.max(initial=0)) > np.iinfo(np.int64).max:
+        raise CorruptFileError("a 64-bit number is out of bounds")
+    return numbers.astype(np.int64)
+
+
+def buffer_at(meta: PageMeta, index: int) -> ByteRange:
+    """Return a buffer of the page; CorruptFileError if the page has no such buffer."""
+    if index >= len(meta.buffers):
+        raise CorruptFileError(f"buffer {index} is missing: the page has {len(meta.buffers)}")
+    return meta.buffers[index]

@@ -1,0 +1,103 @@
+"""Which columns an Arrow field is stored in by file versions 2.1 and 2.2, and which layers wrap each of them.
+
+Only leaves have a column. A struct is one layer around all its leaves, a list one around its item's leaves, a map a
+list of structs. A fixed-size list of plain values is part of its leaf; one that holds structs is a layer whose
+slots each stand for `list_size` slots inside. A packed struct, a blob and a struct without children are leaves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from lance_spark.encoding.arrow_blocks import holds_structs, is_packed
+from lance_spark.encoding.levels import Step
+
+_BLOB_KEY = b"lance-encoding:blob"
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One leaf column of a field.
+
+    Attributes
+    ----------
+    path : str
+        Names from the field down, joined by dots.
+    field : pa.Field
+        The leaf's own field; its type is the storage type, never an extension.
+    steps : tuple of Step
+        What its layers stand for, leaf first.
+    """
+
+    path: str
+    field: pa.Field
+    steps: tuple[Step, ...]
+
+    @property
+    def slots_per_row(self) -> int:
+        """How many slots the column counts for one row: more than one below fixed-size lists of structs."""
+        slots = 1
+        for step in self.steps:
+            slots *= step.dimension
+        return slots
+
+
+def storage_field(field: pa.Field) -> pa.Field:
+    """Return the field with an extension type replaced by its storage type."""
+    kind = field.type
+    while isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    return field if kind is field.type else field.with_type(kind)
+
+
+def is_blob(field: pa.Field) -> bool:
+    """Whether the field's values are stored outside of its pages."""
+    return bool(((field.metadata or {}).get(_BLOB_KEY, b"")).lower() == b"true")
+
+
+def is_leaf(field: pa.Field) -> bool:
+    """Whether a field (of storage type) is a column itself."""
+    kind = field.type
+    if pat.is_struct(kind):
+        return kind.num_fields == 0 or is_packed(field) or is_blob(field)
+    if pat.is_fixed_size_list(kind):
+        return not holds_structs(kind)
+    return not (pat.is_list(kind) or pat.is_large_list(kind) or pat.is_map(kind))
+
+
+def child_fields(field: pa.Field) -> list[pa.Field]:
+    """Return the fields one layer further in; the entries struct for a map."""
+    kind = field.type
+    if pat.is_struct(kind):
+        return [kind.field(i) for i in range(kind.num_fields)]
+    if pat.is_map(kind):
+        entries = pa.struct([kind.key_field, kind.item_field])
+        return [pa.field("entries", entries, nullable=False)]
+    return [kind.value_field]
+
+
+def leaf_fields(field: pa.Field) -> list[Leaf]:
+    """Return the leaf columns of a field in the order of their columns."""
+    leaves: list[Leaf] = []
+    _collect(field, "", (), leaves)
+    return leaves
+
+
+def _collect(field: pa.Field, prefix: str, outer: tuple[Step, ...], leaves: list[Leaf]) -> None:
+    field = storage_field(field)
+    path = f"{prefix}.{field.name}" if prefix else field.name
+    if is_leaf(field):
+        leaves.append(Leaf(path, field, (Step(), *outer)))
+        return
+    kind = field.type
+    if pat.is_struct(kind):
+        step = Step()
+    elif pat.is_fixed_size_list(kind):
+        step = Step(dimension=kind.list_size)
+    else:
+        step = Step(is_list=True)
+    for child in child_fields(field):
+        _collect(child, path, (step, *outer), leaves)

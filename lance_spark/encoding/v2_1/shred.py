@@ -1,0 +1,108 @@
+"""From a nested Arrow array to its leaf columns: values without structure, and the levels that stand for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pat
+
+from lance_spark.encoding.arrow_blocks import storable, validity_of
+from lance_spark.encoding.levels import BoolArray, IndexArray, Levels
+from lance_spark.encoding.levels_write import Ravel
+from lance_spark.encoding.v2_1.shape import Leaf, child_fields, is_leaf, leaf_fields, storage_field
+from lance_spark.errors import UnsupportedTypeError
+
+
+@dataclass(frozen=True, slots=True)
+class LeafColumn:
+    """The rows of one leaf column, before encoding.
+
+    Attributes
+    ----------
+    leaf : Leaf
+    num_rows : int
+        Slots that the column counts for the rows (`Leaf.slots_per_row` for each).
+    values : pa.Array
+        One value per visible entry; null slots hold any value.
+    live : bool array, one per value, or None
+        False where the value itself, or a struct above it, is null; None if none is.
+    levels : Levels
+    """
+
+    leaf: Leaf
+    num_rows: int
+    values: pa.Array
+    live: BoolArray | None
+    levels: Levels
+
+
+def shred(array: pa.Array, field: pa.Field) -> list[LeafColumn]:
+    """Return the leaf columns of `array`, in column order.
+
+    Values below null lists, and values that no list holds, are left out.
+
+    Raises
+    ------
+    UnsupportedTypeError
+        A list inside or around a fixed-size list of structs, which no Lance reader understands.
+    """
+    columns: list[LeafColumn] = []
+    leaves = leaf_fields(field)
+    for leaf in leaves:
+        if leaf.slots_per_row != 1 and any(step.is_list for step in leaf.steps):
+            raise UnsupportedTypeError(
+                f"column {leaf.path!r}: a fixed-size list of structs cannot be stored inside or "
+                "around a list"
+            )
+    ravel = Ravel(len(array), len(array))
+    _shred(array, field, ravel, iter(leaves), columns)
+    return columns
+
+
+def _shred(
+    array: pa.Array,
+    field: pa.Field,
+    ravel: Ravel,
+    leaves: Iterator[Leaf],
+    columns: list[LeafColumn],
+) -> None:
+    field = storage_field(field)
+    if isinstance(array.type, pa.BaseExtensionType):
+        array = array.storage
+    if is_leaf(field):
+        values = storable(array)
+        ravel = ravel.add_item(validity_of(values))
+        levels = ravel.levels()
+        columns.append(
+            LeafColumn(next(leaves), ravel.num_rows, values, ravel.live(), levels)
+        )
+        return
+    kind = array.type
+    validity = validity_of(array)
+    if pat.is_struct(kind):
+        ravel = ravel.add_item(validity)
+        for index, child in enumerate(child_fields(field)):
+            _shred(array.field(index), child, ravel, leaves, columns)
+        return
+    (child,) = child_fields(field)
+    if pat.is_fixed_size_list(kind):
+        size = kind.list_size
+        items = array.values.slice(array.offset * size, len(array) * size)
+        inner = ravel.add_item(validity).repeat(size)
+    else:
+        offsets = array.offsets.to_numpy().astype(np.int64)
+        inner, kept = ravel.add_list(np.diff(offsets), validity)
+        items = _items(array.values, offsets, kept)
+    _shred(items, child, inner, leaves, columns)
+
+
+def _items(values: pa.Array, offsets: IndexArray, kept: IndexArray) -> pa.Array:
+    total = int(kept.sum())
+    if total == offsets[-1] - offsets[0]:
+        return values.slice(int(offsets[0]), total)
+    starts = np.cumsum(kept) - kept
+    positions = np.arange(total) + np.repeat(offsets[:-1] - starts, kept)
+    return values.take(pa.array(positions))

@@ -1,0 +1,149 @@
+"""Which file of a fragment holds which field, and how a field that is spread over files becomes one array.
+
+A fragment may have several data files, each with some of the fields. From version 2.1 on a file names leaf fields only, so
+that a struct can have one child in one file and one in another: each file is read for the part it holds, and the
+structs are zipped. A field that no file names has been added after the fragment was written: it is null there. A field
+id of -2 in a file marks a column that another file replaced, and matches nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from lance_spark.file.schema import Field
+
+
+@dataclass(frozen=True, slots=True)
+class FieldPart:
+    """The part of a top-level field that one file holds.
+
+    Attributes
+    ----------
+    file : int
+        Number of the data file within the fragment.
+    field : Field
+        The field, pruned to the children in that file.
+    """
+
+    file: int
+    field: Field
+
+
+def locate(field: Field, file_of: Mapping[int, int]) -> list[FieldPart]:
+    """Find the files that hold a top-level field.
+
+    Parameters
+    ----------
+    field : Field
+        The field as the reader wants it.
+    file_of : mapping of int to int
+        Data file number for each field id that some file names.
+
+    Returns
+    -------
+    list of FieldPart
+        In file order; empty if no file holds any of it.
+    """
+    files = sorted({file_of[f.id] for f in _leaves(field) if f.id in file_of})
+    if not files and field.id in file_of:
+        files = [file_of[field.id]]
+    parts = []
+    for file in files:
+        pruned = _prune(field, file, file_of)
+        if pruned is not None:
+            parts.append(FieldPart(file, pruned))
+    return parts
+
+
+def assemble(
+    field: Field, parts: Sequence[FieldPart], arrays: Sequence[pa.Array], num_rows: int
+) -> pa.Array:
+    """Build the array of a top-level field from what its files gave.
+
+    Parameters
+    ----------
+    field : Field
+        The field as the reader wants it.
+    parts, arrays : sequences of one length
+        What `locate` found, and the array read for each; every array has `num_rows` values.
+    num_rows : int
+    """
+    if not parts:
+        return pa.nulls(num_rows, field.to_arrow().type)
+    if len(parts) == 1 and parts[0].field == field:
+        return arrays[0]
+    return _merge(field, [(part.field, array) for part, array in zip(parts, arrays, strict=True)])
+
+
+def _leaves(field: Field) -> list[Field]:
+    if not field.children:
+        return [field]
+    return [leaf for child in field.children for leaf in _leaves(child)]
+
+
+def _prune(field: Field, file: int, file_of: Mapping[int, int]) -> Field | None:
+    if not field.children:
+        return field if file_of.get(field.id) == file else None
+    kept = tuple(c for c in (_prune(c, file, file_of) for c in field.children) if c is not None)
+    if kept:
+        return field if kept == field.children else replace(field, children=kept)
+    # A packed struct or a blob is one column: its children have no entries of their own.
+    return field if file_of.get(field.id) == file else None
+
+
+def _merge(field: Field, sources: Sequence[tuple[Field, pa.Array]]) -> pa.Array:
+    first, array = sources[0]
+    if len(sources) == 1 and first == field:
+        return array
+    wanted = field.to_arrow().type
+    if pa.types.is_struct(wanted):
+        children = [_merge_child(child, sources, len(array)) for child in field.children]
+        mask = array.is_null() if array.null_count else None
+        fields = [wanted.field(i) for i in range(wanted.num_fields)]
+        return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
+    # Lists: every source has the same lengths, so that only the items differ.
+    child = field.children[0]
+    items = [(f.children[0], _items(a)) for f, a in sources]
+    merged = _merge(child, items)
+    offsets, mask = _offsets(array)
+    if pa.types.is_map(wanted):
+        keys, values = merged.flatten()
+        return pa.MapArray.from_arrays(offsets, keys, values, type=wanted, mask=mask)
+    if pa.types.is_fixed_size_list(wanted):
+        return pa.FixedSizeListArray.from_arrays(merged, type=wanted, mask=mask)
+    kind = pa.LargeListArray if pa.types.is_large_list(wanted) else pa.ListArray
+    return kind.from_arrays(offsets, merged, type=wanted, mask=mask)
+
+
+def _merge_child(
+    child: Field, sources: Sequence[tuple[Field, pa.Array]], num_rows: int
+) -> pa.Array:
+    found = []
+    for field, array in sources:
+        for position, candidate in enumerate(field.children):
+            if candidate.id == child.id:
+                found.append((candidate, array.field(position)))
+    if not found:
+        return pa.nulls(num_rows, child.to_arrow().type)
+    return _merge(child, found)
+
+
+def _items(array: pa.Array) -> pa.Array:
+    if isinstance(array, pa.FixedSizeListArray):
+        return array.values.slice(array.offset * array.type.list_size, len(array) * array.type.list_size)
+    start, stop = array.offsets[0].as_py(), array.offsets[-1].as_py()
+    return array.values.slice(start, stop - start)
+
+
+def _offsets(array: pa.Array) -> tuple[pa.Array | None, pa.Array | None]:
+    mask = array.is_null() if array.null_count else None
+    if isinstance(array, pa.FixedSizeListArray):
+        return None, mask
+    offsets = array.offsets
+    first = offsets[0]
+    if first.as_py():
+        offsets = pa.compute.subtract(offsets, first)
+    return offsets, mask

@@ -1,0 +1,194 @@
+"""The rows of one fragment as record batches.
+
+A scan goes through the fragment in *windows*: ranges of rows whose decoded size is near a byte budget, whatever the batch
+size, because decoders work best on many rows at once. A window is read from all files, deleted rows are taken out once, as a
+selection over the whole batch, and the rest is cut into batches without copying.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lance_spark.encoding.rows import RowNumbers, Rows
+from lance_spark.errors import CorruptTableError
+from lance_spark.file.reader import FileReader
+from lance_spark.file.schema import Schema
+from lance_spark.scan.assemble import FieldPart, assemble, locate
+from lance_spark.scan.width import estimate_row_bytes
+from lance_spark.table.deletions import read_deletions
+from lance_spark.table.fragment import Fragment
+from lance_spark.table.paths import TablePaths
+
+#: Decoded bytes a window aims at. Large enough that a decoder's fixed cost per call vanishes, small enough for a worker.
+WINDOW_BYTES = 16 * 1024 * 1024
+#: Rows of a window at most, so that narrow columns do not make windows of many chunks' bookkeeping.
+MAX_WINDOW_ROWS = 512 * 1024
+#: Windows start at multiples of this many rows where they can: mini-block chunks hold a power of two of them.
+WINDOW_ALIGNMENT = 4096
+
+
+class FragmentReader:
+    """Reads rows of one fragment in the shape of a schema.
+
+    Parameters
+    ----------
+    paths : TablePaths
+        Opens the table's files.
+    fragment : Fragment
+    schema : Schema
+        The columns wanted, with the table's field ids; fields that the fragment lacks come out null.
+
+    Raises
+    ------
+    CorruptTableError
+        A data file has another number of rows than the manifest says.
+    """
+
+    def __init__(self, paths: TablePaths, fragment: Fragment, schema: Schema) -> None:
+        self._paths = paths
+        self._fragment = fragment
+        self._arrow = schema.to_arrow()
+        self._fields = schema.fields
+        file_of: dict[int, int] = {}
+        for number, file in enumerate(fragment.files):
+            for field_id in file.fields:
+                if field_id >= 0:
+                    file_of[field_id] = number
+        self._parts = [locate(field, file_of) for field in self._fields]
+        self._files: dict[int, FileReader] = {}
+        self._deleted: RowNumbers | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the batches."""
+        return self._arrow
+
+    def close(self) -> None:
+        """Close the data files; batches handed out before stay valid."""
+        for reader in self._files.values():
+            reader.close()
+        self._files.clear()
+
+    def read(self, rows: Rows) -> pa.RecordBatch:
+        """Return the physical rows `rows`, deleted ones included."""
+        wanted: dict[int, list[FieldPart]] = {}
+        for parts in self._parts:
+            for part in parts:
+                wanted.setdefault(part.file, []).append(part)
+        arrays: dict[int, pa.Array] = {}
+        for number, parts in wanted.items():
+            columns = dict(
+                zip(
+                    self._fragment.files[number].fields,
+                    self._fragment.files[number].column_indices,
+                    strict=False,
+                )
+            )
+            read = self._file(number).read([part.field for part in parts], rows, columns)
+            arrays.update({id(part): array for part, array in zip(parts, read, strict=True)})
+        columns_out = [
+            assemble(field, parts, [arrays[id(part)] for part in parts], len(rows))
+            for field, parts in zip(self._fields, self._parts, strict=True)
+        ]
+        if not columns_out:
+            return _rows_without_columns(len(rows))
+        return pa.RecordBatch.from_arrays(columns_out, schema=self._arrow)
+
+    def take(self, rows: RowNumbers) -> pa.RecordBatch:
+        """Return live rows by their number among the live rows, strictly increasing."""
+        return self.read(live_to_physical(rows, self.deleted()))
+
+    def scan(self, rows: range, batch_size: int) -> Iterator[pa.RecordBatch]:
+        """Yield the live rows among the physical rows `rows`, in order, in batches of at most `batch_size`."""
+        window = self.window_rows()
+        start = rows.start
+        while start < rows.stop:
+            stop = min(rows.stop, start + window)
+            if stop < rows.stop and window >= WINDOW_ALIGNMENT:
+                stop -= stop % WINDOW_ALIGNMENT
+            batch = self._live(range(start, stop))
+            for at in range(0, batch.num_rows, batch_size):
+                yield batch.slice(at, batch_size)
+            start = stop
+
+    def window_rows(self) -> int:
+        """Rows of a window: `WINDOW_BYTES` over the estimated decoded bytes of a row."""
+        row_bytes = estimate_row_bytes(self._arrow, self._stored_row_bytes())
+        rows = int(WINDOW_BYTES / max(row_bytes, 1.0))
+        if rows >= WINDOW_ALIGNMENT * 2:
+            rows -= rows % WINDOW_ALIGNMENT
+        return min(max(rows, 1), MAX_WINDOW_ROWS)
+
+    def deleted(self) -> RowNumbers:
+        """Return the offsets of the deleted rows, increasing; read once."""
+        if self._deleted is None:
+            file = self._fragment.deletion_file
+            self._deleted = (
+                np.empty(0, dtype=np.int64)
+                if file is None
+                else read_deletions(self._paths, self._fragment).astype(np.int64, copy=False)
+            )
+        return self._deleted
+
+    def _live(self, rows: range) -> pa.RecordBatch:
+        deleted = self.deleted()
+        first, last = np.searchsorted(deleted, [rows.start, rows.stop])
+        gone = deleted[first:last] - rows.start
+        if not len(gone):
+            return self.read(rows)
+        keep = np.ones(len(rows), dtype=bool)
+        keep[gone] = False
+        kept: npt.NDArray[np.int64] = np.flatnonzero(keep)
+        # Few survivors: read just their chunks. Many: one selection over the decoded window is cheaper.
+        if len(kept) * 16 < len(rows):
+            return self.read(kept + rows.start)
+        if not self._fields:
+            return _rows_without_columns(len(kept))
+        return self.read(rows).take(pa.array(kept))
+
+    def _stored_row_bytes(self) -> Sequence[float | None]:
+        stored: list[float | None] = []
+        rows = max(self._fragment.physical_rows, 1)
+        for parts in self._parts:
+            held = [self._file(part.file).column_bytes([part.field]) for part in parts]
+            stored.append(sum(held) / rows if held else None)
+        return stored
+
+    def _file(self, number: int) -> FileReader:
+        reader = self._files.get(number)
+        if reader is None:
+            file = self._fragment.files[number]
+            reader = FileReader.open(self._paths.open_data_file(file))
+            if reader.num_rows != self._fragment.physical_rows:
+                raise CorruptTableError(
+                    f"{file.path}: the file has {reader.num_rows} rows, but the manifest says that fragment "
+                    f"{self._fragment.id} has {self._fragment.physical_rows}"
+                )
+            self._files[number] = reader
+        return reader
+
+
+def live_to_physical(rows: RowNumbers, deleted: RowNumbers) -> RowNumbers:
+    """Turn numbers among the live rows into physical row offsets.
+
+    Parameters
+    ----------
+    rows : int64 array
+        Row numbers that count live rows only.
+    deleted : int64 array
+        Physical offsets of the deleted rows, increasing.
+    """
+    if not len(deleted):
+        return rows
+    # deleted[i] - i live rows stand before the i-th deleted one: as many deletions precede a live row as have fewer.
+    live_before = deleted - np.arange(len(deleted))
+    return rows + np.searchsorted(live_before, rows, side="right")
+
+
+def _rows_without_columns(num_rows: int) -> pa.RecordBatch:
+    counted = pa.RecordBatch.from_arrays([pa.nulls(num_rows)], names=["_"])
+    return counted.select([])

@@ -1,0 +1,86 @@
+"""Which rows go to which task.
+
+Tasks are made of about equally many rows. Small fragments are packed together in the table's order; a fragment larger than
+the target is cut into equal slices. Order is kept: the tasks, one after the other, give the rows of the table in its order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lance_spark.scan.task import FragmentSlice
+from lance_spark.table.fragment import Fragment
+
+#: Cuts inside a fragment are multiples of this many rows, so that no two tasks decode the same chunks.
+CUT_ALIGNMENT = 4096
+
+
+def pack(fragments: Sequence[Fragment], target_rows: int) -> list[tuple[FragmentSlice, ...]]:
+    """Pack fragments into groups of about `target_rows` physical rows.
+
+    Parameters
+    ----------
+    fragments : sequence of Fragment
+    target_rows : int
+        Rows that a group aims at; at least 1. No group has more than 1.5 times as many, and only the rest of the table
+        makes a group of less than half.
+
+    Returns
+    -------
+    list of tuple of FragmentSlice
+        Empty fragments are left out.
+    """
+    groups: list[tuple[FragmentSlice, ...]] = []
+    current: list[FragmentSlice] = []
+    rows = 0
+    for fragment in fragments:
+        for piece in _cut(fragment, target_rows):
+            if current and rows + piece.num_rows > target_rows * 1.5:
+                groups.append(tuple(current))
+                current, rows = [], 0
+            current.append(piece)
+            rows += piece.num_rows
+            if rows >= target_rows:
+                groups.append(tuple(current))
+                current, rows = [], 0
+    if current:
+        groups.append(tuple(current))
+    return groups
+
+
+def default_target_rows(total_rows: int, total_bytes: int, parallelism: int) -> int:
+    """Choose the rows of a task from the size of what is read.
+
+    Parameters
+    ----------
+    total_rows, total_bytes : int
+        Rows of the table and bytes of its data files.
+    parallelism : int
+        Tasks that run at the same time.
+
+    Returns
+    -------
+    int
+        Such that a task reads at most 128 MiB of files, that all of `parallelism` have work if the table is large enough
+        to share, and that no task is smaller than what starting it costs (65,536 rows or 4 MiB).
+    """
+    if total_rows <= 0:
+        return 1
+    row_bytes = max(total_bytes / total_rows, 1e-3)
+    largest = 128 * 1024 * 1024 / row_bytes
+    smallest = min(65_536.0, 4 * 1024 * 1024 / row_bytes)
+    even = total_rows / max(parallelism, 1)
+    return max(1, int(max(min(largest, even), smallest)))
+
+
+def _cut(fragment: Fragment, target_rows: int) -> list[FragmentSlice]:
+    rows = fragment.physical_rows
+    if rows <= 0:
+        return []
+    pieces = max(1, round(rows / target_rows))
+    if pieces == 1:
+        return [FragmentSlice(fragment, 0, rows)]
+    size = -(-rows // pieces)
+    if size > CUT_ALIGNMENT:
+        size = -(-size // CUT_ALIGNMENT) * CUT_ALIGNMENT
+    return [FragmentSlice(fragment, at, min(at + size, rows)) for at in range(0, rows, size)]

@@ -1,0 +1,76 @@
+"""A unit of scanning that can travel: pieces of fragments, and all it takes to read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from lance_spark.file.schema import Schema
+from lance_spark.scan.fragment import FragmentReader
+from lance_spark.table.fragment import Fragment
+from lance_spark.table.paths import TablePaths
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentSlice:
+    """Physical rows `start` to `stop` of one fragment."""
+
+    fragment: Fragment
+    start: int
+    stop: int
+
+    @property
+    def num_rows(self) -> int:
+        """Physical rows, deleted ones included."""
+        return self.stop - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class ScanTask:
+    """Slices of fragments of one version that one worker reads.
+
+    A task holds no open file and no manifest: it can be pickled, and reads the version it was planned on whatever is
+    committed meanwhile.
+
+    Attributes
+    ----------
+    uri : str
+        Root of the table.
+    lance_schema : Schema
+        Columns to read, with the table's field ids.
+    slices : tuple of FragmentSlice
+    batch_size : int
+        Rows of a batch at most.
+    base_paths : mapping of int to str
+        Other roots that data files may stand in, by id.
+    storage_options : mapping, not shown by `repr`
+    """
+
+    uri: str
+    lance_schema: Schema
+    slices: tuple[FragmentSlice, ...]
+    batch_size: int
+    base_paths: Mapping[int, str] = field(default_factory=dict)
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the batches."""
+        return self.lance_schema.to_arrow()
+
+    @property
+    def num_rows(self) -> int:
+        """Physical rows, deleted ones included."""
+        return sum(piece.num_rows for piece in self.slices)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the live rows in order."""
+        paths = TablePaths.open(self.uri, self.storage_options, self.base_paths)
+        for piece in self.slices:
+            reader = FragmentReader(paths, piece.fragment, self.lance_schema)
+            try:
+                yield from reader.scan(range(piece.start, piece.stop), self.batch_size)
+            finally:
+                reader.close()

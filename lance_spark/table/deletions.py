@@ -1,0 +1,109 @@
+"""Deletion files: the offsets of the deleted rows of a fragment, always all of them.
+
+| suffix | content |
+| --- | --- |
+| `.arrow` | Arrow IPC file: one batch, one column `row_id: uint32 not null`, offsets in any order |
+| `.bin` | 32-bit Roaring bitmap, portable serialisation |
+
+Writers choose by number (pylance: a bitmap from 5,000 rows on); readers take either.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyroaring import BitMap
+
+from lance_spark.errors import CorruptFileError
+from lance_spark.storage.source import ByteRange, Bytes
+from lance_spark.table.fragment import DeletionFileType, Fragment
+from lance_spark.table.paths import TablePaths
+
+#: Offsets within a fragment, increasing, without repeats.
+Offsets = npt.NDArray[np.int64]
+
+
+def read_deletions(paths: TablePaths, fragment: Fragment) -> Offsets:
+    """Read which rows of a fragment are deleted.
+
+    Returns
+    -------
+    int64 array
+        Row offsets, strictly increasing; empty if the fragment has no deletion file.
+
+    Raises
+    ------
+    CorruptFileError
+        The file is broken, or does not hold what the manifest says.
+    MissingFileError, StorageError
+    """
+    file = fragment.deletion_file
+    if file is None:
+        return np.empty(0, dtype=np.int64)
+    source = paths.open_deletion_file(file, fragment.id)
+    try:
+        (data,) = source.read([ByteRange(0, source.size)])
+    finally:
+        source.close()
+    decode = decode_arrow if file.file_type is DeletionFileType.ARROW else decode_bitmap
+    offsets = decode(data, source.name)
+    if file.num_deleted_rows and len(offsets) != file.num_deleted_rows:
+        raise CorruptFileError(
+            f"{source.name}: it deletes {len(offsets)} rows, but the manifest says {file.num_deleted_rows}"
+        )
+    if len(offsets) and fragment.physical_rows and offsets[-1] >= fragment.physical_rows:
+        raise CorruptFileError(
+            f"{source.name}: it deletes row {offsets[-1]} of a fragment of {fragment.physical_rows} rows"
+        )
+    return offsets
+
+
+def decode_arrow(data: Bytes, name: str) -> Offsets:
+    """Decode a deletion file of the `.arrow` kind.
+
+    Parameters
+    ----------
+    data : uint8 array
+    name : str
+        What errors call the file.
+
+    Raises
+    ------
+    CorruptFileError
+    """
+    try:
+        with pa.ipc.open_file(pa.py_buffer(data)) as reader:
+            if reader.num_record_batches != 1:
+                raise CorruptFileError(
+                    f"{name}: a deletion file has one batch, this one {reader.num_record_batches}"
+                )
+            batch = reader.get_batch(0)
+        batch.validate(full=True)
+    except (pa.ArrowException, MemoryError, OSError) as error:
+        raise CorruptFileError(f"{name}: no readable deletion file: {error}") from error
+    if batch.num_columns != 1 or batch.schema[0].type != pa.uint32() or batch.column(0).null_count:
+        raise CorruptFileError(
+            f"{name}: a deletion file has one column of uint32 without nulls, this one {batch.schema}"
+        )
+    return np.unique(batch.column(0).to_numpy()).astype(np.int64)
+
+
+def decode_bitmap(data: Bytes, name: str) -> Offsets:
+    """Decode a deletion file of the `.bin` kind.
+
+    Parameters
+    ----------
+    data : uint8 array
+    name : str
+        What errors call the file.
+
+    Raises
+    ------
+    CorruptFileError
+    """
+    try:
+        bitmap = BitMap.deserialize(data.tobytes())
+    except (ValueError, MemoryError) as error:
+        raise CorruptFileError(f"{name}: no readable Roaring bitmap: {error}") from error
+    return np.array(bitmap, dtype=np.int64)

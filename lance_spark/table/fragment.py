@@ -1,0 +1,306 @@
+"""Fragments and the files they consist of, as manifests and transactions name them.
+
+A `Fragment` stands on its protobuf message and parses what is asked for: a manifest of 100,000 fragments opens without
+touching them, and what this release does not know about a fragment survives every commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from lance_spark.errors import CorruptTableError, InvalidInputError
+from lance_spark.proto import table_pb2
+from lance_spark.storage.uri import check_relative
+
+#: Row offsets are 32-bit.
+MAX_PHYSICAL_ROWS = 2**32
+
+
+class DeletionFileType(Enum):
+    """How a deletion file is written; the value is the file's suffix."""
+
+    ARROW = "arrow"
+    BITMAP = "bin"
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A file with some columns of a fragment.
+
+    Attributes
+    ----------
+    path : str
+        Below data/, or below the base path.
+    fields : tuple of int
+        Field ids in the file: every field in version 2.0, leaves from 2.1 on. Negative ids are no fields of the schema:
+        -2 stands for a column that another file replaced, -3 to -5 for row ids and versions of rows.
+    column_indices : tuple of int
+        Column of each entry of `fields`, -1 for none; empty in version 0.1.
+    file_major_version, file_minor_version : int
+    file_size_bytes : int
+        0 = unknown.
+    base_id : int, optional
+        The base path it lies below, if not in the table itself.
+    """
+
+    path: str
+    fields: tuple[int, ...]
+    column_indices: tuple[int, ...]
+    file_major_version: int
+    file_minor_version: int
+    file_size_bytes: int = 0
+    base_id: int | None = None
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """Version of the file."""
+        return self.file_major_version, self.file_minor_version
+
+    def to_proto(self) -> table_pb2.DataFile:
+        """Return the message."""
+        return table_pb2.DataFile(
+            path=self.path,
+            fields=self.fields,
+            column_indices=self.column_indices,
+            file_major_version=self.file_major_version,
+            file_minor_version=self.file_minor_version,
+            file_size_bytes=self.file_size_bytes,
+            base_id=self.base_id,
+        )
+
+    @classmethod
+    def from_proto(cls, proto: table_pb2.DataFile) -> DataFile:
+        """Parse the message.
+
+        Raises
+        ------
+        CorruptTableError
+            The path leads outside of its folder, or the columns do not match the fields.
+        """
+        try:
+            check_relative(proto.path)
+        except InvalidInputError as error:
+            raise CorruptTableError(f"data file {proto.path!r}: {error}") from None
+        fields, columns = tuple(proto.fields), tuple(proto.column_indices)
+        if columns and len(columns) != len(fields):
+            raise CorruptTableError(
+                f"data file {proto.path!r}: {len(columns)} columns for {len(fields)} fields"
+            )
+        return cls(
+            proto.path,
+            fields,
+            columns,
+            proto.file_major_version,
+            proto.file_minor_version,
+            proto.file_size_bytes,
+            proto.base_id if proto.HasField("base_id") else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionFile:
+    """The file with the deleted row offsets of a fragment, all of them.
+
+    Attributes
+    ----------
+    file_type : DeletionFileType
+    read_version : int
+        Version that the deletion was planned on.
+    id : int
+        Random, to make the name unique.
+    num_deleted_rows : int
+        0 = unknown.
+    base_id : int, optional
+        The base path it lies below, if not in the table itself.
+    """
+
+    file_type: DeletionFileType
+    read_version: int
+    id: int
+    num_deleted_rows: int
+    base_id: int | None = None
+
+    def name(self, fragment_id: int) -> str:
+        """Return the file's name below _deletions/."""
+        return f"{fragment_id}-{self.read_version}-{self.id}.{self.file_type.value}"
+
+    def to_proto(self) -> table_pb2.DeletionFile:
+        """Return the message."""
+        message = table_pb2.DeletionFile
+        return message(
+            file_type=message.ARROW_ARRAY
+            if self.file_type is DeletionFileType.ARROW
+            else message.BITMAP,
+            read_version=self.read_version,
+            id=self.id,
+            num_deleted_rows=self.num_deleted_rows,
+            base_id=self.base_id,
+        )
+
+    @classmethod
+    def from_proto(cls, proto: table_pb2.DeletionFile) -> DeletionFile:
+        """Parse the message.
+
+        Raises
+        ------
+        CorruptTableError
+            The type of the file is unknown.
+        """
+        if proto.file_type not in (proto.ARROW_ARRAY, proto.BITMAP):
+            raise CorruptTableError(f"deletion file of unknown type {proto.file_type}")
+        return cls(
+            DeletionFileType.ARROW
+            if proto.file_type == proto.ARROW_ARRAY
+            else DeletionFileType.BITMAP,
+            proto.read_version,
+            proto.id,
+            proto.num_deleted_rows,
+            proto.base_id if proto.HasField("base_id") else None,
+        )
+
+
+class Fragment:
+    """Some rows of a table: data files with the same rows, minus the deleted ones. Immutable.
+
+    Parameters
+    ----------
+    id : int
+        0 for a new fragment; the commit assigns one.
+    files : iterable of DataFile
+    physical_rows : int
+        Rows of the files, deleted ones included.
+    deletion_file : DeletionFile, optional
+    """
+
+    __slots__ = ("_files", "_proto", "_source")
+
+    _files: tuple[DataFile, ...] | None
+
+    def __init__(
+        self,
+        id: int,  # noqa: A002 - the format's name
+        files: Iterable[DataFile],
+        physical_rows: int,
+        deletion_file: DeletionFile | None = None,
+    ) -> None:
+        self._files = tuple(files)
+        self._source = "new fragment"
+        self._proto = table_pb2.DataFragment(
+            id=id,
+            files=[file.to_proto() for file in self._files],
+            physical_rows=physical_rows,
+            deletion_file=None if deletion_file is None else deletion_file.to_proto(),
+        )
+
+    @classmethod
+    def from_proto(cls, proto: table_pb2.DataFragment, source: str) -> Fragment:
+        """Stand on a message that nobody changes any more.
+
+        Parameters
+        ----------
+        proto : table_pb2.DataFragment
+        source : str
+            What errors call the file that the message is from.
+        """
+        self = cls.__new__(cls)
+        self._files = None
+        self._proto = proto
+        self._source = source
+        return self
+
+    @property
+    def id(self) -> int:
+        """Unique within the table, never used again."""
+        return self._proto.id
+
+    @property
+    def physical_rows(self) -> int:
+        """Rows of the files, deleted ones included.
+
+        Raises
+        ------
+        CorruptTableError
+            More than a fragment can have.
+        """
+        rows = self._proto.physical_rows
+        if rows > MAX_PHYSICAL_ROWS:
+            raise self._corrupt(f"it cannot have {rows} rows, {MAX_PHYSICAL_ROWS} are the limit")
+        return rows
+
+    @property
+    def num_deleted_rows(self) -> int:
+        """Rows that are deleted.
+
+        Raises
+        ------
+        CorruptTableError
+            More than there are.
+        """
+        deleted = self._proto.deletion_file.num_deleted_rows
+        if deleted > self.physical_rows:
+            raise self._corrupt(f"{deleted} of its {self.physical_rows} rows are deleted")
+        return deleted
+
+    @property
+    def num_rows(self) -> int:
+        """Rows that are not deleted."""
+        return self.physical_rows - self.num_deleted_rows
+
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        """The data files.
+
+        Raises
+        ------
+        CorruptTableError
+            A path leads outside of the table, or columns do not match fields.
+        """
+        if self._files is None:
+            try:
+                self._files = tuple(DataFile.from_proto(file) for file in self._proto.files)
+            except CorruptTableError as error:
+                raise self._corrupt(str(error)) from None
+        return self._files
+
+    @property
+    def deletion_file(self) -> DeletionFile | None:
+        """The file with the deleted rows, if any are."""
+        if not self._proto.HasField("deletion_file"):
+            return None
+        try:
+            return DeletionFile.from_proto(self._proto.deletion_file)
+        except CorruptTableError as error:
+            raise self._corrupt(str(error)) from None
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the data files, as far as they are known."""
+        return sum(file.file_size_bytes for file in self._proto.files)
+
+    def to_proto(self) -> table_pb2.DataFragment:
+        """Return a copy of the message, with all that this release does not know."""
+        copy = table_pb2.DataFragment()
+        copy.CopyFrom(self._proto)
+        return copy
+
+    def __eq__(self, other: object) -> bool:
+        return self._proto == other._proto if isinstance(other, Fragment) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((self.id, self._proto.physical_rows))
+
+    def __repr__(self) -> str:
+        deleted = f", num_deleted_rows={d}" if (d := self.num_deleted_rows) else ""
+        return f"Fragment(id={self.id}, files={self.files!r}, physical_rows={self.physical_rows}{deleted})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _unpickle, (self._proto.SerializeToString(), self._source)
+
+    def _corrupt(self, what: str) -> CorruptTableError:
+        return CorruptTableError(f"{self._source}: fragment {self.id}: {what}")
+
+
+def _unpickle(data: bytes, source: str) -> Fragment:
+    return Fragment.from_proto(table_pb2.DataFragment.FromString(data), source)

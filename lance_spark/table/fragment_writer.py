@@ -1,0 +1,132 @@
+"""Record batches in, new fragments of one data file each out.
+
+Files are named by a random UUID before anything is known of the table's next version, so that any number of writers can
+write at once; nothing refers to them until a manifest does. A writer that fails deletes what it wrote.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from lance_spark.errors import InvalidInputError
+from lance_spark.file.schema import Schema
+from lance_spark.file.writer import FileWriter
+from lance_spark.storage.store import ObjectStore, OutputFile
+from lance_spark.table.fragment import DataFile, Fragment
+
+#: What pylance and the Java connector cut files at.
+DEFAULT_MAX_ROWS_PER_FILE = 1024 * 1024
+DEFAULT_MAX_BYTES_PER_FILE = 90 * 1024**3
+
+
+def new_data_file_name() -> str:
+    """Return a fresh file name: a UUID, its first three bytes in binary so that object stores spread the prefix."""
+    raw = uuid.uuid4().bytes
+    return "".join(f"{byte:08b}" for byte in raw[:3]) + raw[3:].hex() + ".lance"
+
+
+class FragmentWriter:
+    """Writes batches into new data files of one table.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's root.
+    schema : Schema
+        The table's columns with their field ids; batches must have exactly its Arrow schema.
+    version : tuple of int
+        File version, for example ``(2, 2)``.
+    max_rows_per_file, max_bytes_per_file : int
+        A file is closed once it holds that many rows (exactly), or at least that many bytes.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        schema: Schema,
+        version: tuple[int, int],
+        *,
+        max_rows_per_file: int = DEFAULT_MAX_ROWS_PER_FILE,
+        max_bytes_per_file: int = DEFAULT_MAX_BYTES_PER_FILE,
+    ) -> None:
+        self._store = store
+        self._schema = schema
+        self._version = version
+        self._max_rows = max_rows_per_file
+        self._max_bytes = max_bytes_per_file
+        self._fragments: list[Fragment] = []
+        self._output: OutputFile | None = None
+        self._writer: FileWriter | None = None
+        self._path = ""
+        self._rows = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add the rows of `batch`.
+
+        Raises
+        ------
+        InvalidInputError
+            A column that must not be null has nulls.
+        """
+        self._check_nulls(batch)
+        at = 0
+        while at < batch.num_rows:
+            writer = self._writer or self._start()
+            piece = batch.slice(at, self._max_rows - self._rows)
+            writer.write(piece)
+            at += piece.num_rows
+            self._rows += piece.num_rows
+            if self._rows >= self._max_rows or writer.tell() >= self._max_bytes:
+                self._finish_file()
+
+    def finish(self) -> list[Fragment]:
+        """Close the last file and return the fragments, in the order of the rows; their ids are not yet assigned."""
+        if self._writer is not None:
+            self._finish_file()
+        return self._fragments
+
+    def abort(self) -> None:
+        """Delete everything this writer wrote."""
+        output, self._output, self._writer = self._output, None, None
+        if output is not None:
+            output.abort()
+        delete_fragments(self._store, self._fragments)
+        self._fragments = []
+
+    def _start(self) -> FileWriter:
+        self._path = new_data_file_name()
+        self._output = self._store.open_output(f"data/{self._path}")
+        self._writer = FileWriter(self._output, self._schema, self._version)
+        self._rows = 0
+        return self._writer
+
+    def _finish_file(self) -> None:
+        assert self._writer is not None
+        assert self._output is not None
+        written = self._writer.finish()
+        self._output.close()
+        self._writer = self._output = None
+        file = DataFile(
+            path=self._path,
+            fields=tuple(written.field_ids),
+            column_indices=tuple(written.column_indices),
+            file_major_version=self._version[0],
+            file_minor_version=self._version[1],
+            file_size_bytes=written.size_bytes,
+        )
+        self._fragments.append(Fragment(id=0, files=(file,), physical_rows=written.num_rows))
+
+    def _check_nulls(self, batch: pa.RecordBatch) -> None:
+        for field, column in zip(batch.schema, batch.columns, strict=True):
+            if not field.nullable and column.null_count:
+                raise InvalidInputError(
+                    f"column {field.name!r} must not be null, but {column.null_count} of {batch.num_rows} values are"
+                )
+
+
+def delete_fragments(store: ObjectStore, fragments: Iterable[Fragment]) -> None:
+    """Delete the data files of fragments that no manifest refers to."""
+    store.delete([f"data/{file.path}" for fragment in fragments for file in fragment.files])

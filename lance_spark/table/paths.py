@@ -1,0 +1,141 @@
+"""From the names in a manifest to files: the table's root, and the other roots it refers to.
+
+| file | no `base_id` | base path is a table's root | base path is a folder |
+| --- | --- | --- | --- |
+| data file | `{root}/data/{path}` | `{base}/data/{path}` | `{base}/{path}` |
+| deletion file | `{root}/_deletions/{name}` | `{base}/_deletions/{name}` | `{base}/{name}` |
+
+Names never lead out of their root: they are checked when the manifest is read, and once more by the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lance_spark.errors import CorruptTableError
+from lance_spark.proto import table_pb2
+from lance_spark.storage.source import ByteSource
+from lance_spark.storage.store import ObjectStore
+from lance_spark.storage.uri import parse_uri
+from lance_spark.table.fragment import DataFile, DeletionFile
+
+DATA = "data"
+DELETIONS = "_deletions"
+
+
+@dataclass(frozen=True, slots=True)
+class BasePath:
+    """Another place where files of a table lie.
+
+    Attributes
+    ----------
+    id : int
+    path : str
+        Absolute path or URI.
+    is_dataset_root : bool
+        Whether the files lie in data/ and _deletions/ below it, as in a table, instead of right in it.
+    name : str, optional
+    """
+
+    id: int
+    path: str
+    is_dataset_root: bool
+    name: str | None = None
+
+    @classmethod
+    def from_proto(cls, proto: table_pb2.BasePath) -> BasePath:
+        """Parse the message. A relative path, as pylance writes for a clone of one, is made absolute."""
+        return cls(
+            proto.id,
+            parse_uri(proto.path).uri,
+            proto.is_dataset_root,
+            proto.name if proto.HasField("name") else None,
+        )
+
+    def to_proto(self) -> table_pb2.BasePath:
+        """Return the message."""
+        return table_pb2.BasePath(
+            id=self.id, path=self.path, is_dataset_root=self.is_dataset_root, name=self.name
+        )
+
+
+class TablePaths:
+    """Opens the files of a table, wherever they lie. Can be pickled.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's root.
+    base_paths : mapping of int to BasePath
+    storage_options : mapping, optional
+        Handed on to base paths of the table's own scheme, to no others.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        base_paths: Mapping[int, BasePath] | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.store = store
+        self._bases = dict(base_paths or {})
+        self._options = dict(storage_options or {})
+        self._stores: dict[int, ObjectStore] = {}
+
+    @classmethod
+    def open(
+        cls,
+        uri: str,
+        storage_options: Mapping[str, Any] | None = None,
+        base_paths: Mapping[int, BasePath] | None = None,
+    ) -> TablePaths:
+        """Open the root at `uri`; the others are opened when a file asks for them.
+
+        Raises
+        ------
+        InvalidInputError, StorageError
+        """
+        return cls(ObjectStore.from_uri(uri, storage_options), base_paths, storage_options)
+
+    def open_data_file(self, file: DataFile) -> ByteSource:
+        """Open a data file.
+
+        Raises
+        ------
+        MissingFileError
+            It is not there.
+        CorruptFileError
+            A local file has not the size that the manifest says.
+        CorruptTableError
+            Its base path is not registered.
+        StorageError
+        """
+        store, path = self._resolve(file.base_id, DATA, file.path)
+        return store.open(path, file.file_size_bytes or None)
+
+    def open_deletion_file(self, file: DeletionFile, fragment_id: int) -> ByteSource:
+        """Open the deletion file of a fragment.
+
+        Raises
+        ------
+        MissingFileError, CorruptTableError, StorageError
+        """
+        store, path = self._resolve(file.base_id, DELETIONS, file.name(fragment_id))
+        return store.open(path)
+
+    def _resolve(self, base_id: int | None, folder: str, name: str) -> tuple[ObjectStore, str]:
+        if base_id is None:
+            return self.store, f"{folder}/{name}"
+        base = self._bases.get(base_id)
+        if base is None:
+            raise CorruptTableError(
+                f"{self.store.display}: {name} lies below base path {base_id}, which the manifest does not have"
+            )
+        store = self._stores.get(base_id)
+        if store is None:
+            same = parse_uri(base.path).scheme == self.store.scheme
+            store = ObjectStore.from_uri(base.path, self._options if same else None)
+            self._stores[base_id] = store
+        return store, f"{folder}/{name}" if base.is_dataset_root else name
