@@ -1,0 +1,164 @@
+"""General compressors of single buffers, as `BufferCompression` messages name them.
+
+======  =======================================================
+scheme  bytes
+======  =======================================================
+lz4     u32 length before compression, then one raw LZ4 block
+zstd    u64 length before compression, then one Zstandard frame
+======  =======================================================
+
+Lengths are little-endian. A Zstandard frame without the length in front is read as well: it is one if it begins with
+the magic number and the reserved bit of its header is 0.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pyarrow as pa
+
+from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedEncodingError
+from lance_spark.proto import encodings_v2_1_pb2 as pb
+from lance_spark.storage.source import Bytes
+
+#: Longest buffer that is ever decompressed: offsets of a page's strings have 31 bits in practice.
+MAX_SIZE = (1 << 31) - 1
+
+_NAMES = {pb.COMPRESSION_ALGORITHM_LZ4: "lz4", pb.COMPRESSION_ALGORITHM_ZSTD: "zstd"}
+_SCHEMES = {name: scheme for scheme, name in _NAMES.items()}
+_MAGIC = b"\x28\xb5\x2f\xfd"
+#: A byte of LZ4 stands for at most 255; a Zstandard block of 4 bytes for at most 128 KiB.
+_LZ4_RATIO = 255
+_ZSTD_RATIO = 1 << 15
+#: The format of LZ4 blocks ends every block with so many literal bytes, if there are as many.
+_LZ4_LITERALS = 5
+
+
+def scheme_of(message: pb.BufferCompression) -> str:
+    """Return the name, ``lz4`` or ``zstd``, of the scheme that a message asks for.
+
+    Raises
+    ------
+    UnsupportedEncodingError
+        It asks for another one.
+    """
+    name = _NAMES.get(message.scheme)
+    if name is None:
+        raise UnsupportedEncodingError(f"compression scheme {message.scheme} is not known")
+    return name
+
+
+def message_of(scheme: str, level: int | None) -> pb.BufferCompression:
+    """Return the message for a scheme by its name; `level` is noted for zstd only."""
+    if scheme not in _SCHEMES:
+        raise InvalidInputError(f"compression must be 'lz4' or 'zstd', not {scheme!r}")
+    message = pb.BufferCompression(scheme=_SCHEMES[scheme])
+    if level is not None and scheme == "zstd":
+        message.level = level
+    return message
+
+
+def compress(scheme: str, data: Bytes, level: int | None = None) -> bytes:
+    """Return `data` compressed, with its length in front.
+
+    Parameters
+    ----------
+    scheme : str
+        ``lz4`` or ``zstd``.
+    data : uint8 array
+    level : int, optional
+        Of zstd: 1 to 22, or below 0 for more speed; 3 if not given.
+
+    Raises
+    ------
+    InvalidInputError
+        The scheme or the level is not known.
+    """
+    prefix = len(data).to_bytes(4 if scheme == "lz4" else 8, "little")
+    return prefix + _codec(scheme, level).compress(data, asbytes=True)  # type: ignore[no-any-return]
+
+
+def decompress(scheme: str, data: Bytes, max_size: int = MAX_SIZE) -> Bytes:
+    """Return the bytes that `data` was compressed from.
+
+    Parameters
+    ----------
+    scheme : str
+        ``lz4`` or ``zstd``.
+    data : uint8 array
+    max_size : int
+        What the caller has use for, in bytes; more is an error, found before memory is taken.
+
+    Raises
+    ------
+    CorruptFileError
+        The bytes are not of this scheme, or the length in front is wrong.
+    """
+    if scheme == "lz4":
+        return _decompress_lz4(data, max_size)
+    if not len(data):
+        return data
+    head = data[:8].tobytes()
+    if len(data) < 8 or (head.startswith(_MAGIC) and not head[4] & 0x10):
+        return _decompress_bare(data, max_size)
+    size = int.from_bytes(head, "little")
+    _check_claim(size, len(data) - 8, _ZSTD_RATIO, max_size)
+    return _decompress(scheme, data[8:], size)
+
+
+def _decompress_lz4(data: Bytes, max_size: int) -> Bytes:
+    size = int.from_bytes(data[:4].tobytes(), "little")
+    body = data[4:]
+    _check_claim(size, len(body), _LZ4_RATIO, max_size)
+    if not size:
+        return np.zeros(0, np.uint8)
+    result = _decompress("lz4", body, size)
+    # Arrow does not tell when a block holds less than claimed. What is missing is missing at the end.
+    literals = min(size, _LZ4_LITERALS)
+    if result[-literals:].tobytes() != body[-literals:].tobytes():
+        raise CorruptFileError(f"an LZ4 block does not hold the {size} bytes that it claims")
+    return result
+
+
+def _check_claim(size: int, stored: int, ratio: int, max_size: int) -> None:
+    if stored <= 0 or size > min(max_size, stored * ratio):
+        raise CorruptFileError(
+            f"a compressed buffer of {max(stored, 0)} bytes claims to hold {size} bytes; "
+            f"at most {max_size} are expected"
+        )
+
+
+def _decompress(scheme: str, body: Bytes, size: int) -> Bytes:
+    try:
+        result = _codec(scheme, None).decompress(body, decompressed_size=size)
+    except (OSError, ValueError, MemoryError, pa.ArrowException) as error:
+        raise CorruptFileError(f"a buffer cannot be decompressed: {error}") from None
+    return np.frombuffer(result, np.uint8) if size else np.zeros(0, np.uint8)
+
+
+def _decompress_bare(data: Bytes, max_size: int) -> Bytes:
+    limit = min(max_size, len(data) * _ZSTD_RATIO)
+    pieces: list[bytes] = []
+    try:
+        with pa.CompressedInputStream(pa.BufferReader(pa.py_buffer(data)), "zstd") as stream:
+            while limit >= 0 and (piece := stream.read(min(limit + 1, 1 << 20))):
+                pieces.append(piece)
+                limit -= len(piece)
+    except (OSError, ValueError, MemoryError, pa.ArrowException) as error:
+        raise CorruptFileError(f"a buffer cannot be decompressed: {error}") from None
+    if limit < 0:
+        raise CorruptFileError(f"a Zstandard frame holds more than the expected {max_size} bytes")
+    return np.frombuffer(b"".join(pieces), np.uint8)
+
+
+@cache
+def _codec(scheme: str, level: int | None) -> pa.Codec:
+    try:
+        if scheme == "lz4":
+            return pa.Codec("lz4_raw")
+        if scheme == "zstd":
+            return pa.Codec("zstd", 3 if level is None else level)
+    except (ValueError, OverflowError, OSError) as error:
+        raise InvalidInputError(f"compression level {level} cannot be used: {error}") from None
+    raise InvalidInputError(f"compression must be 'lz4' or 'zstd', not {scheme!r}")
