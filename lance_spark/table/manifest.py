@@ -1,0 +1,392 @@
+"""Manifest files: one version of a table.
+
+| bytes | content |
+| --- | --- |
+| optional | dictionary values of files of version 0.1 |
+| optional | index section: uint32 length, `IndexSection` |
+| optional | transaction section: uint32 length, `Transaction`, the same bytes as in `_transactions/` |
+| | uint32 length, `Manifest` |
+| last 16 | uint64 position of the length of `Manifest`, uint16 0, uint16 2, "LANC" |
+
+All integers are little-endian. `Manifest.index_section` and `Manifest.transaction_section` are the positions of the
+lengths of their sections; older writers note the transaction in field 21 instead of 23. Readers do not look at the two
+numbers of the footer: what a reader has to understand, the feature flags say.
+
+A `Manifest` stands on its protobuf message. What this release does not know survives in the next version: the next
+message starts as a copy, and the index section is carried as bytes.
+"""
+
+from __future__ import annotations
+
+import datetime
+import struct
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from google.protobuf.message import DecodeError
+
+from lance_spark.errors import CorruptTableError, MissingFileError, UnsupportedFeatureError
+from lance_spark.proto import table_pb2
+from lance_spark.storage.store import ObjectStore
+from lance_spark.table import flags
+from lance_spark.table.fragment import Fragment
+from lance_spark.table.paths import BasePath
+from lance_spark.table.versions import ManifestLocation
+
+if TYPE_CHECKING:
+    from lance_spark.file.schema import Schema
+
+MAGIC = b"LANC"
+FOOTER = struct.Struct("<QHH4s")
+_LENGTH = struct.Struct("<I")
+_FOOTER_VERSION = (0, 2)
+_NANOS = 1_000_000_000
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_VERSION_NAMES = {"legacy": (0, 1), "0.1": (0, 1), "0.3": (2, 0), "": (2, 0)}
+
+
+class Manifest:
+    """One version of a table. Immutable; parses what is asked for.
+
+    Parameters
+    ----------
+    proto : table_pb2.Manifest
+        Nobody changes it any more.
+    name : str
+        What errors call the file.
+    index_section : bytes, optional
+        `IndexSection`, not parsed.
+    transaction_section : bytes, optional
+        `Transaction`, not parsed.
+    size_bytes : int
+        Length of the file.
+    """
+
+    __slots__ = (
+        "_fragments",
+        "_proto",
+        "_schema",
+        "index_section",
+        "name",
+        "size_bytes",
+        "transaction_section",
+    )
+
+    _fragments: tuple[Fragment, ...] | None
+    _schema: Schema | None
+
+    def __init__(
+        self,
+        proto: table_pb2.Manifest,
+        name: str,
+        *,
+        index_section: bytes | None = None,
+        transaction_section: bytes | None = None,
+        size_bytes: int = 0,
+    ) -> None:
+        self._proto = proto
+        self._fragments = None
+        self._schema = None
+        self.name = name
+        self.index_section = index_section
+        self.transaction_section = transaction_section
+        self.size_bytes = size_bytes
+
+    @property
+    def version(self) -> int:
+        """The version of the table, from 1 on."""
+        return self._proto.version
+
+    @property
+    def schema(self) -> Schema:
+        """The columns, with field ids.
+
+        Raises
+        ------
+        CorruptTableError
+            The fields are no tree, or of unknown types.
+        """
+        if self._schema is None:
+            self._schema = schema_from_proto(self._proto)
+        return self._schema
+
+    @property
+    def schema_metadata(self) -> dict[str, bytes]:
+        """Metadata of the schema."""
+        return dict(self._proto.schema_metadata)
+
+    @property
+    def fragments(self) -> tuple[Fragment, ...]:
+        """The fragments, in the order of their rows."""
+        if self._fragments is None:
+            self._fragments = tuple(
+                Fragment.from_proto(fragment, self.name) for fragment in self._proto.fragments
+            )
+        return self._fragments
+
+    @property
+    def num_rows(self) -> int:
+        """Rows that are not deleted."""
+        return sum(fragment.num_rows for fragment in self.fragments)
+
+    @property
+    def timestamp_ns(self) -> int:
+        """When the version was committed: nanoseconds since 1970 in UTC, by the clock of the writer."""
+        return self._proto.timestamp.seconds * _NANOS + self._proto.timestamp.nanos
+
+    @property
+    def timestamp(self) -> datetime.datetime:
+        """When the version was committed, in UTC, cut to microseconds.
+
+        Raises
+        ------
+        CorruptTableError
+            No time that a calendar has.
+        """
+        try:
+            return _EPOCH + datetime.timedelta(microseconds=self.timestamp_ns // 1000)
+        except OverflowError:
+            raise CorruptTableError(
+                f"{self.name}: timestamp {self._proto.timestamp.seconds} s is out of range"
+            ) from None
+
+    @property
+    def data_storage_version(self) -> tuple[int, int]:
+        """Version of the data files that writers have to write, for example ``(2, 2)``.
+
+        Raises
+        ------
+        CorruptTableError
+            It cannot be read.
+        """
+        if not self._proto.HasField("data_format"):
+            # Tables older than the field: the flag says that their files are not of version 0.1.
+            return (2, 0) if self.flags.reader & flags.V2_FILES else (0, 1)
+        text = self._proto.data_format.version
+        if text.lower() in _VERSION_NAMES:
+            return _VERSION_NAMES[text.lower()]
+        major, dot, minor = text.partition(".")
+        if not (dot and len(text) < 12 and _is_number(major) and _is_number(minor)):
+            raise CorruptTableError(f"{self.name}: {text!r} is no version of data files")
+        return int(major), int(minor)
+
+    @property
+    def flags(self) -> flags.Flags:
+        """What a client has to understand."""
+        return flags.Flags(self._proto.reader_feature_flags, self._proto.writer_feature_flags)
+
+    @property
+    def config(self) -> dict[str, str]:
+        """Configuration of the table."""
+        return dict(self._proto.config)
+
+    @property
+    def table_metadata(self) -> dict[str, str]:
+        """Metadata of the table."""
+        return dict(self._proto.table_metadata)
+
+    @property
+    def max_fragment_id(self) -> int | None:
+        """Greatest fragment id ever given; None before the first."""
+        if self._proto.HasField("max_fragment_id"):
+            return self._proto.max_fragment_id
+        return max((fragment.id for fragment in self._proto.fragments), default=None)
+
+    @property
+    def next_row_id(self) -> int:
+        """The stable row id that the next new row gets; 0 without stable row ids."""
+        return self._proto.next_row_id
+
+    @property
+    def branch(self) -> str | None:
+        """The branch that the version is on; None for the main one."""
+        return self._proto.branch if self._proto.HasField("branch") else None
+
+    @property
+    def base_paths(self) -> Mapping[int, BasePath]:
+        """Other roots that files of the table lie below, by id."""
+        return {base.id: BasePath.from_proto(base) for base in self._proto.base_paths}
+
+    @property
+    def transaction_file(self) -> str | None:
+        """Name of the transaction's file below _transactions/, if one was written."""
+        return self._proto.transaction_file or None
+
+    def to_proto(self) -> table_pb2.Manifest:
+        """Return a copy of the message, with all that this release does not know."""
+        copy = table_pb2.Manifest()
+        copy.CopyFrom(self._proto)
+        return copy
+
+    def __repr__(self) -> str:
+        return f"Manifest({self.name!r}, version={self.version}, fragments={len(self._proto.fragments)})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _unpickle, (
+            self._proto.SerializeToString(),
+            self.name,
+            self.index_section,
+            self.transaction_section,
+            self.size_bytes,
+        )
+
+
+def read_manifest(store: ObjectStore, location: ManifestLocation) -> Manifest:
+    """Read the manifest of a version.
+
+    Raises
+    ------
+    CorruptTableError
+        The file contradicts the format, or is of another version than its name says.
+    UnsupportedFeatureError
+        The version needs more than this release reads.
+    MissingFileError
+        It was cleaned up.
+    StorageError
+    """
+    manifest = decode(store.read_bytes(location.path), store.name(location.path))
+    if manifest.version != location.version:
+        raise CorruptTableError(
+            f"{manifest.name}: the file is version {manifest.version}, its name says {location.version}"
+        )
+    flags.check_readable(manifest.flags, store.display)
+    return manifest
+
+
+def find_manifest(store: ObjectStore, location: ManifestLocation) -> Manifest | None:
+    """Read the manifest of a version; None if there is none, or no more."""
+    try:
+        return read_manifest(store, location)
+    except MissingFileError:
+        return None
+
+
+def decode(data: bytes, name: str) -> Manifest:
+    """Parse a manifest file.
+
+    Parameters
+    ----------
+    data : bytes
+        The whole file.
+    name : str
+        What errors call it.
+
+    Raises
+    ------
+    CorruptTableError
+        The bytes contradict the format.
+    UnsupportedFeatureError
+        The fragments are kept outside of the manifest.
+    """
+    if len(data) < FOOTER.size:
+        raise CorruptTableError(
+            f"{name}: a manifest has at least {FOOTER.size} bytes, this one {len(data)}; it is truncated"
+        )
+    position, _, _, magic = FOOTER.unpack_from(data, len(data) - FOOTER.size)
+    if magic != MAGIC:
+        raise CorruptTableError(
+            f"{name}: no manifest: it ends with {magic!r} instead of {MAGIC!r}; it is truncated or another file"
+        )
+    proto = table_pb2.Manifest()
+    try:
+        proto.ParseFromString(_section(data, position, "manifest", name))
+    except DecodeError as error:
+        raise CorruptTableError(f"{name}: no readable manifest: {error}") from None
+    if proto.HasField("fragment_tree"):
+        raise UnsupportedFeatureError(
+            f"{name}: its fragments are kept in a tree of files, which this release does not read. "
+            "Use another client"
+        )
+    return Manifest(
+        proto,
+        name,
+        index_section=_section(data, proto.index_section, "index section", name)
+        if proto.HasField("index_section")
+        else None,
+        transaction_section=_section(data, at, "transaction section", name)
+        if (at := _transaction_position(proto)) is not None
+        else None,
+        size_bytes=len(data),
+    )
+
+
+def encode(
+    proto: table_pb2.Manifest, index_section: bytes | None, transaction_section: bytes | None
+) -> bytes:
+    """Return the bytes of a manifest file.
+
+    Parameters
+    ----------
+    proto : table_pb2.Manifest
+        Complete but for the positions of the sections, which are set in it.
+    index_section : bytes, optional
+        `IndexSection`.
+    transaction_section : bytes, optional
+        `Transaction`.
+    """
+    for name in ("index_section", "transaction_section", "transaction_section_deprecated"):
+        proto.ClearField(name)  # type: ignore[arg-type]
+    parts: list[bytes] = []
+    position = 0
+    if index_section is not None:
+        proto.index_section = position
+        parts += [_LENGTH.pack(len(index_section)), index_section]
+        position += _LENGTH.size + len(index_section)
+    if transaction_section is not None:
+        proto.transaction_section = position
+        parts += [_LENGTH.pack(len(transaction_section)), transaction_section]
+        position += _LENGTH.size + len(transaction_section)
+    message = proto.SerializeToString()
+    parts += [
+        _LENGTH.pack(len(message)),
+        message,
+        FOOTER.pack(position, *_FOOTER_VERSION, MAGIC),
+    ]
+    return b"".join(parts)
+
+
+def schema_from_proto(proto: table_pb2.Manifest) -> Schema:
+    """Return the schema in a manifest's message."""
+    # The file room takes Arrow along, which listing versions does without.
+    from lance_spark.file.schema import Schema  # noqa: PLC0415
+
+    return Schema.from_protos(proto.fields)
+
+
+def _transaction_position(proto: table_pb2.Manifest) -> int | None:
+    if proto.HasField("transaction_section"):
+        return proto.transaction_section
+    if proto.HasField("transaction_section_deprecated"):
+        return proto.transaction_section_deprecated
+    return None
+
+
+def _section(data: bytes, position: int, what: str, name: str) -> bytes:
+    end = len(data) - FOOTER.size
+    if position > end - _LENGTH.size:
+        raise CorruptTableError(
+            f"{name}: its {what} would start at byte {position} of {len(data)}; the file is corrupt"
+        )
+    (length,) = _LENGTH.unpack_from(data, position)
+    start = position + _LENGTH.size
+    if length > end - start:
+        raise CorruptTableError(
+            f"{name}: its {what} would end at byte {start + length} of {len(data)}; the file is corrupt"
+        )
+    return data[start : start + length]
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
+
+
+def _unpickle(
+    data: bytes, name: str, index: bytes | None, transaction: bytes | None, size: int
+) -> Manifest:
+    return Manifest(
+        table_pb2.Manifest.FromString(data),
+        name,
+        index_section=index,
+        transaction_section=transaction,
+        size_bytes=size,
+    )
