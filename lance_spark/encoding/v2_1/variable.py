@@ -1,0 +1,251 @@
+"""Variable: byte strings as offsets followed by bytes.
+
+One buffer per mini-block chunk of n values; w is 4 or 8 bytes, as `offsets` (a Flat of 32 or 64 bits) tells:
+
+===================  ==================================================================
+bytes                content
+===================  ==================================================================
+w * (n + 1)          offsets from the start of the buffer; the first is w * (n + 1)
+offset[n] - first    the bytes of all values
+up to 7              padding to a multiple of w
+===================  ==================================================================
+
+As a single buffer (dictionaries):
+
+===================  ==================================================================
+bytes                content
+===================  ==================================================================
+w                    bits of an offset: 32 or 64
+w                    where the bytes begin: w * (n + 3)
+w * (n + 1)          offsets from where the bytes begin
+rest                 the bytes of all values
+===================  ==================================================================
+
+An older form of the single buffer has a header of 1 byte with the bits of an offset, n, and where the bytes begin; it is
+told apart by bytes 1 to 3 not being 0. In full-zip pages the values are stored as they are.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lance_spark.encoding.blocks import DataBlock, VariableWidthBlock
+from lance_spark.encoding.v2_1.codec import ChunkBuffer, ChunkLimits, Chunks, Codec
+from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedEncodingError
+from lance_spark.proto import encodings_v2_1_pb2 as pb
+from lance_spark.storage.source import Bytes
+
+IndexArray = npt.NDArray[np.int64]
+Offsets = npt.NDArray[np.int32] | npt.NDArray[np.int64]
+
+_INT32_MAX = (1 << 31) - 1
+_PAD = ord("H")
+
+
+class VariableCodec(Codec):
+    """Reads `Variable`."""
+
+    name = "variable"
+
+    def decode_chunks(self, encoding: pb.Variable, chunks: Chunks) -> VariableWidthBlock:
+        width = _offset_width(encoding)
+        if len(chunks.buffers) != 1:
+            raise CorruptFileError(f"strings in {len(chunks.buffers)} buffers per chunk, not 1")
+        (buffer,) = chunks.buffers
+        return _gather(buffer, chunks.num_values, width)
+
+    def decode_block(self, encoding: pb.Variable, data: Bytes, num_values: int) -> DataBlock:
+        _offset_width(encoding)
+        if len(data) < 8:
+            raise CorruptFileError(f"a buffer of {len(data)} bytes is too short for strings")
+        old = data[1:4].any()
+        width = int(data[0]) // 8
+        if width not in (4, 8) or data[0] % 8:
+            raise UnsupportedEncodingError(f"string offsets of {int(data[0])} bits")
+        header = 1 + 2 * width if old else 2 * width
+        begin_at = header - width
+        if len(data) < header:
+            raise CorruptFileError(f"a buffer of {len(data)} bytes is too short for strings")
+        begin = int.from_bytes(data[begin_at:header].tobytes(), "little")
+        if begin != header + width * (num_values + 1) or begin > len(data):
+            raise CorruptFileError(
+                f"a buffer of {len(data)} bytes does not hold {num_values} strings"
+            )
+        offsets = _typed(data[header:begin], width)
+        _check_offsets(offsets, len(data) - begin)
+        return VariableWidthBlock(offsets, data[begin:])
+
+    def decode_values(self, encoding: pb.Variable, values: DataBlock) -> DataBlock:
+        _offset_width(encoding)
+        if not isinstance(values, VariableWidthBlock):
+            raise CorruptFileError("strings are stored as values of fixed width")
+        return values
+
+
+def _offset_width(encoding: pb.Variable) -> int:
+    flat = encoding.offsets.flat
+    if encoding.offsets.WhichOneof("compression") != "flat" or flat.HasField("data"):
+        raise UnsupportedEncodingError("string offsets that are compressed")
+    if encoding.HasField("values"):
+        raise UnsupportedEncodingError("strings whose bytes are compressed on their own")
+    if flat.bits_per_value not in (32, 64):
+        raise UnsupportedEncodingError(f"string offsets of {flat.bits_per_value} bits")
+    return int(flat.bits_per_value) // 8
+
+
+def _typed(data: Bytes, width: int) -> Offsets:
+    kind: np.dtype[Any] = np.dtype(f"<i{width}")
+    if data.ctypes.data % width:
+        data = data.copy()
+    words: Offsets = data.view(kind)
+    return words
+
+
+def _check_offsets(offsets: Offsets, size: int) -> None:
+    if offsets[0] < 0 or offsets[-1] > size or (offsets[1:] < offsets[:-1]).any():
+        raise CorruptFileError("string offsets decrease or leave their buffer")
+
+
+def _gather(buffer: ChunkBuffer, counts: IndexArray, width: int) -> VariableWidthBlock:
+    """Bring the offsets and the bytes of all chunks together; one copy of each."""
+    kind: np.dtype[Any] = np.dtype(f"<i{width}")
+    if not len(counts):
+        return VariableWidthBlock(np.zeros(1, kind), np.zeros(0, np.uint8))
+    heads = (counts + 1) * width
+    if (buffer.sizes < heads).any():
+        raise CorruptFileError("a chunk is too small for the offsets of its strings")
+    data, starts = buffer.data, buffer.starts
+    if data.ctypes.data % width or (starts % width).any():
+        data, starts = _aligned(buffer, width)
+    words = data.view(kind) if len(data) % width == 0 else data[: -(len(data) % width)].view(kind)
+    at = starts // width
+    firsts = words[at].astype(np.int64)
+    lasts = words[at + counts].astype(np.int64)
+    if (firsts < 0).any() or (lasts < firsts).any() or (lasts > buffer.sizes).any():
+        raise CorruptFileError("string offsets leave their chunk")
+    lengths = lasts - firsts
+    begins = np.cumsum(lengths) - lengths
+    total = int(lengths.sum())
+    if total > _INT32_MAX:
+        kind = np.dtype(np.int64)
+    offsets = np.empty(int(counts.sum()) + 1, kind)
+    # Slices of a chunk each cost less than gathering by index what lies together anyway.
+    np.concatenate(
+        [words[a:b] for a, b in zip(at.tolist(), (at + counts).tolist(), strict=True)],
+        out=offsets[:-1],
+    )
+    offsets[:-1] += np.repeat((begins - firsts).astype(kind), counts)
+    offsets[-1] = total
+    if (offsets[1:] < offsets[:-1]).any():
+        raise CorruptFileError("string offsets decrease")
+    begins_at, ends_at = starts + firsts, starts + lasts
+    text = np.concatenate(
+        [data[a:b] for a, b in zip(begins_at.tolist(), ends_at.tolist(), strict=True)]
+    )
+    return VariableWidthBlock(offsets, text)
+
+
+def _aligned(buffer: ChunkBuffer, width: int) -> tuple[Bytes, IndexArray]:
+    """Copy the buffers of all chunks so that each starts at a multiple of `width`."""
+    room = -(-buffer.sizes // width) * width
+    starts = np.cumsum(room) - room
+    data = np.zeros(int(room.sum()), np.uint8)
+    for source, size, target in zip(
+        buffer.starts.tolist(), buffer.sizes.tolist(), starts.tolist(), strict=True
+    ):
+        data[target : target + size] = buffer.data[source : source + size]
+    return data, starts
+
+
+# Writing
+
+
+def _encoding(width: int) -> pb.CompressiveEncoding:
+    offsets = pb.CompressiveEncoding(flat=pb.Flat(bits_per_value=8 * width))
+    return pb.CompressiveEncoding(variable=pb.Variable(offsets=offsets))
+
+
+def _chunk_ends(offsets: IndexArray, limits: ChunkLimits, width: int) -> list[int]:
+    """Cut values into chunks: powers of two from 2 on, as many as fit; the last holds the rest."""
+    count = len(offsets) - 1
+    # Where value i would end if its offset stood beside its bytes: increasing, so that it can be searched.
+    reach = (offsets + np.arange(count + 1) * width).data
+    ends: list[int] = []
+    start = 0
+    while start < count:
+        stop = min(start + limits.max_values, count)
+        fitting = bisect_right(reach, reach[start] + limits.max_bytes - width, start, stop + 1)
+        fitting -= start + 1
+        if fitting < count - start:
+            fitting = 1 << (fitting.bit_length() - 1) if fitting > 1 else 0
+        if not fitting:
+            raise InvalidInputError(
+                f"strings of {int(offsets[start + 1] - offsets[start])} bytes do not fit into "
+                f"chunks of {limits.max_bytes} bytes; store the column as full-zip"
+            )
+        start += fitting
+        ends.append(start)
+    return ends
+
+
+def encode_chunks(
+    block: VariableWidthBlock, limits: ChunkLimits
+) -> tuple[pb.CompressiveEncoding, Chunks]:
+    """Return strings as mini-block chunks.
+
+    Parameters
+    ----------
+    block : VariableWidthBlock
+    limits : ChunkLimits
+
+    Raises
+    ------
+    InvalidInputError
+        A value is too long for a chunk.
+    """
+    offsets = block.offsets.astype(np.int64)
+    width = block.offsets.dtype.itemsize
+    ends = np.array(_chunk_ends(offsets, limits, width), np.int64)
+    begins = np.concatenate([np.zeros(1, np.int64), ends[:-1]])[: len(ends)]
+    counts = ends - begins
+    heads = (counts + 1) * width
+    sizes = heads + offsets[ends] - offsets[begins]
+    room = -(-sizes // width) * width
+    starts = np.cumsum(room) - room
+    out = np.full(int(room.sum()), _PAD, np.uint8)
+    words = out.view(block.offsets.dtype)
+    for start, end, at, head, size in zip(
+        begins.tolist(), ends.tolist(), starts.tolist(), heads.tolist(), sizes.tolist(), strict=True
+    ):
+        first = int(offsets[start])
+        np.subtract(
+            block.offsets[start : end + 1],
+            first - head,
+            out=words[at // width : at // width + end - start + 1],
+        )
+        out[at + head : at + size] = block.data[first : first + size - head]
+    return _encoding(width), Chunks((ChunkBuffer(out, starts, room),), counts)
+
+
+def encode_block(block: VariableWidthBlock) -> tuple[pb.CompressiveEncoding, Bytes]:
+    """Return strings as one buffer, as dictionaries are stored."""
+    kind = block.offsets.dtype
+    width = kind.itemsize
+    first, last = int(block.offsets[0]), int(block.offsets[-1])
+    begin = width * (block.num_values + 3)
+    out = np.empty(begin + last - first, np.uint8)
+    out[: 2 * width].view(kind)[:] = [8 * width, begin]
+    np.subtract(block.offsets, first, out=out[2 * width : begin].view(kind))
+    out[begin:] = block.data[first:last]
+    return _encoding(width), out
+
+
+def encode_values(
+    block: VariableWidthBlock,
+) -> tuple[pb.CompressiveEncoding, VariableWidthBlock]:
+    """Return strings as full-zip pages store them: unchanged."""
+    return _encoding(block.offsets.dtype.itemsize), block
