@@ -1,0 +1,364 @@
+"""What a user may write in `.option(...)`: parsed and checked here, once.
+
+Spark hands over a case-insensitive mapping of strings. The names are those of other Lance connectors. What is no option, no
+setting of the store and nothing that Spark adds by itself is refused with the nearest name there is. The same mapping may serve
+reads and writes (a temporary view has one for both), so options of the other direction are let through.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from lance_spark.errors import InvalidOptionError
+from lance_spark.spark import storage_options
+
+#: Added by Spark to the options of tables in its catalog.
+_FROM_SPARK = frozenset(
+    {"location", "provider", "owner", "external", "comment", "collation", "table_type"}
+    | {"is_managed_location", "serialization.format", "__datetime_rebase_mode", "bucketspec"}
+)
+#: Tuning of other connectors that changes no result; nothing here needs it.
+_IGNORED = frozenset(
+    {"block_size", "index_cache_size", "metadata_cache_size", "executor_credential_refresh"}
+    | {"pushdownfilters", "topn_push_down", "use_scalar_index"}
+    | {"use_queued_write_buffer", "queue_depth", "max_rows_per_group", "max_batch_bytes"}
+)
+_READ = ("version", "timestamp", "tag", "columns", "batch_size", "target_rows_per_partition")
+_WRITE = (
+    "data_storage_version",
+    "max_rows_per_file",
+    "max_bytes_per_file",
+    "enable_stable_row_ids",
+)
+_SAME = {
+    "file_format_version": "data_storage_version",
+    "max_row_per_file": "max_rows_per_file",
+    "asof": "timestamp",
+}
+_ELSEWHERE = {
+    "nearest": "vector search is not in this release",
+    "fulltextquery": "full-text search is not in this release",
+    "filter": "use .where(...) on the DataFrame",
+    "branch": "branches are not in this release",
+    "write_mode": 'use .mode("append") or .mode("overwrite")',
+    "mode": 'use .mode("append") or .mode("overwrite")',
+    "catalog": "this source has no catalog; give the table's path",
+}
+#: Suffix of an option of one column, and the key of the field's metadata that it stands for.
+COLUMN_KEYS = {
+    "arrow.fixed-size-list.size": "arrow.fixed-size-list.size",
+    "arrow.float16": "arrow.float16",
+    "arrow.large_var_char": "arrow.large_var_char",
+    "arrow.large_var_binary": "arrow.large_var_binary",
+    "arrow.fixed-size-binary.byte-width": "arrow.fixed-size-binary.byte-width",
+    "lance.compression": "lance-encoding:compression",
+    "lance.compression-level": "lance-encoding:compression-level",
+    "lance.structural-encoding": "lance-encoding:structural-encoding",
+    "lance.rle-threshold": "lance-encoding:rle-threshold",
+    "lance.bss": "lance-encoding:bss",
+}
+_COLUMN_OPTION = re.compile(
+    rf"(?P<column>.+)\.(?P<key>{'|'.join(map(re.escape, COLUMN_KEYS))})", re.IGNORECASE
+)
+_STORAGE_PREFIX = re.compile(r"(?:storage_options|storage)\.(?P<name>.+)", re.IGNORECASE)
+_FILE_VERSIONS = ("stable", "2.1", "2.2")
+_INT64_MAX = 2**63 - 1
+
+NO_PATH = (
+    "option path is missing: give the table's folder or URI, as in "
+    '.format("lance").load("/data/t.lance") or .save("/data/t.lance")'
+)
+NO_PATH_ON_WRITE = (
+    "no path arrived: Spark tells a Python data source nothing about a table of its catalog on INSERT. Write with "
+    'df.write.format("lance").mode("append").save(path), or INSERT into a view made by '
+    "CREATE TEMPORARY VIEW v USING lance OPTIONS (path '...')"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """Options of a read.
+
+    Attributes
+    ----------
+    path : str
+        Folder or URI of the table.
+    version : int or None
+        Version to read; the newest if neither version, tag nor timestamp is given.
+    timestamp : datetime or None
+        Read the version that was the newest at this time (UTC).
+    tag : str or None
+        Read the version that the tag names.
+    columns : tuple of str or None
+        Columns to read, children of structs with dots; all if None.
+    batch_size : int or None
+        Rows of a batch at most; by the width of the rows if None.
+    target_rows : int or None
+        Rows of a Spark partition, about; by the size of the table if None.
+    storage_options : mapping, not shown by `repr`
+        Arguments of the fsspec file system.
+    """
+
+    path: str
+    version: int | None = None
+    timestamp: datetime | None = None
+    tag: str | None = None
+    columns: tuple[str, ...] | None = None
+    batch_size: int | None = None
+    target_rows: int | None = None
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> ReadOptions:
+        """Parse Spark's options.
+
+        Raises
+        ------
+        InvalidOptionError
+            An option is unknown, its value cannot be used, or two contradict one another.
+        """
+        parts = _sort(options)
+        plain = parts.plain
+        given = [name for name in ("version", "tag", "timestamp") if name in plain]
+        if len(given) > 1:
+            raise InvalidOptionError(f"options {' and '.join(given)} exclude one another: give one")
+        if parts.path is None:
+            raise InvalidOptionError(NO_PATH)
+        return cls(
+            path=parts.path,
+            version=_whole("version", plain),
+            timestamp=_timestamp(plain.get("timestamp")),
+            tag=_text("tag", plain),
+            columns=_columns(plain.get("columns")),
+            batch_size=_whole("batch_size", plain, limit=2**31 - 1),
+            target_rows=_whole("target_rows_per_partition", plain),
+            storage_options=parts.storage,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """Options of a write.
+
+    Attributes
+    ----------
+    path : str
+        Folder or URI of the table.
+    data_storage_version : str or None
+        Version of the data files; the table's own, or the stable one for a new table, if None.
+    max_rows_per_file, max_bytes_per_file : int or None
+        Where a data file ends and the next begins; the writer's default if None.
+    enable_stable_row_ids : bool or None
+        Whether a new table's row ids survive updates and compaction.
+    large_var_types : bool
+        Whether strings and binary values of a new table have 64-bit offsets.
+    column_metadata : mapping of str to mapping of str to str
+        By column in lower case, what the options say about it, as keys and values of the field's metadata.
+    storage_options : mapping, not shown by `repr`
+        Arguments of the fsspec file system.
+    """
+
+    path: str
+    data_storage_version: str | None = None
+    max_rows_per_file: int | None = None
+    max_bytes_per_file: int | None = None
+    enable_stable_row_ids: bool | None = None
+    large_var_types: bool = False
+    column_metadata: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> WriteOptions:
+        """Parse Spark's options.
+
+        Raises
+        ------
+        InvalidOptionError
+            An option is unknown, its value cannot be used, or it asks to write what can only be read.
+        """
+        parts = _sort(options)
+        plain = parts.plain
+        for name in ("version", "tag", "timestamp", "columns"):
+            if name in plain:
+                raise InvalidOptionError(
+                    f"option {name} belongs to reading: a write goes to all columns of the newest version; leave it out"
+                )
+        if parts.path is None:
+            raise InvalidOptionError(NO_PATH_ON_WRITE)
+        stable_row_ids = plain.get("enable_stable_row_ids")
+        return cls(
+            path=parts.path,
+            data_storage_version=_file_version(plain.get("data_storage_version")),
+            max_rows_per_file=_whole("max_rows_per_file", plain),
+            max_bytes_per_file=_whole("max_bytes_per_file", plain),
+            enable_stable_row_ids=(
+                None
+                if stable_row_ids is None
+                else storage_options.parse_flag("enable_stable_row_ids", stable_row_ids)
+            ),
+            large_var_types=storage_options.parse_flag(
+                "use_large_var_types", plain.get("use_large_var_types", "false")
+            ),
+            column_metadata=parts.columns,
+            storage_options=parts.storage,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    path: str | None
+    plain: dict[str, str]
+    columns: dict[str, dict[str, str]]
+    storage: dict[str, Any]
+
+
+def _sort(options: Mapping[str, str]) -> _Parts:
+    plain: dict[str, str] = {}
+    columns: dict[str, dict[str, str]] = {}
+    store: dict[str, Any] = {}
+    path: str | None = None
+    for given, value in options.items():
+        name = _SAME.get(given.lower(), given.lower())
+        if name == "path":
+            path = value
+        elif name == "paths":
+            path = _only_path(value)
+        elif name in _READ or name in _WRITE or name == "use_large_var_types":
+            if plain.setdefault(name, value) != value:
+                raise InvalidOptionError(
+                    f"option {name} is given twice, under two names, with two values: give one"
+                )
+        elif name == "storage_options":
+            store.update(_json_object(value))
+        elif prefixed := _STORAGE_PREFIX.fullmatch(given):
+            store[prefixed["name"]] = value
+        elif column := _COLUMN_OPTION.fullmatch(given):
+            key = column["key"].lower()
+            columns.setdefault(column["column"].lower(), {})[COLUMN_KEYS[key]] = value
+        elif name in storage_options.KNOWN:
+            store[name] = value
+        elif name not in _IGNORED and name not in _FROM_SPARK:
+            raise InvalidOptionError(_unknown(given))
+    if path is not None and not path.strip():
+        raise InvalidOptionError("option path is empty: give the table's folder or URI")
+    return _Parts(path, plain, columns, storage_options.to_fsspec(store))
+
+
+def _unknown(name: str) -> str:
+    import difflib  # noqa: PLC0415 - only for the message
+
+    if name.lower() in _ELSEWHERE:
+        return f"option {name} is not one of this source: {_ELSEWHERE[name.lower()]}"
+    known = ["path", *_READ, *_WRITE, *_SAME, "use_large_var_types", "storage_options"]
+    known += storage_options.KNOWN
+    column, dot, rest = name.partition(".")
+    if dot and rest.split(".")[0].lower() in ("arrow", "lance"):
+        near = difflib.get_close_matches(rest.lower(), COLUMN_KEYS, 1, 0)
+        return f"unknown option {name}; did you mean {column}.{near[0]}?"
+    near = difflib.get_close_matches(name.lower(), known, 1, 0.5)
+    if near:
+        return f"unknown option {name}; did you mean {near[0]}?"
+    return (
+        f"unknown option {name}; there are {', '.join(known[: 1 + len(_READ) + len(_WRITE)])}, and settings of the "
+        f"store under storage_options.<name>"
+    )
+
+
+def _whole(name: str, plain: Mapping[str, str], *, limit: int = _INT64_MAX) -> int | None:
+    text = plain.get(name)
+    if text is None:
+        return None
+    if re.fullmatch(r"\s*\+?[0-9]{1,19}\s*", text) and 1 <= int(text) <= limit:
+        return int(text)
+    raise InvalidOptionError(
+        f"option {name}: give a whole number from 1 to {limit}, not {_shown(text)}"
+    )
+
+
+def _text(name: str, plain: Mapping[str, str]) -> str | None:
+    text = plain.get(name)
+    if text is not None and not text.strip():
+        raise InvalidOptionError(f"option {name} is empty: give a name, or leave it out")
+    return text
+
+
+def _timestamp(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        parsed = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise InvalidOptionError(
+            "option timestamp: give a time as 2026-01-31T12:00:00+01:00, or without an offset for UTC, "
+            f"not {_shown(text)}"
+        ) from None
+    return parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed.astimezone(UTC)
+
+
+def _columns(text: str | None) -> tuple[str, ...] | None:
+    if text is None:
+        return None
+    names = _json_list(text) if text.lstrip().startswith("[") else text.split(",")
+    if names is None or not all(isinstance(name, str) and name.strip() for name in names):
+        raise InvalidOptionError(
+            'option columns: give names with commas between, or a JSON list such as ["id", "point.x"]; '
+            f"{_shown(text)} is neither"
+        )
+    found = tuple(name.strip() for name in names)
+    twice = sorted({name for name in found if found.count(name) > 1})
+    if twice:
+        raise InvalidOptionError(f"option columns names {', '.join(twice)} more than once")
+    return found
+
+
+def _file_version(text: str | None) -> str | None:
+    if text is None:
+        return None
+    version = text.strip().lower()
+    if version not in _FILE_VERSIONS:
+        raise InvalidOptionError(
+            f"option data_storage_version: {_shown(text)} cannot be written; give one of {', '.join(_FILE_VERSIONS)}"
+        )
+    return version
+
+
+def _only_path(text: str) -> str:
+    paths = _json_list(text)
+    if paths is None or len(paths) != 1 or not isinstance(paths[0], str):
+        raise InvalidOptionError(
+            "load() takes the path of one table: read several one by one, and union the DataFrames"
+        )
+    return paths[0]
+
+
+def _json_list(text: str) -> list[Any] | None:
+    import json  # noqa: PLC0415 - rarely needed
+
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return None
+    return value if isinstance(value, list) else None
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    import json  # noqa: PLC0415 - rarely needed
+
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    # Not even a part of the text is shown: it holds secrets.
+    if not isinstance(value, dict):
+        raise InvalidOptionError(
+            'option storage_options: give a JSON object, such as {"endpoint": "http://localhost:9000"}'
+        )
+    return value
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:57] + "...")
