@@ -1,0 +1,414 @@
+"""The schema of a table or file: a tree of fields with ids, as manifests and file descriptors list it.
+
+On storage the tree is a list of `Field` messages, depth-first, each with its own id and its parent's (-1 at the top).
+Ids are never used twice in a table: they tie the fields of a manifest to the columns of a data file. Messages keep what this
+release knows nothing about: a field that was parsed is written back from the bytes it came from.
+
+One exception to the tree: the schema of a data file spells a blob column of version 2.2 as a packed struct whose
+children all have id -1 and parent -1; they follow it in the list.
+
+Specification: format/table/schema; `protos/file.proto`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from lance_spark.errors import CorruptFileError, InvalidInputError
+from lance_spark.file.arrow_fields import field_parts
+from lance_spark.file.types import EXTENSION_NAME, arrow_type
+from lance_spark.proto import file_pb2 as pb
+
+#: Children of a blob column in the schema of a data file from version 2.2 on.
+BLOB_DESCRIPTOR = ("kind", "position", "size", "blob_id", "blob_uri")
+
+_PRIMARY_KEY = "lance-schema:unenforced-primary-key"
+_CLUSTERING_KEY = "lance-schema:unenforced-clustering-key"
+_MAX_DEPTH = 64
+
+
+class _Cached:
+    """Pickles the fields of a dataclass and none of its cached properties."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {f.name: self.__dict__[f.name] for f in fields(self)}  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Field(_Cached):
+    """One field of a schema, with all fields below it.
+
+    Attributes
+    ----------
+    name : str
+    id : int
+        Unique within the table; -1 for the parts of a stored blob.
+    logical_type : str
+        See `lance_spark.file.types`.
+    nullable : bool
+    children : tuple of Field
+    metadata : mapping of str to bytes
+        The metadata of the Arrow field, extension names included.
+    parent_id : int
+        -1 for a top-level field.
+    encoding : int
+        A hint that only version 0.1 needs.
+    carried : bytes
+        The message that the field was parsed from; empty for a new field.
+    """
+
+    name: str
+    id: int
+    logical_type: str
+    nullable: bool = True
+    children: tuple[Field, ...] = ()
+    metadata: Mapping[str, bytes] = field(default_factory=dict, hash=False)
+    parent_id: int = -1
+    encoding: int = 0
+    carried: bytes = field(default=b"", repr=False, compare=False)
+
+    @cached_property
+    def arrow_field(self) -> pa.Field:
+        """The Arrow field, of storage type: extension types are named in its metadata.
+
+        Raises
+        ------
+        UnsupportedTypeError
+            The logical type is unknown.
+        """
+        children = [child.arrow_field for child in self.children]
+        kind = arrow_type(self.logical_type, children, self.name)
+        return pa.field(self.name, kind, self.nullable, dict(self.metadata) or None)
+
+    def to_arrow(self) -> pa.Field:
+        """Return `arrow_field`."""
+        return self.arrow_field
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether a struct is stored as one column, row by row."""
+        return any(
+            self.metadata.get(key, b"").lower() == b"true"
+            for key in ("lance-encoding:packed", "packed")
+        )
+
+    @property
+    def is_blob(self) -> bool:
+        """Whether the values are stored outside of the pages."""
+        return (
+            self.metadata.get("lance-encoding:blob", b"").lower() == b"true"
+            or self.metadata.get(EXTENSION_NAME) == b"lance.blob.v2"
+        )
+
+    def walk(self) -> Iterator[Field]:
+        """Yield the field and all fields below it, depth-first."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+    def child(self, name: str) -> Field:
+        """Return the child of that name.
+
+        Raises
+        ------
+        InvalidInputError
+            There is none.
+        """
+        return _find(name, self.children, f"field {self.name!r}")
+
+    def with_children(self, children: Iterable[Field]) -> Field:
+        """Return the field with other children, their parent ids set."""
+        return replace(
+            self, children=tuple(replace(child, parent_id=self.id) for child in children)
+        )
+
+    def to_proto(self) -> pb.Field:
+        """Return the message of this field alone."""
+        proto = pb.Field.FromString(self.carried)
+        proto.name = self.name
+        proto.id = self.id
+        proto.parent_id = self.parent_id
+        proto.logical_type = self.logical_type
+        proto.nullable = self.nullable
+        proto.encoding = self.encoding
+        proto.extension_name = self.metadata.get(EXTENSION_NAME, b"").decode(errors="replace")
+        proto.metadata.clear()
+        for key, value in self.metadata.items():
+            proto.metadata[key] = value
+        if not self.carried:
+            _set_keys(proto, self.metadata)
+            if proto.encoding == pb.DICTIONARY:
+                proto.dictionary.SetInParent()
+        return proto
+
+    @classmethod
+    def from_arrow(cls, arrow: pa.Field, first_id: int, parent_id: int = -1) -> Field:
+        """Return a new field; ids count up from `first_id`, depth-first.
+
+        Raises
+        ------
+        UnsupportedTypeError
+            Lance cannot store the type.
+        InvalidInputError
+            Two children have one name.
+        """
+        parts = field_parts(arrow)
+        _check_unique([child.name for child in parts.children], f"field {arrow.name!r}")
+        children: list[Field] = []
+        next_id = first_id + 1
+        for child in parts.children:
+            children.append(cls.from_arrow(child, next_id, first_id))
+            next_id += sum(1 for _ in children[-1].walk())
+        return cls(
+            arrow.name,
+            first_id,
+            parts.logical_type,
+            arrow.nullable,
+            tuple(children),
+            parts.metadata,
+            parent_id,
+            _encoding_hint(parts.logical_type),
+        )
+
+
+@dataclass(frozen=True)
+class Schema(_Cached):
+    """The top-level fields of a table or file, and its metadata."""
+
+    fields: tuple[Field, ...]
+    metadata: Mapping[str, bytes] = field(default_factory=dict, hash=False)
+
+    @classmethod
+    def from_protos(
+        cls, protos: Iterable[pb.Field], metadata: Mapping[str, bytes] | None = None
+    ) -> Schema:
+        """Build the tree from `Field` messages.
+
+        Raises
+        ------
+        CorruptFileError
+            The list is no tree.
+        """
+        return cls(_tree(list(protos)), dict(metadata or {}))
+
+    def to_protos(self) -> list[pb.Field]:
+        """Return the messages of all fields, depth-first."""
+        return [node.to_proto() for node in self.walk()]
+
+    @classmethod
+    def from_arrow(cls, schema: pa.Schema, first_id: int = 0) -> Schema:
+        """Return a schema of new fields; ids count up from `first_id`, depth-first.
+
+        Raises
+        ------
+        UnsupportedTypeError
+            Lance cannot store a type.
+        InvalidInputError
+            Two fields beside each other have one name.
+        """
+        _check_unique(schema.names, "the schema")
+        new: list[Field] = []
+        next_id = first_id
+        for arrow in schema:
+            new.append(Field.from_arrow(arrow, next_id))
+            next_id += sum(1 for _ in new[-1].walk())
+        metadata = {_text(key): value for key, value in (schema.metadata or {}).items()}
+        return cls(tuple(new), metadata)
+
+    def to_arrow(self) -> pa.Schema:
+        """Return the Arrow schema; see `Field.arrow_field`."""
+        return self._arrow
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the top-level fields."""
+        return [node.name for node in self.fields]
+
+    @property
+    def max_field_id(self) -> int:
+        """The largest id in use; -1 if there are no fields."""
+        return max((node.id for node in self.walk()), default=-1)
+
+    def walk(self) -> Iterator[Field]:
+        """Yield all fields, depth-first."""
+        for node in self.fields:
+            yield from node.walk()
+
+    def field_by_id(self, field_id: int) -> Field | None:
+        """Return the field with that id, at any depth, or None."""
+        return self._by_id.get(field_id)
+
+    def field(self, path: str) -> Field:
+        """Return a field by its name; names of children follow after dots.
+
+        A top-level name that has dots itself goes before.
+
+        Raises
+        ------
+        InvalidInputError
+            There is no such field; the message names the nearest.
+        """
+        return self._path(path)[-1]
+
+    def select(self, names: Sequence[str]) -> Schema:
+        """Return a schema of these fields only, in this order.
+
+        Parameters
+        ----------
+        names : sequence of str
+            Top-level names, or dotted paths to children: a struct then has only the children named, in their own order.
+            Maps are selected whole.
+
+        Raises
+        ------
+        InvalidInputError
+            There is no such field, or a field is named twice.
+        """
+        chosen: dict[str, list[tuple[Field, ...]]] = {}
+        for name in names:
+            path = self._path(name)
+            paths = chosen.setdefault(path[0].name, [])
+            if path in paths:
+                raise InvalidInputError(f"column {name!r} is selected twice")
+            paths.append(path)
+        return replace(
+            self, fields=tuple(_prune(paths[0][0], paths, 1) for paths in chosen.values())
+        )
+
+    @cached_property
+    def _arrow(self) -> pa.Schema:
+        return pa.schema([node.arrow_field for node in self.fields], dict(self.metadata) or None)
+
+    @cached_property
+    def _by_id(self) -> dict[int, Field]:
+        return {node.id: node for node in self.walk() if node.id >= 0}
+
+    def _path(self, path: str) -> tuple[Field, ...]:
+        for node in self.fields:
+            if node.name == path:
+                return (node,)
+        head, *rest = path.split(".")
+        found = [_find(head if rest else path, self.fields, "the schema")]
+        for name in rest:
+            found.append(found[-1].child(name))
+        return tuple(found)
+
+
+def _prune(node: Field, paths: list[tuple[Field, ...]], depth: int) -> Field:
+    if node.logical_type == "map" or any(len(path) == depth for path in paths):
+        return node
+    kept = []
+    for child in node.children:
+        below = [path for path in paths if path[depth] is child]
+        if below:
+            kept.append(_prune(child, below, depth + 1))
+    return replace(node, children=tuple(kept))
+
+
+def _find(name: str, nodes: Sequence[Field], where: str) -> Field:
+    for node in nodes:
+        if node.name == name:
+            return node
+    names = [node.name for node in nodes]
+    folded = [other for other in names if other.lower() == name.lower()]
+    near = folded or difflib.get_close_matches(name, names, 1)
+    hint = f"did you mean {near[0]!r}?" if near else f"it has {names[:20]}"
+    raise InvalidInputError(f"{where} has no field {name!r}; {hint}")
+
+
+def _check_unique(names: Sequence[str], where: str) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise InvalidInputError(f"{where} has two fields named {name!r}; rename one")
+        seen.add(name)
+
+
+def _tree(protos: Sequence[pb.Field]) -> tuple[Field, ...]:
+    top: list[int] = []
+    below: dict[int, list[int]] = {}
+    position: dict[int, int] = {}
+    depth: dict[int, int] = {}
+    for at, proto in enumerate(protos):
+        parent = _blob_above(protos, at) if proto.id < 0 and proto.parent_id < 0 else None
+        if parent is None and proto.parent_id >= 0:
+            parent = position.get(proto.parent_id)
+            if parent is None:
+                raise CorruptFileError(
+                    f"field {proto.name!r} (id {proto.id}) of the schema stands before its parent {proto.parent_id}"
+                )
+        if proto.id >= 0 and position.setdefault(proto.id, at) != at:
+            raise CorruptFileError(f"the schema has two fields with id {proto.id}")
+        depth[at] = 0 if parent is None else depth[parent] + 1
+        if depth[at] > _MAX_DEPTH:
+            raise CorruptFileError(f"the schema is nested more than {_MAX_DEPTH} fields deep")
+        (top if parent is None else below.setdefault(parent, [])).append(at)
+
+    def build(at: int) -> Field:
+        return _from_proto(protos[at], tuple(build(child) for child in below.get(at, ())))
+
+    return tuple(build(at) for at in top)
+
+
+def _blob_above(protos: Sequence[pb.Field], at: int) -> int | None:
+    """Return the position of the blob that an anonymous field is a part of."""
+    for back in range(1, len(BLOB_DESCRIPTOR) + 1):
+        if back > at:
+            return None
+        proto = protos[at - back]
+        if proto.logical_type == "struct" and proto.metadata.get("lance-encoding:blob"):
+            return at - back if protos[at].name == BLOB_DESCRIPTOR[back - 1] else None
+        if proto.id >= 0 or proto.parent_id >= 0:
+            return None
+    return None
+
+
+def _from_proto(proto: pb.Field, children: tuple[Field, ...]) -> Field:
+    metadata = dict(proto.metadata)
+    if proto.extension_name:
+        metadata.setdefault(EXTENSION_NAME, proto.extension_name.encode())
+    return Field(
+        proto.name,
+        proto.id,
+        proto.logical_type,
+        proto.nullable,
+        children,
+        metadata,
+        proto.parent_id,
+        int(proto.encoding),
+        proto.SerializeToString(deterministic=True),
+    )
+
+
+def _encoding_hint(logical: str) -> int:
+    if logical in ("struct", "null"):
+        return int(pb.NONE)
+    if logical in ("string", "binary", "large_string", "large_binary", "json"):
+        return int(pb.VAR_BINARY)
+    return int(pb.DICTIONARY if logical.startswith("dict:") else pb.PLAIN)
+
+
+def _set_keys(proto: pb.Field, metadata: Mapping[str, bytes]) -> None:
+    """Set the key fields of a new message; pylance takes them from the Arrow metadata."""
+    position = _position(metadata, f"{_PRIMARY_KEY}:position")
+    if position or metadata.get(_PRIMARY_KEY, b"").lower() == b"true":
+        proto.unenforced_primary_key = True
+        proto.unenforced_primary_key_position = position
+    proto.unenforced_clustering_key_position = _position(metadata, f"{_CLUSTERING_KEY}:position")
+
+
+def _position(metadata: Mapping[str, bytes], key: str) -> int:
+    value = metadata.get(key, b"0")
+    if not value.isdigit() or len(value) > 9:
+        raise InvalidInputError(f"field metadata {key!r} must be a number, not {value!r}")
+    return int(value)
+
+
+def _text(key: bytes) -> str:
+    return key.decode(errors="replace")
