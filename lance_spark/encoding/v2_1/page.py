@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from google.protobuf.message import DecodeError
 
-from lance_spark.encoding.levels import IndexArray, Levels
+from lance_spark.encoding.levels import IndexArray, Layer, Levels
 from lance_spark.encoding.meta import PageMeta, Place
 from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v2_1.shape import Leaf
@@ -73,13 +73,26 @@ def open_page(meta: PageMeta, leaf: Leaf) -> PageReader:
     raise UnsupportedEncodingError(f"page layout {layout or 'unknown'!r} cannot be read")
 
 
+def check_layers(layers: tuple[Layer, ...], leaf: Leaf) -> tuple[Layer, ...]:
+    """Return the layers of a page; CorruptFileError if they are not those of the column's type."""
+    if [layer.is_list for layer in layers] != [step.is_list for step in leaf.steps]:
+        names = ", ".join(layer.name for layer in layers)
+        raise CorruptFileError(f"layers {names} are not those of a column of type {leaf.field.type}")
+    return layers
+
+
 @contextmanager
 def errors_at(place: Place) -> Iterator[None]:
-    """Name the page in errors raised inside."""
+    """Name the page in errors raised inside.
+
+    Decoders check what they are told before they trust it; what numpy or Arrow still refuses is a corrupt page too.
+    """
     try:
         yield
     except (CorruptFileError, UnsupportedEncodingError) as error:
         raise type(error)(f"{place}: {error}") from error
+    except (ValueError, IndexError, OverflowError, pa.ArrowException) as error:
+        raise CorruptFileError(f"{place}: cannot be decoded: {error}") from error
 
 
 def runs_of(numbers: IndexArray) -> list[range]:

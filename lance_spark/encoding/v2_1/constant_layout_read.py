@@ -1,0 +1,204 @@
+"""Reading constant pages: every value is null, or every value is the same scalar.
+
+====================  ==============================  ================================================
+inline_value          buffers                         content
+====================  ==============================  ================================================
+absent                none                            every row is null
+absent                repetition, definition          nulls in lists and structs
+present (2.2)         none                            one fixed-width scalar for all rows
+present (2.2)         repetition, definition          the same among nulls, lists and structs
+absent                scalar [, repetition,           one scalar of any width
+                      definition]
+====================  ==============================  ================================================
+
+The scalar of a buffer: u32 number of Arrow buffers, u32 length of each, then the buffers, those of an array of one
+value without its validity. Levels are u16 words unless `rep_compression` and `def_compression` say otherwise, and a
+buffer of no levels is empty.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pat
+
+from lance_spark.encoding.arrow_blocks import bitmap, is_variable, unsigned
+from lance_spark.encoding.levels import (
+    LevelArray,
+    Levels,
+    max_definition,
+    parse_layers,
+)
+from lance_spark.encoding.meta import PageMeta
+from lance_spark.encoding.rows import Rows
+from lance_spark.encoding.v2_1.page import PageRows, check_layers
+from lance_spark.encoding.v2_1.registry import decode_block
+from lance_spark.encoding.v2_1.row_select import entries_of, levels_at
+from lance_spark.encoding.v2_1.shape import Leaf
+from lance_spark.errors import CorruptFileError
+from lance_spark.proto import encodings_v2_1_pb2 as pb
+from lance_spark.storage.source import Bytes, ReadPlan
+
+#: Levels can be stored in no bytes at all; no writer puts more of them into one page.
+_MAX_LEVELS = 1 << 30
+
+
+class ConstantPage:
+    """Reads rows of one constant page; levels and scalar are kept after the first read.
+
+    Parameters
+    ----------
+    layout : pb.ConstantLayout
+    meta : PageMeta
+    leaf : Leaf
+    """
+
+    def __init__(self, layout: pb.ConstantLayout, meta: PageMeta, leaf: Leaf) -> None:
+        self._layout = layout
+        self._meta = meta
+        self._leaf = leaf
+        self._layers = check_layers(parse_layers(layout.layers), leaf)
+        self._levels: Levels | None = None
+        self._scalar: pa.Array | None = None
+        if len(meta.buffers) > 3:
+            raise CorruptFileError(f"a constant page of {len(meta.buffers)} buffers")
+        if layout.HasField("inline_value"):
+            self._scalar = _fixed_scalar(layout.inline_value, leaf.field.type)
+
+    def read(self, rows: Rows) -> ReadPlan[PageRows]:
+        """Plan the reading of some rows; only the first read of a page asks for bytes."""
+        meta, layout = self._meta, self._layout
+        has_scalar = len(meta.buffers) % 2 == 1
+        if self._levels is None:
+            buffers = list((yield meta.buffers)) if meta.buffers else []
+            if has_scalar:
+                self._scalar = _scalar(buffers.pop(0), self._leaf.field.type)
+            repetition = definition = None
+            if buffers:
+                repetition = _parse_levels(
+                    buffers[0], layout.rep_compression, layout.num_rep_values
+                )
+                definition = _parse_levels(
+                    buffers[1], layout.def_compression, layout.num_def_values
+                )
+            self._levels = self._checked(repetition, definition)
+        levels = self._levels
+        if levels.repetition is not None:
+            chosen = levels_at(levels, entries_of(levels, rows))
+        else:
+            definition = levels.definition
+            if definition is not None:
+                definition = definition[
+                    slice(rows.start, rows.stop) if isinstance(rows, range) else rows
+                ]
+            elif max_definition(self._layers) and self._scalar is None:
+                # Nothing but nulls: the leaf's own level, whatever the other layers say.
+                definition = np.ones(len(rows), np.uint16)
+            chosen = Levels(self._layers, len(rows), None, definition)
+        visible = chosen.visible()
+        count = chosen.num_entries if visible is None else int(np.count_nonzero(visible))
+        return PageRows(self._values(count), chosen)
+
+    def _checked(self, repetition: LevelArray | None, definition: LevelArray | None) -> Levels:
+        entries = self._meta.num_rows
+        if repetition is not None:
+            entries = len(repetition)
+        levels = Levels(self._layers, entries, repetition, definition)
+        levels.check()
+        return levels
+
+    def _values(self, count: int) -> pa.Array:
+        kind = self._leaf.field.type
+        if self._scalar is not None:
+            if pat.is_dictionary(kind):
+                indices = pa.array(np.zeros(count, np.int8)).cast(kind.index_type)
+                return pa.DictionaryArray.from_arrays(indices, self._scalar, kind.ordered)
+            return self._scalar.take(pa.array(np.zeros(count, np.int8)))
+        if pat.is_struct(kind) and not kind.num_fields:
+            return pa.Array.from_buffers(kind, count, [None], children=[])
+        return pa.nulls(count, kind)
+
+
+def _parse_levels(
+    data: Bytes, encoding: pb.CompressiveEncoding, count: int
+) -> LevelArray | None:
+    if not len(data):
+        return None
+    if encoding.WhichOneof("compression") is None:
+        if len(data) % 2:
+            raise CorruptFileError(f"{len(data)} bytes of levels")
+        return data.view("<u2").astype(np.uint16, copy=False)
+    if count > _MAX_LEVELS:
+        raise CorruptFileError(f"{count} levels in one page")
+    levels = unsigned(decode_block(encoding, data, count))
+    if len(levels) != count:
+        raise CorruptFileError(f"{len(levels)} levels where {count} were announced")
+    return levels.astype(np.uint16, copy=False)
+
+
+def _item_kind(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pat.is_dictionary(kind) else kind
+
+
+def _fixed_scalar(value: bytes, kind: pa.DataType) -> pa.Array:
+    kind = _item_kind(kind)
+    if pat.is_boolean(kind):
+        if len(value) != 1:
+            raise CorruptFileError(f"a constant of {len(value)} bytes for a column of type {kind}")
+        return pa.Array.from_buffers(kind, 1, [None, bitmap(np.array([value[0] & 1], np.bool_))])
+    return _of_buffers([pa.py_buffer(value)], kind)
+
+
+def _of_buffers(buffers: list[pa.Buffer], kind: pa.DataType) -> pa.Array:
+    if pat.is_fixed_size_list(kind):
+        items, depth = kind, 1
+        while pat.is_fixed_size_list(items):
+            depth *= items.list_size
+            items = items.value_type
+        flat = _primitive(buffers, items, depth)
+        return _nest(flat, kind)
+    return _primitive(buffers, kind, 1)
+
+
+def _nest(flat: pa.Array, kind: pa.DataType) -> pa.Array:
+    if not pat.is_fixed_size_list(kind):
+        return flat
+    inner = _nest(flat, kind.value_type)
+    return pa.Array.from_buffers(kind, len(inner) // kind.list_size, [None], children=[inner])
+
+
+def _primitive(buffers: list[pa.Buffer], kind: pa.DataType, count: int) -> pa.Array:
+    refusal = CorruptFileError(f"the constant is not one of type {kind}")
+    if is_variable(kind):
+        width = 8 if pat.is_large_string(kind) or pat.is_large_binary(kind) else 4
+        if len(buffers) != 2 or buffers[0].size != width * 2 or count != 1:
+            raise refusal
+        first, last = np.frombuffer(buffers[0], f"<i{width}").tolist()
+        if first != 0 or last != buffers[1].size:
+            raise refusal
+    else:
+        try:
+            size = (int(kind.bit_width) * count + 7) // 8
+        except ValueError:
+            raise refusal from None
+        if len(buffers) != 1 or buffers[0].size != size:
+            raise refusal
+    return pa.Array.from_buffers(kind, count, [None, *buffers])
+
+
+def _scalar(data: Bytes, kind: pa.DataType) -> pa.Array:
+    refusal = CorruptFileError(f"a constant of {len(data)} bytes contradicts itself")
+    if len(data) < 4:
+        raise refusal
+    count = int(data[:4].view("<u4")[0])
+    if not 1 <= count <= 8 or len(data) < 4 + 4 * count:
+        raise refusal
+    sizes = data[4 : 4 + 4 * count].view("<u4").astype(np.int64)
+    if int(sizes.sum()) != len(data) - 4 - 4 * count:
+        raise refusal
+    ends = 4 + 4 * count + np.cumsum(sizes)
+    buffers = [
+        pa.py_buffer(data[end - size : end])
+        for end, size in zip(ends.tolist(), sizes.tolist(), strict=True)
+    ]
+    return _of_buffers(buffers, _item_kind(kind))

@@ -1,0 +1,205 @@
+"""Reading a field of file versions 2.1 and 2.2: pages of its leaf columns, put together to one Arrow array."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pat
+
+from lance_spark.encoding.arrow_blocks import bitmap, with_validity
+from lance_spark.encoding.levels import BoolArray, IndexArray, LayerSlots
+from lance_spark.encoding.levels_read import unravel
+from lance_spark.encoding.meta import ColumnMeta, PageMeta, Place
+from lance_spark.encoding.rows import Rows, split_rows
+from lance_spark.encoding.v2_1.page import PageReader, errors_at, open_page
+from lance_spark.encoding.v2_1.shape import Leaf, child_fields, is_leaf, leaf_fields, storage_field
+from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
+from lance_spark.storage.source import ReadPlan, gather_plans
+
+
+@dataclass(frozen=True, slots=True)
+class LeafRows:
+    """Some rows of one leaf column: its values, and the slots of its layers, leaf first."""
+
+    values: pa.Array
+    slots: tuple[LayerSlots, ...]
+
+
+class StructuralField:
+    """Reads rows of one field; a `FieldReader`.
+
+    Parameters
+    ----------
+    field : pa.Field
+    columns : sequence of ColumnMeta
+        The field's leaf columns, in order.
+    file : str
+        Name of the file, for errors.
+    """
+
+    def __init__(self, field: pa.Field, columns: Sequence[ColumnMeta], file: str) -> None:
+        leaves = leaf_fields(field)
+        if len(leaves) != len(columns):
+            raise CorruptFileError(
+                f"{file}: field {field.name!r} has {len(columns)} columns where its type needs {len(leaves)}"
+            )
+        self._field = field
+        self._leaves = [
+            LeafReader(leaf, column, file) for leaf, column in zip(leaves, columns, strict=True)
+        ]
+        self._where = f"{file}, column {field.name!r}"
+
+    def read(self, rows: Rows) -> ReadPlan[pa.Array]:
+        """Plan the reading of rows; the array has the field's type."""
+        found = yield from gather_plans([leaf.read(rows) for leaf in self._leaves])
+        array = _build(self._field, 0, iter(found))
+        if len(array) != len(rows):
+            raise CorruptFileError(f"{self._where}: {len(array)} values for {len(rows)} rows")
+        return array
+
+
+class LeafReader:
+    """Reads rows of one leaf column, page by page."""
+
+    def __init__(self, leaf: Leaf, column: ColumnMeta, file: str) -> None:
+        self._leaf = leaf
+        self._column = column
+        self._file = file
+        self._lengths = [page.num_rows for page in column.pages]
+        self._pages: dict[int, PageReader] = {}
+
+    def read(self, rows: Rows) -> ReadPlan[LeafRows]:
+        """Plan the reading of rows, counted from the column's first."""
+        slots = self._leaf.slots_per_row
+        wanted = rows
+        if slots != 1:
+            wanted = (
+                range(rows.start * slots, rows.stop * slots)
+                if isinstance(rows, range)
+                else (rows[:, None] * slots + np.arange(slots)).reshape(-1)
+            )
+        pieces = split_rows(wanted, self._lengths)
+        if sum(len(piece) for _, piece in pieces) != len(wanted):
+            raise CorruptFileError(
+                f"{self._file}, column {self._leaf.path!r}: the pages hold {sum(self._lengths)} rows, "
+                f"fewer than the file"
+            )
+        found = yield from gather_plans([self._read_page(page, part) for page, part in pieces])
+        if not found:
+            return self._none()
+        if len(found) == 1:
+            return found[0]
+        values = pa.concat_arrays(_one_dictionary([part.values for part in found]))
+        layers = zip(*(part.slots for part in found), strict=True)
+        return LeafRows(values, tuple(_join(list(layer)) for layer in layers))
+
+    def _read_page(self, number: int, rows: Rows) -> ReadPlan[LeafRows]:
+        with errors_at(Place(self._file, self._leaf.path, number)):
+            page = yield from self._page(number).read(rows)
+            slots = unravel(page.levels, self._leaf.steps)
+            if len(page.values) != slots[0].count:
+                raise CorruptFileError(f"{len(page.values)} values for {slots[0].count} slots")
+            return LeafRows(page.values, tuple(slots))
+
+    def _page(self, number: int) -> PageReader:
+        reader = self._pages.get(number)
+        if reader is None:
+            meta: PageMeta = self._column.pages[number]
+            reader = self._pages[number] = open_page(meta, self._leaf)
+        return reader
+
+    def _none(self) -> LeafRows:
+        no_lengths = np.zeros(0, np.int64)
+        slots = (
+            LayerSlots(0, None, no_lengths if step.is_list else None) for step in self._leaf.steps
+        )
+        return LeafRows(pa.array([], self._leaf.field.type), tuple(slots))
+
+
+def _one_dictionary(arrays: list[pa.Array]) -> list[pa.Array]:
+    if not pat.is_dictionary(arrays[0].type):
+        return arrays
+    chunks = pa.chunked_array(arrays).unify_dictionaries().chunks
+    return list(chunks)
+
+
+def _join(parts: list[LayerSlots]) -> LayerSlots:
+    count = sum(part.count for part in parts)
+    validity: BoolArray | None = None
+    if any(part.validity is not None for part in parts):
+        validity = np.concatenate(
+            [
+                np.ones(part.count, np.bool_) if part.validity is None else part.validity
+                for part in parts
+            ]
+        )
+    lengths = None
+    if parts[0].lengths is not None:
+        lengths = np.concatenate([part.lengths for part in parts if part.lengths is not None])
+    return LayerSlots(count, validity, lengths)
+
+
+def _build(field: pa.Field, depth: int, leaves: Iterator[LeafRows]) -> pa.Array:
+    """Return the array of the field `depth` layers below the top, taking its leaves off the iterator."""
+    array, _ = _build_with(field, depth, leaves)
+    return array
+
+
+def _build_with(
+    field: pa.Field, depth: int, leaves: Iterator[LeafRows]
+) -> tuple[pa.Array, tuple[LayerSlots, ...]]:
+    stored = storage_field(field)
+    kind = stored.type
+    if is_leaf(stored):
+        leaf = next(leaves)
+        array = _leaf_array(leaf, kind)
+        return _wrapped(array, field.type), leaf.slots
+    built = [_build_with(child, depth + 1, leaves) for child in child_fields(stored)]
+    children = [child for child, _ in built]
+    slots = built[0][1]
+    own = slots[len(slots) - 1 - depth]
+    mask = None if own.validity is None or own.validity.all() else bitmap(own.validity)
+    if pat.is_struct(kind):
+        if any(len(child) != own.count for child in children):
+            raise CorruptFileError(
+                f"the children of struct {field.name!r} have different numbers of values"
+            )
+        array = pa.Array.from_buffers(kind, own.count, [mask], children=children)
+    elif pat.is_fixed_size_list(kind):
+        array = pa.Array.from_buffers(kind, own.count, [mask], children=children)
+    else:
+        array = _list_array(kind, own, mask, children[0])
+    return _wrapped(array, field.type), slots
+
+
+def _leaf_array(leaf: LeafRows, kind: pa.DataType) -> pa.Array:
+    if pat.is_struct(kind) and kind.num_fields == 0:
+        # A struct without children is stored as if it were null, and always valid.
+        return leaf.values
+    return with_validity(leaf.values, leaf.slots[0].validity)
+
+
+def _list_array(
+    kind: pa.DataType, own: LayerSlots, mask: pa.Buffer | None, items: pa.Array
+) -> pa.Array:
+    assert own.lengths is not None
+    offsets: IndexArray = np.zeros(own.count + 1, np.int64)
+    np.cumsum(own.lengths, out=offsets[1:])
+    if int(offsets[-1]) != len(items):
+        raise CorruptFileError(f"lists of {int(offsets[-1])} items in all, but {len(items)} are there")
+    if not pat.is_large_list(kind):
+        if int(offsets[-1]) > np.iinfo(np.int32).max:
+            raise UnsupportedEncodingError(
+                f"{int(offsets[-1])} items are too many for a column of type {kind}: read fewer rows at once"
+            )
+        offsets = offsets.astype(np.int32)  # type: ignore[assignment]
+    return pa.Array.from_buffers(kind, own.count, [mask, pa.py_buffer(offsets)], children=[items])
+
+
+def _wrapped(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    if isinstance(kind, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(kind, array)
+    return array

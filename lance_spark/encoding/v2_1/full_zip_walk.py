@@ -1,0 +1,157 @@
+"""Where the entries of full-zip rows lie.
+
+How long an entry is can only be read from the entry, so the rows of a read are walked side by side: one step takes the
+next entry of every row that is not yet done. Entries of fixed width mostly have one stride; a step then looks as many
+strides ahead as pays, and takes all entries up to the first that is short.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lance_spark.encoding.levels import IndexArray
+from lance_spark.errors import CorruptFileError
+from lance_spark.storage.source import Bytes
+
+#: Entries that one step looks at, over all rows.
+_LOOK_AHEAD = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """What the entries of a page look like.
+
+    Attributes
+    ----------
+    control : int
+        Bytes of the control word.
+    bits_def : int
+        Bits of the definition level in it.
+    width : int
+        Bytes of a value, or of a value's length.
+    variable : bool
+    max_visible : int
+        Highest definition level of an entry that has a value.
+    """
+
+    control: int
+    bits_def: int
+    width: int
+    variable: bool
+    max_visible: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """The entries of some rows, in order.
+
+    Attributes
+    ----------
+    control : int64 array, one per entry
+        Control words; zeros if the page has none.
+    value_at, value_size : int64 arrays, one per visible entry
+        Where values lie, in bytes; a null value of variable width has size 0 at the end of its control word.
+    """
+
+    control: IndexArray
+    value_at: IndexArray
+    value_size: IndexArray
+
+
+def numbers_at(data: Bytes, places: IndexArray, width: int) -> IndexArray:
+    """Return little-endian numbers of `width` bytes at any places; 0 for no bytes.
+
+    Raises
+    ------
+    CorruptFileError
+        A place is too near the end, or a number does not fit 63 bits.
+    """
+    numbers = np.zeros(places.shape, np.int64)
+    if width and places.size:
+        if int(places.max()) + width > len(data):
+            raise CorruptFileError("an entry is cut off")
+        for byte in range(width):
+            numbers |= data[places + byte].astype(np.int64) << (8 * byte)
+        if int(numbers.min()) < 0:
+            raise CorruptFileError("a 64-bit length is out of bounds")
+    return numbers
+
+
+def walk_rows(grid: Grid, data: Bytes, starts: IndexArray, ends: IndexArray) -> Entries:
+    """Return the entries of rows that lie at ``data[starts[i]:ends[i]]``.
+
+    Raises
+    ------
+    CorruptFileError
+        Entries do not fill their row exactly.
+    """
+    if (ends <= starts).any():
+        raise CorruptFileError("a row has no entry")
+    rows: list[IndexArray] = []
+    places: list[IndexArray] = []
+    controls: list[IndexArray] = []
+    lengths: list[IndexArray] = []
+    active = np.arange(len(starts))
+    at, stop = starts, ends
+    while len(active):
+        step = _variable_step if grid.variable else _fixed_step
+        which, place, control, length, after = step(grid, data, at, stop)
+        rows.append(active[which])
+        places.append(place)
+        controls.append(control)
+        lengths.append(length)
+        if (after > stop).any():
+            raise CorruptFileError("an entry is longer than its row")
+        more = after < stop
+        active, at, stop = active[more], after[more], stop[more]
+    row, place = np.concatenate(rows), np.concatenate(places)
+    control, length = np.concatenate(controls), np.concatenate(lengths)
+    if len(rows) > 1:
+        order = np.argsort(row, kind="stable")
+        place, control, length = place[order], control[order], length[order]
+    visible = (control & ((1 << grid.bits_def) - 1)) <= grid.max_visible
+    head = grid.control
+    if grid.variable:
+        valid = (control & ((1 << grid.bits_def) - 1)) == 0
+        value_at = place + head + np.where(valid, grid.width, 0)
+    else:
+        value_at = place + head
+    return Entries(control, value_at[visible], length[visible])
+
+
+_Step = tuple[IndexArray, IndexArray, IndexArray, IndexArray, IndexArray]
+
+
+def _variable_step(grid: Grid, data: Bytes, at: IndexArray, stop: IndexArray) -> _Step:
+    control = numbers_at(data, at, grid.control)
+    valid = (control & ((1 << grid.bits_def) - 1)) == 0
+    length = np.zeros(len(at), np.int64)
+    length[valid] = numbers_at(data, at[valid] + grid.control, grid.width)
+    if int(length.max(initial=0)) > len(data):
+        raise CorruptFileError("an entry is longer than its row")
+    after = at + grid.control + np.where(valid, grid.width + length, 0)
+    return np.arange(len(at)), at, control, length, after
+
+
+def _fixed_step(grid: Grid, data: Bytes, at: IndexArray, stop: IndexArray) -> _Step:
+    stride = grid.control + grid.width
+    ahead = min(max(_LOOK_AHEAD // len(at), 1), int((stop - at).max()) // stride + 1)
+    place = at[:, None] + stride * np.arange(ahead)
+    inside = place + grid.control <= stop[:, None]
+    if not inside[:, 0].all():
+        raise CorruptFileError("an entry is longer than its row")
+    control = numbers_at(data, np.where(inside, place, at[:, None]), grid.control)
+    hidden = (control & ((1 << grid.bits_def) - 1)) > grid.max_visible
+    # A row's step ends with its first hidden entry, which is short, or before its end.
+    cut = hidden | ~inside
+    taken = np.where(cut.any(axis=1), cut.argmax(axis=1), ahead)
+    rows = np.arange(len(at))
+    ends_hidden = taken < ahead
+    ends_hidden[ends_hidden] = inside[rows[ends_hidden], taken[ends_hidden]]
+    after = at + taken * stride + np.where(ends_hidden, grid.control, 0)
+    mask = np.arange(ahead) < (taken + ends_hidden)[:, None]
+    which = np.repeat(rows, taken + ends_hidden)
+    found = place[mask]
+    return which, found, control[mask], np.full(len(found), grid.width), after
