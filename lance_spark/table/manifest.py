@@ -25,7 +25,12 @@ from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 
-from lance_spark.errors import CorruptTableError, MissingFileError, UnsupportedFeatureError
+from lance_spark.errors import (
+    CorruptFileError,
+    CorruptTableError,
+    MissingFileError,
+    UnsupportedFeatureError,
+)
 from lance_spark.proto import table_pb2
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import flags
@@ -104,10 +109,16 @@ class Manifest:
         Raises
         ------
         CorruptTableError
-            The fields are no tree, or of unknown types.
+            The fields are no tree.
         """
         if self._schema is None:
-            self._schema = schema_from_proto(self._proto)
+            # The file room takes Arrow along, which listing versions does without.
+            from lance_spark.file.schema import Schema  # noqa: PLC0415
+
+            try:
+                self._schema = Schema.from_protos(self._proto.fields, self._proto.schema_metadata)
+            except CorruptFileError as error:
+                raise CorruptTableError(f"{self.name}: {error}") from None
         return self._schema
 
     @property
@@ -132,7 +143,8 @@ class Manifest:
     @property
     def timestamp_ns(self) -> int:
         """When the version was committed: nanoseconds since 1970 in UTC, by the clock of the writer."""
-        return self._proto.timestamp.seconds * _NANOS + self._proto.timestamp.nanos
+        stamp = self._proto.timestamp
+        return int(stamp.seconds * _NANOS + stamp.nanos)
 
     @property
     def timestamp(self) -> datetime.datetime:
@@ -206,6 +218,11 @@ class Manifest:
     def base_paths(self) -> Mapping[int, BasePath]:
         """Other roots that files of the table lie below, by id."""
         return {base.id: BasePath.from_proto(base) for base in self._proto.base_paths}
+
+    @property
+    def has_writer_version(self) -> bool:
+        """Whether the writer says what it is; the earliest releases do not."""
+        return bool(self._proto.HasField("writer_version"))
 
     @property
     def transaction_file(self) -> str | None:
@@ -325,7 +342,7 @@ def encode(
         `Transaction`.
     """
     for name in ("index_section", "transaction_section", "transaction_section_deprecated"):
-        proto.ClearField(name)  # type: ignore[arg-type]
+        proto.ClearField(name)
     parts: list[bytes] = []
     position = 0
     if index_section is not None:
@@ -343,14 +360,6 @@ def encode(
         FOOTER.pack(position, *_FOOTER_VERSION, MAGIC),
     ]
     return b"".join(parts)
-
-
-def schema_from_proto(proto: table_pb2.Manifest) -> Schema:
-    """Return the schema in a manifest's message."""
-    # The file room takes Arrow along, which listing versions does without.
-    from lance_spark.file.schema import Schema  # noqa: PLC0415
-
-    return Schema.from_protos(proto.fields)
 
 
 def _transaction_position(proto: table_pb2.Manifest) -> int | None:

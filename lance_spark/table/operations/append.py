@@ -1,0 +1,108 @@
+"""Append: new fragments behind those of the newest version.
+
+| field of `Append` | content |
+| --- | --- |
+| fragments | the new fragments; their ids are 0 until the commit gives them some |
+
+The rows hold on top of every change that leaves the schema's columns and their meaning alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from lance_spark.errors import CommitConflictError
+from lance_spark.proto import file_pb2, transaction_pb2
+from lance_spark.table.draft import Draft
+from lance_spark.table.fragment import Fragment
+from lance_spark.table.operations.base import Conflict, Operation
+
+KIND = "append"
+#: Field ids, by path.
+FieldPaths = Mapping[tuple[str, ...], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Append(Operation):
+    """Add fragments.
+
+    Attributes
+    ----------
+    fragments : tuple of Fragment
+    planned_fields : mapping of tuple of str to int, optional
+        The fields that the fragments have, with the ids they are written under. Not part of the transaction. A column
+        that was given another type meanwhile has another id: without this check its values would be lost, as pylance
+        loses them.
+    """
+
+    conflicts: ClassVar[Mapping[str, Conflict]] = {
+        "append": Conflict.COMPATIBLE,
+        "delete": Conflict.COMPATIBLE,
+        "overwrite": Conflict.INCOMPATIBLE,
+        "create_index": Conflict.COMPATIBLE,
+        "rewrite": Conflict.COMPATIBLE,
+        "merge": Conflict.COMPATIBLE,
+        "restore": Conflict.INCOMPATIBLE,
+        "reserve_fragments": Conflict.COMPATIBLE,
+        "update": Conflict.COMPATIBLE,
+        "project": Conflict.COMPATIBLE,
+        "update_config": Conflict.COMPATIBLE,
+        "data_replacement": Conflict.COMPATIBLE,
+        "update_mem_wal_state": Conflict.INCOMPATIBLE,
+        "clone": Conflict.COMPATIBLE,
+        "update_bases": Conflict.COMPATIBLE,
+        "data_overlay": Conflict.COMPATIBLE,
+    }
+
+    fragments: tuple[Fragment, ...]
+    planned_fields: FieldPaths | None = field(default=None, compare=False)
+
+    @property
+    def kind(self) -> str:
+        """Name of the field of `Transaction.operation`."""
+        return KIND
+
+    @classmethod
+    def from_proto(cls, message: transaction_pb2.Transaction.Append, source: str) -> Append:
+        """Parse the message; `source` is what errors call its file."""
+        return cls(tuple(Fragment.from_proto(proto, source) for proto in message.fragments))
+
+    def write_to(self, transaction: transaction_pb2.Transaction) -> None:
+        """Set the operation of a transaction's message."""
+        transaction.append.SetInParent()
+        transaction.append.fragments.extend(fragment.to_proto() for fragment in self.fragments)
+
+    def conflict(self, committed: Operation) -> Conflict:
+        """Tell what a committed operation means for this one."""
+        if committed.can_add_required_columns:
+            return Conflict.RETRYABLE
+        return self.conflicts.get(committed.kind, Conflict.RETRYABLE)
+
+    def apply(self, draft: Draft) -> None:
+        """Add the fragments.
+
+        Raises
+        ------
+        CommitConflictError
+            A column has become another one.
+        InvalidInputError
+        """
+        if self.planned_fields is not None:
+            current = field_paths(draft.proto.fields)
+            for path, planned in self.planned_fields.items():
+                if current.get(path, planned) != planned:
+                    raise CommitConflictError(
+                        f"column {'.'.join(path)!r} was given another type since the rows were written; write them again",
+                        retryable=True,
+                    )
+        draft.add_fragments(self.fragments)
+
+
+def field_paths(fields: Iterable[file_pb2.Field]) -> dict[tuple[str, ...], int]:
+    """Return the ids of fields by path, from their messages in depth-first order."""
+    paths: dict[int, tuple[str, ...]] = {}
+    for one in fields:
+        paths[one.id] = (*paths.get(one.parent_id, ()), one.name)
+    return {path: number for number, path in paths.items()}

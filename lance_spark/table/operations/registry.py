@@ -1,0 +1,37 @@
+"""The one place that knows which class stands for which field of `Transaction.operation`."""
+
+from __future__ import annotations
+
+from lance_spark.proto import transaction_pb2
+from lance_spark.table.operations import append, overwrite
+from lance_spark.table.operations.append import Append
+from lance_spark.table.operations.base import Operation
+from lance_spark.table.operations.other import OtherOperation
+from lance_spark.table.operations.overwrite import Overwrite
+
+#: The operations that this release commits, by kind.
+OPERATIONS: dict[str, type[Operation]] = {append.KIND: Append, overwrite.KIND: Overwrite}
+
+#: Every kind that the format has.
+KINDS: tuple[str, ...] = tuple(
+    field.name
+    for field in transaction_pb2.Transaction.DESCRIPTOR.oneofs_by_name["operation"].fields
+)
+
+
+def operation_of(transaction: transaction_pb2.Transaction, source: str) -> Operation:
+    """Return the operation of a transaction's message.
+
+    Parameters
+    ----------
+    transaction : transaction_pb2.Transaction
+        Nobody changes it any more.
+    source : str
+        What errors call the file that it is from.
+    """
+    kind = transaction.WhichOneof("operation")
+    if kind == append.KIND:
+        return Append.from_proto(transaction.append, source)
+    if kind == overwrite.KIND:
+        return Overwrite.from_proto(transaction.overwrite, source)
+    return OtherOperation(transaction)
