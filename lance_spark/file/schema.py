@@ -130,13 +130,13 @@ class Field(_Cached):
 
     def to_proto(self) -> pb.Field:
         """Return the message of this field alone."""
-        proto = pb.Field.FromString(self.carried)
+        proto: pb.Field = pb.Field.FromString(self.carried)
         proto.name = self.name
         proto.id = self.id
         proto.parent_id = self.parent_id
         proto.logical_type = self.logical_type
         proto.nullable = self.nullable
-        proto.encoding = self.encoding
+        proto.encoding = self.encoding  # type: ignore[assignment]
         proto.extension_name = self.metadata.get(EXTENSION_NAME, b"").decode(errors="replace")
         proto.metadata.clear()
         for key, value in self.metadata.items():

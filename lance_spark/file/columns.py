@@ -1,0 +1,150 @@
+"""Column metadata: the pages of a column, their buffers, and how they are encoded.
+
+A column's metadata is a `lance.file.v2.ColumnMetadata` message. Encodings are `google.protobuf.Any` messages inside of
+it, serialised, or elsewhere in the file:
+
+==========  ===============================  ==========================================
+version     encoding of a column             encoding of a page
+==========  ===============================  ==========================================
+2.0         /lance.encodings.ColumnEncoding  /lance.encodings.ArrayEncoding
+2.1, 2.2    /lance.encodings.ColumnEncoding  /lance.encodings21.PageLayout
+==========  ===============================  ==========================================
+
+Specification: format/file, "Column metadata"; `protos/file2.proto`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from google.protobuf import any_pb2
+from google.protobuf.message import DecodeError
+
+from lance_spark.encoding.meta import ColumnMeta, PageMeta
+from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
+from lance_spark.file.footer import Footer, Tail
+from lance_spark.proto import file2_pb2 as pb
+from lance_spark.storage.source import ByteRange
+
+_COLUMN_TYPE = "/lance.encodings.ColumnEncoding"
+_PAGE_TYPE = {
+    (2, 0): "/lance.encodings.ArrayEncoding",
+    (2, 1): "/lance.encodings21.PageLayout",
+    (2, 2): "/lance.encodings21.PageLayout",
+}
+#: ColumnEncoding { values: {} }: the encodings of the pages say everything.
+_VALUES_ENCODING = b"\x0a\x00"
+_MAX_ROWS = 2**63 - 1
+
+
+def read_columns(tail: Tail, footer: Footer, indices: Sequence[int]) -> list[ColumnMeta]:
+    """Parse the metadata of some columns, with one read at most (one more for encodings that lie elsewhere).
+
+    Raises
+    ------
+    CorruptFileError
+        There is no such column, or its metadata is damaged or points outside the file.
+    UnsupportedEncodingError
+        A page or column is encoded with another message than the version's.
+    """
+    total = len(footer.column_metadata)
+    for index in indices:
+        if not 0 <= index < total:
+            raise CorruptFileError(f"{tail.name}: there is no column {index}: the file has {total}")
+    ranges = [ByteRange(*footer.column_metadata[index].tolist()) for index in indices]
+    return [
+        _parse(tail, footer.version, index, raw.tobytes())
+        for index, raw in zip(indices, tail.read(ranges), strict=True)
+    ]
+
+
+def new_column() -> pb.ColumnMetadata:
+    """Return the metadata of a column without pages, as writers start it."""
+    return pb.ColumnMetadata(encoding=_direct(_COLUMN_TYPE, _VALUES_ENCODING))
+
+
+def add_page(
+    column: pb.ColumnMetadata,
+    version: tuple[int, int],
+    buffers: Sequence[ByteRange],
+    num_rows: int,
+    priority: int,
+    encoding: bytes,
+) -> None:
+    """Append a page to a column's metadata; see `PageMeta`."""
+    column.pages.add(
+        buffer_offsets=[buffer.offset for buffer in buffers],
+        buffer_sizes=[buffer.length for buffer in buffers],
+        length=num_rows,
+        encoding=_direct(_PAGE_TYPE[version], encoding),
+        priority=priority,
+    )
+
+
+def _parse(tail: Tail, version: tuple[int, int], index: int, raw: bytes) -> ColumnMeta:
+    where = f"{tail.name}, column {index}"
+    try:
+        proto = pb.ColumnMetadata.FromString(raw)
+    except DecodeError as error:
+        raise CorruptFileError(f"{where}: its metadata is damaged: {error}") from None
+    expected = _PAGE_TYPE[version]
+    pages = []
+    for number, page in enumerate(proto.pages):
+        place = f"{where}, page {number}"
+        if page.length > _MAX_ROWS or page.priority > _MAX_ROWS:
+            raise CorruptFileError(f"{place}: {page.length} rows from {page.priority} are too many")
+        pages.append(
+            PageMeta(
+                _buffers(place, tail.size, page.buffer_offsets, page.buffer_sizes),
+                page.length,
+                page.priority,
+                _encoding(tail, place, page.encoding, expected),
+            )
+        )
+    return ColumnMeta(
+        tuple(pages),
+        _buffers(where, tail.size, proto.buffer_offsets, proto.buffer_sizes),
+        _encoding(tail, where, proto.encoding, _COLUMN_TYPE),
+    )
+
+
+def _buffers(
+    where: str, size: int, offsets: Sequence[int], sizes: Sequence[int]
+) -> tuple[ByteRange, ...]:
+    if len(offsets) != len(sizes):
+        raise CorruptFileError(f"{where}: {len(offsets)} buffer offsets, but {len(sizes)} sizes")
+    buffers = tuple(map(ByteRange, offsets, sizes))
+    for offset, length in buffers:
+        if offset + length > size:
+            raise CorruptFileError(
+                f"{where}: a buffer of {length} bytes at {offset} lies outside the file of {size} bytes; "
+                "it is truncated or corrupt"
+            )
+    return buffers
+
+
+def _encoding(tail: Tail, where: str, encoding: pb.Encoding, expected: str) -> bytes:
+    location = encoding.WhichOneof("location")
+    if location == "direct":
+        raw = encoding.direct.encoding
+    elif location == "indirect":
+        at = encoding.indirect
+        (held,) = _buffers(where, tail.size, [at.buffer_location], [at.buffer_length])
+        raw = tail.read([held])[0].tobytes()
+    else:
+        return b""
+    wrapped = any_pb2.Any()
+    try:
+        wrapped.ParseFromString(raw)
+    except DecodeError as error:
+        raise CorruptFileError(f"{where}: its encoding is damaged: {error}") from None
+    if wrapped.type_url.rpartition("/")[2] != expected[1:]:
+        raise UnsupportedEncodingError(
+            f"{where}: encoded as {wrapped.type_url!r}; this release reads {expected!r} there"
+        )
+    return bytes(wrapped.value)
+
+
+def _direct(type_url: str, value: bytes) -> pb.Encoding:
+    wrapped = any_pb2.Any(type_url=type_url, value=value)
+    return pb.Encoding(direct=pb.DirectEncoding(encoding=wrapped.SerializeToString()))

@@ -1,0 +1,222 @@
+"""The end of a version 2 file: where everything is.
+
+From the first byte on a file holds page buffers, global buffers, column metadata, the offset table of the column
+metadata, that of the global buffers, and the footer. Buffers start at multiples of 64 bytes; what follows the global
+buffers is packed. Both tables have pairs of u64 position and u64 length. The footer is the last 40 bytes, little-endian:
+
+======  ====  =======================================================
+offset  size  content
+======  ====  =======================================================
+0       8     u64 start of the column metadata
+8       8     u64 start of the column metadata offset table
+16      8     u64 start of the global buffer offset table
+24      4     u32 number of global buffers
+28      4     u32 number of columns
+32      2     u16 major version
+34      2     u16 minor version
+36      4     ``LANC``
+======  ====  =======================================================
+
+Global buffer 0 is the `FileDescriptor`: the schema and the number of rows. Files of version 2.0 say 0.3 here.
+
+Specification: format/file, "File layout"; `protos/file2.proto`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from lance_spark.errors import CorruptFileError, UnsupportedFeatureError
+from lance_spark.proto import file_pb2
+from lance_spark.storage.source import ByteRange, Bytes, ByteSource
+
+#: Buffers start at multiples of this many bytes, and this byte fills the gaps.
+ALIGNMENT = 64
+PADDING = b"H"
+
+_FOOTER = struct.Struct("<QQQIIHH4s")
+_END = struct.Struct("<HH4s")
+_MAGIC = b"LANC"
+_ENTRY = 16
+#: What is read of a file at once when it is opened.
+_TAIL_BYTES = 64 * 1024
+
+_READABLE = {(0, 3): (2, 0), (2, 0): (2, 0), (2, 1): (2, 1), (2, 2): (2, 2)}
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """The facts of a footer and of the two offset tables, all inside the file.
+
+    Attributes
+    ----------
+    version : tuple of int
+        Major and minor version, (2, 0) for files that say 0.3.
+    column_metadata : uint64 array, columns by 2
+        Position and length of each column's metadata.
+    global_buffers : tuple of ByteRange
+    """
+
+    version: tuple[int, int]
+    column_metadata: np.ndarray[tuple[int, int], np.dtype[np.uint64]]
+    global_buffers: tuple[ByteRange, ...]
+
+
+class Tail:
+    """Reads ranges of a file, those near its end from memory.
+
+    Parameters
+    ----------
+    source : ByteSource
+    """
+
+    def __init__(self, source: ByteSource) -> None:
+        self._source = source
+        self.name = source.name
+        self.size = source.size
+        length = min(self.size, _TAIL_BYTES)
+        self._start = self.size - length
+        (self._bytes,) = source.read([ByteRange(self._start, length)])
+
+    def read(self, ranges: Sequence[ByteRange]) -> list[Bytes]:
+        """Return the bytes of the ranges, with at most one read of the source."""
+        missing = [r for r in ranges if r.offset < self._start]
+        fetched = iter(self._source.read(missing) if missing else ())
+        return [
+            next(fetched)
+            if offset < self._start
+            else self._bytes[offset - self._start : offset - self._start + length]
+            for offset, length in ranges
+        ]
+
+
+def read_footer(tail: Tail) -> Footer:
+    """Parse footer and offset tables.
+
+    Raises
+    ------
+    CorruptFileError
+        The file is no Lance file, is truncated, or its parts lie outside of it.
+    UnsupportedFeatureError
+        The file has another version than 2.0, 2.1 or 2.2.
+    """
+    name, size = tail.name, tail.size
+    if size < _END.size:
+        raise CorruptFileError(f"{name}: {size} bytes are too few for a Lance file; restore it")
+    (end,) = tail.read([ByteRange(size - _END.size, _END.size)])
+    major, minor, magic = _END.unpack(end.tobytes())
+    if magic != _MAGIC:
+        raise CorruptFileError(
+            f"{name}: the file does not end in LANC; it is no Lance file, or it is truncated"
+        )
+    version = _readable(name, major, minor)
+    if size < _FOOTER.size:
+        raise CorruptFileError(f"{name}: {size} bytes are too few for a Lance file; restore it")
+    (raw,) = tail.read([ByteRange(size - _FOOTER.size, _FOOTER.size)])
+    _, columns_at, buffers_at, num_buffers, num_columns, _, _, _ = _FOOTER.unpack(raw.tobytes())
+    limit = size - _FOOTER.size
+    tables = [
+        _inside(name, "column metadata offset table", columns_at, num_columns * _ENTRY, limit),
+        _inside(name, "global buffer offset table", buffers_at, num_buffers * _ENTRY, limit),
+    ]
+    columns, buffers = (table.view("<u8").reshape(-1, 2) for table in map(_copy, tail.read(tables)))
+    _check_table(name, "column metadata", columns, limit)
+    _check_table(name, "global buffer", buffers, limit)
+    return Footer(version, columns, tuple(ByteRange(*pair) for pair in buffers.tolist()))
+
+
+def read_descriptor(tail: Tail, footer: Footer) -> file_pb2.FileDescriptor:
+    """Parse global buffer 0.
+
+    Raises
+    ------
+    CorruptFileError
+        There is none, or it is no `FileDescriptor`.
+    """
+    if not footer.global_buffers:
+        raise CorruptFileError(f"{tail.name}: the file has no schema; restore it")
+    (raw,) = tail.read([footer.global_buffers[0]])
+    try:
+        descriptor: file_pb2.FileDescriptor = file_pb2.FileDescriptor.FromString(raw.tobytes())
+    except DecodeError as error:
+        raise CorruptFileError(f"{tail.name}: the schema is damaged: {error}") from None
+    return descriptor
+
+
+def encode_tail(
+    version: tuple[int, int],
+    descriptor: file_pb2.FileDescriptor,
+    columns: Sequence[bytes],
+    start: int,
+) -> list[bytes]:
+    """Return everything that follows the last page buffer, in parts to be written one after the other.
+
+    Parameters
+    ----------
+    version : tuple of int
+    descriptor : FileDescriptor
+    columns : sequence of bytes
+        Serialised metadata of each column.
+    start : int
+        Aligned position of the first of these bytes.
+    """
+    buffer = descriptor.SerializeToString()
+    first_column = start + len(buffer)
+    lengths = np.array([len(column) for column in columns], dtype=np.uint64)
+    table = np.empty((len(columns), 2), dtype="<u8")
+    table[:, 1] = lengths
+    table[:, 0] = np.cumsum(lengths) - lengths + np.uint64(first_column)
+    columns_at = first_column + int(lengths.sum())
+    footer = _FOOTER.pack(
+        first_column, columns_at, columns_at + table.nbytes, 1, len(columns), *version, _MAGIC
+    )
+    buffers = struct.pack("<QQ", start, len(buffer))
+    return [buffer, b"".join(columns), table.tobytes(), buffers, footer]
+
+
+def _readable(name: str, major: int, minor: int) -> tuple[int, int]:
+    version = _READABLE.get((major, minor))
+    if version is not None:
+        return version
+    if (major, minor) < (0, 3):
+        raise UnsupportedFeatureError(
+            f"{name}: file format 0.1 is not supported yet; rewrite the table with a newer version"
+        )
+    raise UnsupportedFeatureError(
+        f"{name}: file format {major}.{minor} is not supported; this release reads 2.0, 2.1 and 2.2"
+    )
+
+
+def _inside(name: str, what: str, start: int, length: int, limit: int) -> ByteRange:
+    if start + length > limit:
+        raise CorruptFileError(
+            f"{name}: the {what} (bytes {start} to {start + length}) does not end before the footer at {limit}; "
+            "the file is truncated or corrupt"
+        )
+    return ByteRange(start, length)
+
+
+def _check_table(
+    name: str, what: str, table: np.ndarray[tuple[int, int], np.dtype[np.uint64]], limit: int
+) -> None:
+    start, length = table[:, 0], table[:, 1]
+    # Compared one by one, so that no sum can overflow.
+    bad = (
+        (start > limit) | (length > limit) | (length > np.uint64(limit) - np.minimum(start, limit))
+    )
+    if bad.any():
+        at = int(np.argmax(bad))
+        raise CorruptFileError(
+            f"{name}: {what} {at} ({int(length[at])} bytes from byte {int(start[at])}) lies outside the file; "
+            "it is truncated or corrupt"
+        )
+
+
+def _copy(raw: Bytes) -> Bytes:
+    # Tables stand at any byte, and views of other widths want aligned ones.
+    return raw.copy()
