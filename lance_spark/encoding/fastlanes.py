@@ -114,19 +114,49 @@ def _rows(bits: int, width: int) -> _Rows:
 
 def _gather(data: Bytes, starts: IndexArray, size: int) -> Bytes:
     """Return ``data[start:start + size]`` of every start as the rows of a contiguous array."""
+    step = _even_step(starts, size)
+    if step:
+        return np.ascontiguousarray(_strided(data, starts, size, step))
+    found: Bytes = _windows(data)[starts[:, None] + np.arange(0, size, _RUN)].view(np.uint8)
+    return found
+
+
+def place(data: Bytes, starts: IndexArray, rows: Bytes) -> None:
+    """Write packed chunks of one width to their places.
+
+    Parameters
+    ----------
+    data : uint8 array, contiguous
+    starts : int64 array of n
+        Where each chunk goes; they do not overlap.
+    rows : uint8 array of shape (n, size)
+        As `pack` returns them.
+    """
+    step = _even_step(starts, rows.shape[1])
+    if step:
+        _strided(data, starts, rows.shape[1], step)[...] = rows
+    else:
+        places = starts[:, None] + np.arange(0, rows.shape[1], _RUN)
+        _windows(data)[places] = rows.view(f"V{_RUN}")
+
+
+def _even_step(starts: IndexArray, size: int) -> int:
+    """Return the distance of chunks that lie evenly, one after the other; else 0."""
     steps = np.diff(starts)
-    if not len(steps) or (steps == steps[0]).all():
-        # A step is negative or 0 only in files that nobody writes; the view is right for them all the same.
-        step = int(steps[0]) if len(steps) else size
-        first = int(starts[0])
-        if step > 0:
-            view = np.ndarray(
-                (len(starts), size), np.uint8, buffer=data, offset=first, strides=(step, 1)
-            )
-            return np.ascontiguousarray(view)
-    windows = np.lib.stride_tricks.sliding_window_view(data, _RUN).view(f"V{_RUN}")[:, 0]
-    found: Bytes = windows[starts[:, None] + np.arange(0, size, _RUN)]
-    return found.view(np.uint8)
+    if not len(steps):
+        return size
+    return int(steps[0]) if steps[0] >= size and (steps == steps[0]).all() else 0
+
+
+def _strided(data: Bytes, starts: IndexArray, size: int, step: int) -> Bytes:
+    return np.ndarray(
+        (len(starts), size), np.uint8, buffer=data, offset=int(starts[0]), strides=(step, 1)
+    )
+
+
+def _windows(data: Bytes) -> npt.NDArray[np.void]:
+    """Return the 128 bytes from every byte on, as one element each."""
+    return np.ndarray((len(data) - _RUN + 1,), f"V{_RUN}", buffer=data, strides=(1,))
 
 
 def unpack(

@@ -1,0 +1,146 @@
+"""What the codecs of fixed-width values share: blocks as numbers, and chunks as one run of bytes.
+
+Such codecs see all values as unsigned integers of the width, whatever their type.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lance_spark.encoding.blocks import DataBlock, FixedWidthBlock
+from lance_spark.encoding.v2_1.codec import ChunkBuffer, Chunks
+from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedEncodingError
+from lance_spark.proto import encodings_v2_1_pb2 as pb
+from lance_spark.storage.source import Bytes
+
+UIntArray = npt.NDArray[Any]
+IndexArray = npt.NDArray[np.int64]
+
+#: More bytes than this do not come out of one page: pages are cut at a few MiB.
+_MAX_PAGE_BYTES = 1 << 32
+
+
+def uint_type(bits: int) -> np.dtype[Any]:
+    """Return the little-endian unsigned type of 8, 16, 32 or 64 bits."""
+    return np.dtype(f"<u{bits // 8}")
+
+
+def require_word(bits: int, name: str) -> int:
+    """Return `bits` if integers of that width can be computed with.
+
+    Raises
+    ------
+    UnsupportedEncodingError
+        It is not 8, 16, 32 or 64.
+    """
+    if bits not in (8, 16, 32, 64):
+        raise UnsupportedEncodingError(f"{name} of values of {bits} bits")
+    return bits
+
+
+def flat_bits(encoding: pb.CompressiveEncoding, name: str) -> int:
+    """Return the width of values that must be flat.
+
+    Raises
+    ------
+    UnsupportedEncodingError
+        They are encoded in another way.
+    """
+    if encoding.WhichOneof("compression") != "flat" or encoding.flat.HasField("data"):
+        raise UnsupportedEncodingError(f"{name} whose values are not flat")
+    return int(encoding.flat.bits_per_value)
+
+
+def flat(bits: int) -> pb.CompressiveEncoding:
+    """Return the message for flat values."""
+    return pb.CompressiveEncoding(flat=pb.Flat(bits_per_value=bits))
+
+
+def values_of(block: DataBlock) -> UIntArray:
+    """Return a block's values as an array of unsigned integers.
+
+    Raises
+    ------
+    InvalidInputError
+        The block's values are not integers of 8, 16, 32 or 64 bits.
+    """
+    if not isinstance(block, FixedWidthBlock) or block.bits_per_value not in (8, 16, 32, 64):
+        raise InvalidInputError("only values of 8, 16, 32 or 64 bits can be encoded this way")
+    size = block.num_values * block.bits_per_value // 8
+    return block.data[:size].view(uint_type(block.bits_per_value))
+
+
+def block_of(values: UIntArray) -> FixedWidthBlock:
+    """Return contiguous unsigned integers as a block."""
+    return FixedWidthBlock(values.view(np.uint8), values.itemsize * 8, len(values))
+
+
+def only_buffer(chunks: Chunks, name: str) -> ChunkBuffer:
+    """Return the buffer of chunks that have one each.
+
+    Raises
+    ------
+    CorruptFileError
+        They have another number of buffers.
+    """
+    if len(chunks.buffers) != 1:
+        raise CorruptFileError(f"{name} in {len(chunks.buffers)} buffers instead of 1")
+    return chunks.buffers[0]
+
+
+def require_page_size(num_values: int, bits: int) -> None:
+    """Refuse to make more of a few bytes than a page can hold.
+
+    Raises
+    ------
+    CorruptFileError
+        The values would fill more than 4 GiB.
+    """
+    if num_values < 0 or num_values * bits // 8 > _MAX_PAGE_BYTES:
+        raise CorruptFileError(f"{num_values} values of {bits} bits in one page")
+
+
+def ranges(starts: IndexArray, lengths: IndexArray) -> IndexArray:
+    """Return the positions of all ranges of `lengths` from `starts` on, one after the other."""
+    before = np.cumsum(lengths) - lengths
+    positions: IndexArray = np.arange(int(lengths.sum())) + np.repeat(starts - before, lengths)
+    return positions
+
+
+def gather(data: Bytes, starts: IndexArray, sizes: IndexArray) -> Bytes:
+    """Return the bytes of several ranges as one run; a view if they already are one.
+
+    Parameters
+    ----------
+    data : uint8 array
+    starts, sizes : int64 arrays
+        Ranges inside `data`.
+    """
+    if not len(starts):
+        return data[:0]
+    ends = starts + sizes
+    if (starts[1:] == ends[:-1]).all():
+        return data[int(starts[0]) : int(ends[-1])]
+    size = int(sizes[0])
+    step = int(starts[1] - starts[0])
+    if (
+        size
+        and step >= size
+        and (sizes[:-1] == size).all()
+        and (np.diff(starts[:-1]) == step).all()
+    ):
+        # Chunks of a page have one size and one distance, but for the last.
+        count = len(starts) - 1
+        first = int(starts[0])
+        joined = np.empty(count * size + int(sizes[-1]), np.uint8)
+        joined[: count * size].reshape(count, size)[...] = np.ndarray(
+            (count, size), np.uint8, buffer=data, offset=first, strides=(step, 1)
+        )
+        joined[count * size :] = data[int(starts[-1]) : int(ends[-1])]
+        return joined
+    return np.concatenate(
+        [data[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+    )

@@ -1,0 +1,186 @@
+"""Integers cut to a bit width that stands in front of each chunk.
+
+``InlineBitpacking { uncompressed_bits_per_value = T }``, T = 8, 16, 32 or 64. One buffer per chunk:
+
+==================  ===========================================================================
+bytes               content
+==================  ===========================================================================
+T / 8               width W of the packed values, little-endian; from 0 to T
+W * 128             1,024 values in the order of `lance_spark.encoding.fastlanes`
+==================  ===========================================================================
+
+A chunk never has more than 1,024 values; fewer are filled up with zeros. As a block, the same is one buffer of up to
+1,024 values. Specification: InlineBitpacking in protos/encodings_v2_1.proto.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lance_spark.encoding import fastlanes
+from lance_spark.encoding.blocks import DataBlock, FixedWidthBlock
+from lance_spark.encoding.fastlanes import CHUNK_VALUES
+from lance_spark.encoding.v2_1.codec import ChunkBuffer, ChunkLimits, Chunks, Codec
+from lance_spark.encoding.v2_1.fixed_width import (
+    IndexArray,
+    UIntArray,
+    block_of,
+    only_buffer,
+    require_word,
+    uint_type,
+    values_of,
+)
+from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedEncodingError
+from lance_spark.proto import encodings_v2_1_pb2 as pb
+from lance_spark.storage.source import Bytes
+
+
+class InlineBitpackingCodec(Codec):
+    """Decodes ``InlineBitpacking``."""
+
+    name = "inline_bitpacking"
+
+    def decode_chunks(self, encoding: pb.InlineBitpacking, chunks: Chunks) -> FixedWidthBlock:
+        buffer = only_buffer(chunks, "bit-packed values")
+        return self.decode_blocks(encoding, buffer, chunks.num_values)
+
+    def decode_block(
+        self, encoding: pb.InlineBitpacking, data: Bytes, num_values: int
+    ) -> FixedWidthBlock:
+        whole = ChunkBuffer(data, np.zeros(1, np.int64), np.array([len(data)]))
+        return self.decode_blocks(encoding, whole, np.array([num_values]))
+
+    def decode_blocks(
+        self, encoding: pb.InlineBitpacking, buffer: ChunkBuffer, num_values: IndexArray
+    ) -> FixedWidthBlock:
+        bits = require_word(int(encoding.uncompressed_bits_per_value), "bit-packing")
+        if encoding.HasField("values"):
+            raise UnsupportedEncodingError("bit-packed chunks that went through a compressor")
+        if not num_values.all():
+            kept = np.flatnonzero(num_values)
+            buffer = ChunkBuffer(buffer.data, buffer.starts[kept], buffer.sizes[kept])
+            num_values = num_values[kept]
+        if int(num_values.max(initial=0)) > CHUNK_VALUES or int(num_values.min(initial=0)) < 0:
+            raise CorruptFileError(f"a bit-packed chunk of more than {CHUNK_VALUES} values")
+        widths = _widths(buffer, bits)
+        values = np.empty((len(widths), CHUNK_VALUES), uint_type(bits))
+        starts = buffer.starts + bits // 8
+        for width in np.unique(widths).tolist():
+            rows = np.flatnonzero(widths == width)
+            fastlanes.unpack(buffer.data, starts[rows], width, values, rows)
+        return block_of(compact(values, num_values))
+
+
+def _widths(buffer: ChunkBuffer, bits: int) -> IndexArray:
+    header = bits // 8
+    if int(buffer.sizes.min(initial=header)) < header:
+        raise CorruptFileError("a bit-packed chunk is too short for its width")
+    places = buffer.starts[:, None] + np.arange(header)
+    numbers = buffer.data[places].view(uint_type(bits))[:, 0]
+    if int(numbers.max(initial=0)) > bits:
+        raise CorruptFileError(f"values of {bits} bits packed to {int(numbers.max())} bits")
+    widths: IndexArray = numbers.astype(np.int64)
+    if (buffer.sizes != header + fastlanes.packed_size(1) * widths).any():
+        raise CorruptFileError("a bit-packed chunk's size is not what its width demands")
+    return widths
+
+
+def compact(values: UIntArray, num_values: IndexArray) -> UIntArray:
+    """Return the first ``num_values[i]`` values of each row i, one after the other.
+
+    A view if only the last row is not full.
+
+    Parameters
+    ----------
+    values : array of shape (n, 1024), contiguous
+    num_values : int64 array of n
+    """
+    if (num_values[:-1] == CHUNK_VALUES).all():
+        whole: UIntArray = values.reshape(-1)[: int(num_values.sum())]
+        return whole
+    kept: UIntArray = values[np.arange(CHUNK_VALUES) < num_values[:, None]]
+    return kept
+
+
+def padded(values: UIntArray, step: int = CHUNK_VALUES) -> UIntArray:
+    """Return `step` values for each row, zeros behind them, as an array of shape (n, 1024)."""
+    if step == CHUNK_VALUES and not len(values) % step:
+        return np.ascontiguousarray(values).reshape(-1, CHUNK_VALUES)
+    count = -(-len(values) // step)
+    rows = np.zeros((count, CHUNK_VALUES), values.dtype)
+    full = len(values) // step
+    rows[:full, :step] = values[: full * step].reshape(full, step)
+    rows[full:, : len(values) - full * step] = values[full * step :]
+    return rows
+
+
+def encoded_size(block: FixedWidthBlock) -> int:
+    """Return the bytes of all chunks that `encode_chunks` makes with 1,024 values in each."""
+    values = values_of(block)
+    full = len(values) // CHUNK_VALUES * CHUNK_VALUES
+    widths = fastlanes.bit_widths(values[:full].reshape(-1, CHUNK_VALUES))
+    size = len(widths) * values.itemsize + fastlanes.packed_size(int(widths.sum()))
+    if full < len(values):
+        last = fastlanes.bit_widths(values[None, full:])
+        size += values.itemsize + fastlanes.packed_size(int(last[0]))
+    return size
+
+
+def _message(bits: int) -> pb.CompressiveEncoding:
+    return pb.CompressiveEncoding(
+        inline_bitpacking=pb.InlineBitpacking(uncompressed_bits_per_value=bits)
+    )
+
+
+def _encode(rows: UIntArray) -> ChunkBuffer:
+    header = rows.itemsize
+    widths = fastlanes.bit_widths(rows)
+    sizes = header + fastlanes.packed_size(1) * widths
+    starts = np.cumsum(sizes) - sizes
+    data = np.empty(int(sizes.sum()), np.uint8)
+    data[starts[:, None] + np.arange(header)] = widths.astype(rows.dtype)[:, None].view(np.uint8)
+    for width in np.unique(widths).tolist():
+        here = np.flatnonzero(widths == width)
+        if width:
+            # Slices of a page of one width need no copy of the values.
+            chosen = rows if len(here) == len(rows) else rows[here]
+            fastlanes.place(data, starts[here] + header, fastlanes.pack(chosen, width))
+    return ChunkBuffer(data, starts, sizes)
+
+
+def encode_chunks(block: DataBlock, limits: ChunkLimits) -> tuple[pb.CompressiveEncoding, Chunks]:
+    """Pack each 1,024 values to the width of their largest.
+
+    Values of 64 bits can make chunks of 8,200 bytes; ``limits.max_bytes`` does not change that, since a chunk always
+    holds 1,024 packed values. If ``limits.max_values`` is less, the rest of each chunk is zeros.
+
+    Raises
+    ------
+    InvalidInputError
+        Not a block of 8, 16, 32 or 64-bit values.
+    """
+    values = values_of(block)
+    step = min(CHUNK_VALUES, limits.max_values)
+    rows = padded(values, step)
+    counts = np.full(len(rows), step, np.int64)
+    counts[len(values) // step :] = len(values) % step
+    return _message(values.itemsize * 8), Chunks((_encode(rows),), counts)
+
+
+def encode_block(values: UIntArray) -> tuple[pb.CompressiveEncoding, Bytes]:
+    """Pack up to 1,024 values into one buffer.
+
+    Parameters
+    ----------
+    values : array of uint8, uint16, uint32 or uint64
+
+    Raises
+    ------
+    InvalidInputError
+        There are more than 1,024 values.
+    """
+    if len(values) > CHUNK_VALUES:
+        raise InvalidInputError(
+            f"{len(values)} values do not fit one bit-packed chunk of {CHUNK_VALUES}"
+        )
+    return _message(values.itemsize * 8), _encode(padded(values)).data
