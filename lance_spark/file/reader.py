@@ -1,0 +1,265 @@
+"""Reads rows of the columns of one file.
+
+Opening reads the end of the file once: footer, offset tables and schema. The metadata of a column is parsed when its
+field is first asked for. Which columns a field has depends on the version: in 2.0 every field has one, in 2.1 and 2.2
+only leaves do, depth-first in both; a packed struct, a fixed-size list of plain values and a blob are leaves of
+either. All fields of one call are read in step, so that the store sees few requests.
+
+Specification: format/file, "Columns"; DataFile.fields and .column_indices of `protos/table.proto`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+
+from lance_spark.encoding.meta import ColumnMeta, FieldReader, total_rows
+from lance_spark.encoding.rows import Rows
+from lance_spark.encoding.v2_1.shape import leaf_fields
+from lance_spark.errors import (
+    CorruptFileError,
+    InvalidInputError,
+    LanceError,
+    UnsupportedEncodingError,
+)
+from lance_spark.file.columns import read_columns
+from lance_spark.file.footer import Footer, Tail, read_descriptor, read_footer
+from lance_spark.file.project import project, unpruned
+from lance_spark.file.schema import Field, Schema
+from lance_spark.storage.source import ByteSource, ReadPlan, run_plans
+
+
+class FileReader:
+    """One open data file; make it with `open`."""
+
+    def __init__(
+        self, source: ByteSource, tail: Tail, footer: Footer, schema: Schema, num_rows: int
+    ) -> None:
+        self._source = source
+        self._tail = tail
+        self._footer = footer
+        self._schema = schema
+        self._num_rows = num_rows
+        self._own_columns = _number(schema, footer.version)
+        self._columns: dict[int, ColumnMeta] = {}
+        self._readers: dict[tuple[tuple[int, ...], tuple[int, ...]], FieldReader] = {}
+
+    @classmethod
+    def open(cls, source: ByteSource) -> FileReader:
+        """Read the end of a file.
+
+        Parameters
+        ----------
+        source : ByteSource
+            The reader closes it.
+
+        Raises
+        ------
+        CorruptFileError
+            The file is no Lance file, or it is damaged.
+        UnsupportedFeatureError
+            The file's version is not 2.0, 2.1 or 2.2.
+        """
+        try:
+            tail = Tail(source)
+            footer = read_footer(tail)
+            descriptor = read_descriptor(tail, footer)
+            try:
+                schema = Schema.from_protos(descriptor.schema.fields, descriptor.schema.metadata)
+            except CorruptFileError as error:
+                raise CorruptFileError(f"{source.name}: {error}") from None
+        except BaseException:
+            source.close()
+            raise
+        return cls(source, tail, footer, schema, descriptor.length)
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """Major and minor version; (2, 0) for a file that says 0.3."""
+        return self._footer.version
+
+    @property
+    def schema(self) -> Schema:
+        """The schema that the file was written with."""
+        return self._schema
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows the file says it has."""
+        return self._num_rows
+
+    def read(
+        self, fields: Sequence[Field], rows: Rows, column_of: Mapping[int, int] | None = None
+    ) -> list[pa.Array]:
+        """Read rows of some top-level fields.
+
+        Parameters
+        ----------
+        fields : sequence of Field
+            Fields by their ids, structs with any of their children.
+        rows : Rows
+            Inside the file.
+        column_of : mapping of int to int, optional
+            Column of each field id, as a manifest has it; without it, the file's own schema says.
+
+        Returns
+        -------
+        list of pyarrow.Array
+            For each field, one value per row, of the field's Arrow type; a blob gives the descriptors of its values.
+
+        Raises
+        ------
+        InvalidInputError
+            Rows lie outside the file.
+        CorruptFileError
+            The file has no column for a field, or is damaged.
+        UnsupportedEncodingError
+            A page is encoded in a way this release does not read.
+        """
+        self._check_rows(rows)
+        stored = [self._stored(field) for field in fields]
+        columns = [self._columns_of(field, column_of) for field in stored]
+        self._load([column for several in columns for column in several])
+        plans = [
+            self._plan(field, several, rows) for field, several in zip(stored, columns, strict=True)
+        ]
+        arrays = run_plans(self._source, plans)
+        return [
+            array if field is held else project(array, held, field)
+            for array, field, held in zip(arrays, fields, stored, strict=True)
+        ]
+
+    def column_bytes(
+        self, fields: Sequence[Field], column_of: Mapping[int, int] | None = None
+    ) -> int:
+        """Return the bytes that the pages of some fields take in the file; fields it does not have take none."""
+        known = self._own_columns if column_of is None else column_of
+        columns = [known[id_] for field in fields for id_ in self._ids(field) if id_ in known]
+        columns = [column for column in columns if column >= 0]
+        self._load(columns)
+        return sum(
+            buffer.length
+            for column in columns
+            for page in self._columns[column].pages
+            for buffer in page.buffers
+        )
+
+    def close(self) -> None:
+        """Close the source; arrays handed out before stay valid."""
+        self._readers.clear()
+        self._source.close()
+
+    def _plan(self, field: Field, columns: tuple[int, ...], rows: Rows) -> ReadPlan[pa.Array]:
+        """Yield what the reader of a field yields, and name the field in what it raises."""
+        try:
+            array = yield from self._reader(field, columns).read(rows)
+        except LanceError as error:
+            if self._source.name in str(error):
+                raise
+            raise type(error)(f"{self._source.name}, column {field.name!r}: {error}") from error
+        if len(array) != len(rows):
+            raise CorruptFileError(
+                f"{self._source.name}, column {field.name!r}: {len(array)} values for {len(rows)} rows"
+            )
+        return array
+
+    def _reader(self, field: Field, columns: tuple[int, ...]) -> FieldReader:
+        key = (tuple(node.id for node in field.walk()), columns)
+        reader = self._readers.get(key)
+        if reader is None:
+            metas = [self._columns[column] for column in columns]
+            reader = self._open(field, metas)
+            self._readers[key] = reader
+        return reader
+
+    def _open(self, field: Field, columns: Sequence[ColumnMeta]) -> FieldReader:
+        arrow = field.arrow_field
+        name = self._source.name
+        if self.version == (2, 0):
+            from lance_spark.encoding.v2_0 import field as v2_0  # noqa: PLC0415
+
+            self._check_length(field, columns[0], 1)
+            return v2_0.open_field(arrow, columns, name)
+        from lance_spark.encoding.v2_1 import field as v2_1  # noqa: PLC0415
+
+        leaves = leaf_fields(arrow)
+        if len(leaves) != len(columns):
+            raise UnsupportedEncodingError(
+                f"{name}, column {field.name!r}: {len(columns)} columns for {len(leaves)} leaves of {arrow.type}"
+            )
+        for leaf, column in zip(leaves, columns, strict=True):
+            self._check_length(field, column, leaf.slots_per_row)
+        return v2_1.open_field(arrow, columns, name)
+
+    def _check_length(self, field: Field, column: ColumnMeta, per_row: int) -> None:
+        held = total_rows(column.pages)
+        if held != self._num_rows * per_row:
+            raise CorruptFileError(
+                f"{self._source.name}, column {field.name!r}: its pages have {held} values, "
+                f"but the file's {self._num_rows} rows need {self._num_rows * per_row}"
+            )
+
+    def _stored(self, field: Field) -> Field:
+        """Return the field in the shape that its columns have.
+
+        Blobs are stored in another shape than the table's schema has, and a packed struct cannot be read in part.
+        """
+        own = self._schema.field_by_id(field.id)
+        return field if own is None else unpruned(field, own, self.version)
+
+    def _ids(self, field: Field) -> list[int]:
+        return [node.id for node in column_fields(self._stored(field), self.version)]
+
+    def _columns_of(self, field: Field, column_of: Mapping[int, int] | None) -> tuple[int, ...]:
+        known = self._own_columns if column_of is None else column_of
+        columns = []
+        for node in column_fields(field, self.version):
+            column = known.get(node.id, -1)
+            if column < 0:
+                raise CorruptFileError(
+                    f"{self._source.name}: the file has no column for field {node.name!r} (id {node.id}) "
+                    f"of column {field.name!r}"
+                )
+            columns.append(column)
+        return tuple(columns)
+
+    def _load(self, columns: Sequence[int]) -> None:
+        missing = sorted(set(columns) - self._columns.keys())
+        if missing:
+            parsed = read_columns(self._tail, self._footer, missing)
+            self._columns.update(zip(missing, parsed, strict=True))
+
+    def _check_rows(self, rows: Rows) -> None:
+        if isinstance(rows, range) and rows.step != 1:
+            raise InvalidInputError(f"rows must be a range with step 1, not {rows}")
+        if not len(rows):
+            return
+        if rows[0] < 0 or rows[-1] >= self._num_rows:
+            raise InvalidInputError(
+                f"{self._source.name}: rows {rows[0]} to {rows[-1]} are asked for, "
+                f"but the file has {self._num_rows}"
+            )
+
+
+def column_fields(field: Field, version: tuple[int, int]) -> Iterator[Field]:
+    """Yield the fields at and below a field that have columns in a file, in the order of the columns."""
+    if not has_column_per_child(field, version):
+        yield field
+        return
+    if version == (2, 0):
+        yield field
+    for child in field.children:
+        yield from column_fields(child, version)
+
+
+def has_column_per_child(field: Field, version: tuple[int, int]) -> bool:
+    """Whether the children of a field have columns of their own."""
+    if not field.children or field.is_packed or field.is_blob:
+        return False
+    return not (version == (2, 0) and field.logical_type.startswith("fixed_size_list:"))
+
+
+def _number(schema: Schema, version: tuple[int, int]) -> dict[int, int]:
+    nodes = [node for field in schema.fields for node in column_fields(field, version)]
+    return {node.id: column for column, node in enumerate(nodes)}
