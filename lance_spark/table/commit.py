@@ -1,0 +1,294 @@
+"""Commits: the only place that writes a manifest.
+
+1. List the versions. Every one after the version that the change was planned on, or last checked against, has a
+   transaction; ask the operation whether it holds on top of it (`operations/`).
+2. Write the transaction to `_transactions/`, build the manifest on the newest version.
+3. Create the manifest, only if there is none of that version. This is the commit.
+4. If another writer was faster, wait a moment of random length and start again.
+
+A store that fails in step 3 may have created the file. The next round tells: a version with our transaction's uuid is our
+own; a version of somebody else in its place means that ours will never be. The same holds for an answer "exists already"
+that a store gives to its own repeated request.
+
+After its commit a transaction says that it was planned on the version right before it, as those of pylance do.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+
+from lance_spark.errors import (
+    CommitConflictError,
+    LanceError,
+    MissingFileError,
+    StorageError,
+    TableExistsError,
+    TableNotFoundError,
+    UncertainCommitError,
+)
+from lance_spark.storage.store import ObjectStore
+from lance_spark.table import flags, versions
+from lance_spark.table.draft import Draft
+from lance_spark.table.manifest import Manifest, encode, read_manifest
+from lance_spark.table.operations.base import Conflict, Operation
+from lance_spark.table.transaction import FOLDER, Transaction, read_transaction
+from lance_spark.table.versions import ManifestLocation
+
+DEFAULT_MAX_RETRIES = 20
+_MAX_STORE_FAILURES = 3
+_FIRST_WAIT = 0.01
+_LONGEST_WAIT = 3.0
+
+
+def commit(
+    store: ObjectStore,
+    transaction: Transaction,
+    base: Manifest | None,
+    *,
+    max_retries: int = DEFAULT_MAX_RETRIES,
+    enable_stable_row_ids: bool = False,
+) -> Manifest:
+    """Make a change the newest version of a table.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's root.
+    transaction : Transaction
+    base : Manifest, optional
+        The version that the change was planned on; none to create the table.
+    max_retries : int
+        How often to start again after other writers were faster.
+    enable_stable_row_ids : bool
+        For a new table.
+
+    Returns
+    -------
+    Manifest
+        The new version.
+
+    Raises
+    ------
+    CommitConflictError
+        Another change was committed that this one does not hold on top of, or `max_retries` were not enough.
+    TableExistsError
+        The table was to be created, and somebody else has.
+    UnsupportedFeatureError
+        The table needs more than this release does.
+    UncertainCommitError
+        The store failed, and nobody knows whether the change was made.
+    StorageError
+        The store failed, and the change was not made.
+    """
+    attempts = _Attempts(store, transaction, base, enable_stable_row_ids)
+    try:
+        return attempts.run(max_retries)
+    except LanceError as error:
+        if attempts.uncertain is None:
+            attempts.clean_up()
+            raise
+        raise UncertainCommitError(
+            f"{store.display}: the store failed while version {attempts.tried} was committed ({attempts.uncertain}); "
+            f"look whether a version with the transaction {transaction.uuid} appears before writing again"
+        ) from error
+
+
+class _Attempts:
+    """One commit, until it is done or has to be given up.
+
+    Attributes
+    ----------
+    tried : int
+        The version that was tried last.
+    uncertain : StorageError or None
+        Why nobody knows whether that version was created.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        transaction: Transaction,
+        base: Manifest | None,
+        enable_stable_row_ids: bool,
+    ) -> None:
+        self._store = store
+        self._transaction = transaction
+        self._newest = base
+        self._enable_stable_row_ids = enable_stable_row_ids
+        self._transaction_file: str | None = None
+        self.tried = 0
+        self.uncertain: StorageError | None = None
+
+    def run(self, max_retries: int) -> Manifest:
+        """Try until it is done; see `commit` for what is raised."""
+        failures = 0
+        wait = _FIRST_WAIT
+        for _ in range(max_retries + 1):
+            started = time.monotonic()
+            manifests = versions.list_manifests(self._store)
+            own = self._catch_up(manifests)
+            if own is not None:
+                return own
+            try:
+                manifest = self._attempt(versions.scheme_for_commit(self._store, manifests))
+            except _PutFailedError as failed:
+                failures += 1
+                if failures > _MAX_STORE_FAILURES:
+                    raise failed.error from None
+                manifest = None
+            if manifest is not None:
+                versions.write_hint(self._store, manifest.version)
+                return manifest
+            # A round's own length is the measure of how many writers can take turns in a while.
+            wait = min(max(2 * wait, time.monotonic() - started), _LONGEST_WAIT)
+            time.sleep(random.uniform(0, wait))  # noqa: S311 - no secret
+        own = self._catch_up(versions.list_manifests(self._store))
+        if own is not None:
+            return own
+        raise CommitConflictError(
+            f"{self._store.display}: other writers were faster {max_retries + 1} times, last with version {self.tried}; "
+            "commit again, or allow more retries",
+            retryable=True,
+        )
+
+    def clean_up(self) -> None:
+        """Delete the transaction's file; the change was not made."""
+        if self._transaction_file is not None:
+            self._delete(self._transaction_file)
+
+    def _catch_up(self, manifests: list[ManifestLocation]) -> Manifest | None:
+        """Go on to the newest version; return the one that is ours, if there is."""
+        newest = self._newest
+        if newest is None:
+            return self._created(manifests)
+        for location in manifests:
+            if location.version <= newest.version:
+                continue
+            if location.version != newest.version + 1:
+                raise self._cleaned_up(newest.version + 1)
+            try:
+                manifest = read_manifest(self._store, location)
+            except MissingFileError:
+                raise self._cleaned_up(location.version) from None
+            committed = read_transaction(self._store, manifest)
+            if location.version == self.tried:
+                self.uncertain = None
+            if committed is not None and committed.uuid == self._transaction.uuid:
+                return manifest
+            self._check(manifest, committed.operation if committed else None)
+            newest = manifest
+        if not manifests or manifests[-1].version < newest.version:
+            raise TableNotFoundError(
+                f"{self._store.display}: version {newest.version}, which the change was planned on, is gone; "
+                "the table was deleted"
+            )
+        self._newest = newest
+        return None
+
+    def _created(self, manifests: list[ManifestLocation]) -> Manifest | None:
+        if not manifests:
+            return None
+        first = read_manifest(self._store, manifests[0])
+        committed = read_transaction(self._store, first)
+        self.uncertain = None
+        if committed is not None and committed.uuid == self._transaction.uuid:
+            return first
+        raise TableExistsError(
+            f"{self._store.display}: there is a table already, with {versions.describe(manifests)}; "
+            "append to it, overwrite it, or choose another path"
+        )
+
+    def _check(self, manifest: Manifest, committed: Operation | None) -> None:
+        own = self._transaction.operation
+        conflict = Conflict.RETRYABLE if committed is None else own.conflict(committed)
+        if conflict is Conflict.COMPATIBLE:
+            return
+        other = "transaction that it does not name" if committed is None else committed.kind
+        retryable = conflict is Conflict.RETRYABLE
+        what = (
+            f"this {own.kind} was overtaken by version {manifest.version} ({other or 'unknown operation'})"
+            if retryable
+            else f"this {own.kind} contradicts version {manifest.version} ({other})"
+        )
+        advice = (
+            "plan it again on the newest version" if retryable else "look at what changed meanwhile"
+        )
+        raise CommitConflictError(
+            f"{self._store.display}: {what}, committed after version {self._transaction.read_version}, "
+            f"which it was planned on; {advice}",
+            retryable=retryable,
+        )
+
+    def _cleaned_up(self, version: int) -> CommitConflictError:
+        return CommitConflictError(
+            f"{self._store.display}: version {version}, committed since this {self._transaction.operation.kind} was "
+            "planned, has been cleaned up, so that nobody can tell whether they fit; plan it again on the newest version",
+            retryable=True,
+        )
+
+    def _attempt(self, scheme: versions.NamingScheme) -> Manifest | None:
+        """Create the next version; None if somebody else has."""
+        store, newest = self._store, self._newest
+        operation = self._transaction.operation
+        if newest is not None:
+            flags.check_writable(
+                newest.flags, store.display, replaces_schema=operation.replaces_schema
+            )
+        transaction = self._transaction.rebased(newest.version if newest else 0)
+        draft = Draft(newest, enable_stable_row_ids=self._enable_stable_row_ids)
+        operation.apply(draft)
+        message = transaction.encode()
+        writes_file = newest is None or newest.flags.writes_transaction_files
+        proto = draft.finish(transaction.file_name if writes_file else "")
+        data = encode(proto, draft.index_section, message)
+        location = scheme.locate(proto.version)
+        if writes_file:
+            self._write_transaction(f"{FOLDER}/{transaction.file_name}", message)
+        self.tried = location.version
+        try:
+            created = store.put_if_absent(location.path, data)
+        except StorageError as error:
+            if _is_refusal(error):
+                raise
+            self.uncertain = error
+            raise _PutFailedError(error) from error
+        if not created:
+            return None
+        self.uncertain = None
+        return Manifest(
+            proto,
+            store.name(location.path),
+            index_section=draft.index_section,
+            transaction_section=message,
+            size_bytes=len(data),
+        )
+
+    def _write_transaction(self, path: str, message: bytes) -> None:
+        if path == self._transaction_file:
+            return
+        # The manifest has a copy: what a crash takes away here is not missed.
+        self._store.write_bytes(path, message, durable=False)
+        stale, self._transaction_file = self._transaction_file, path
+        if stale is not None:
+            self._delete(stale)
+
+    def _delete(self, path: str) -> None:
+        try:
+            self._store.delete([path])
+        except StorageError:
+            # A file that nothing refers to; cleanup finds it.
+            return
+
+
+class _PutFailedError(Exception):
+    """The store failed while it created a manifest."""
+
+    def __init__(self, error: StorageError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def _is_refusal(error: StorageError) -> bool:
+    """Tell whether the store certainly did nothing: it has no way to commit, or forbids to write."""
+    return error.__cause__ is None or isinstance(error.__cause__, PermissionError)
