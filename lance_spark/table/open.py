@@ -1,0 +1,136 @@
+"""Opening a table at one of its versions."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lance_spark.errors import InvalidOptionError, MissingFileError, VersionNotFoundError
+from lance_spark.storage.store import ObjectStore
+from lance_spark.storage.uri import join
+from lance_spark.table import versions
+from lance_spark.table.history import manifest_as_of
+from lance_spark.table.manifest import Manifest, read_manifest
+from lance_spark.table.paths import TablePaths
+from lance_spark.table.refs import read_tag
+
+if TYPE_CHECKING:
+    from lance_spark.file.schema import Schema
+
+#: How often to look for the newest version again when it is cleaned up between listing and reading.
+_TRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTable:
+    """A table at one version. Can be pickled.
+
+    Attributes
+    ----------
+    paths : TablePaths
+        Opens the table's files.
+    manifest : Manifest
+    """
+
+    paths: TablePaths
+    manifest: Manifest
+
+    @property
+    def store(self) -> ObjectStore:
+        """The table's root."""
+        return self.paths.store
+
+    @property
+    def version(self) -> int:
+        """The version."""
+        return self.manifest.version
+
+    @property
+    def schema(self) -> Schema:
+        """The columns, with field ids."""
+        return self.manifest.schema
+
+
+def open_table(
+    uri: str,
+    *,
+    version: int | None = None,
+    tag: str | None = None,
+    timestamp: datetime.datetime | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> OpenTable:
+    """Open a table at its newest version, or at the one that is named in one of three ways.
+
+    Parameters
+    ----------
+    uri : str
+        Root of the table: a path or a URI.
+    version : int, optional
+    tag : str, optional
+        May name a version on a branch.
+    timestamp : datetime, optional
+        The newest version committed until then. With a time zone.
+    storage_options : mapping, optional
+        Arguments of the fsspec file system.
+
+    Raises
+    ------
+    TableNotFoundError
+        There is no table.
+    VersionNotFoundError
+        There is no such version or tag, or no version that old.
+    InvalidOptionError
+        More than one of version, tag and timestamp is given.
+    UnsupportedFeatureError
+        The version needs more than this release reads.
+    CorruptTableError, StorageError
+    """
+    given = {"version": version, "tag": tag, "timestamp": timestamp}
+    named = [name for name, value in given.items() if value is not None]
+    if len(named) > 1:
+        raise InvalidOptionError(
+            f"{' and '.join(named)} are given, but only one of version, tag and timestamp can be"
+        )
+    store = ObjectStore.from_uri(uri, storage_options)
+    if tag is not None:
+        if not versions.list_manifests(store):
+            raise versions.not_a_table(store)
+        found = read_tag(store, tag)
+        version = found.version
+        if found.root:
+            store = ObjectStore.from_uri(join(store.uri, found.root), storage_options)
+    if timestamp is not None:
+        return _opened(store, manifest_as_of(store, timestamp), storage_options)
+    if version is not None:
+        location = versions.find(store, version)
+        try:
+            return _opened(store, read_manifest(store, location), storage_options)
+        except MissingFileError:
+            raise VersionNotFoundError(
+                f"{store.display}: version {version} has just been cleaned up"
+            ) from None
+    return _opened(store, read_latest(store), storage_options)
+
+
+def read_latest(store: ObjectStore) -> Manifest:
+    """Read the newest version of a table.
+
+    Raises
+    ------
+    TableNotFoundError, UnsupportedFeatureError, CorruptTableError, StorageError
+    """
+    for _ in range(_TRIES - 1):
+        try:
+            return read_manifest(store, versions.latest(store))
+        except MissingFileError:
+            # Others committed and cleaned up since the listing.
+            continue
+    return read_manifest(store, versions.latest(store))
+
+
+def _opened(
+    store: ObjectStore, manifest: Manifest, storage_options: Mapping[str, Any] | None
+) -> OpenTable:
+    return OpenTable(TablePaths(store, manifest.base_paths, storage_options), manifest)
