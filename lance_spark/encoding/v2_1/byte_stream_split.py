@@ -1,0 +1,106 @@
+"""Floats split into one stream per byte, so that a compressor around it sees like beside like.
+
+``ByteStreamSplit { values = Flat { bits_per_value = b } }``, b = 32 or 64. One buffer per chunk of n values:
+
+=============  ===================================
+bytes          content
+=============  ===================================
+n              byte 0 of all values (the lowest)
+n              byte 1 of all values
+...            up to byte b / 8 - 1
+=============  ===================================
+
+Specification: ByteStreamSplit in protos/encodings_v2_1.proto.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lance_spark.encoding.blocks import DataBlock, FixedWidthBlock
+from lance_spark.encoding.v2_1.codec import ChunkBuffer, ChunkLimits, Chunks, Codec
+from lance_spark.encoding.v2_1.fixed_width import flat, flat_bits, gather, only_buffer, values_of
+from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedEncodingError
+from lance_spark.proto import encodings_v2_1_pb2 as pb
+from lance_spark.storage.source import Bytes
+
+#: Bytes of a chunk: 1,024 values of 32 bits, 512 of 64.
+_CHUNK_BYTES = 4096
+
+#: Bytes that are worked on at once, so that they stay in cache.
+_GROUP_BYTES = 128 << 10
+
+
+class ByteStreamSplitCodec(Codec):
+    """Decodes ``ByteStreamSplit``."""
+
+    name = "byte_stream_split"
+
+    def decode_chunks(self, encoding: pb.ByteStreamSplit, chunks: Chunks) -> FixedWidthBlock:
+        bits = flat_bits(encoding.values, "byte stream split")
+        if bits not in (32, 64):
+            raise UnsupportedEncodingError(f"byte stream split of values of {bits} bits")
+        buffer = only_buffer(chunks, "split values")
+        counts = chunks.num_values
+        sizes = counts * (bits // 8)
+        if (sizes != buffer.sizes).any() or int(counts.min(initial=0)) < 0:
+            raise CorruptFileError(f"a chunk's size is not that of its split values of {bits} bits")
+        data = gather(buffer.data, buffer.starts, sizes)
+        values = np.empty(len(data), np.uint8)
+        at = 0
+        # Runs of chunks of one size are one array; a page has two of them, or a few if rows were picked.
+        cuts = np.flatnonzero(np.diff(counts)) + 1
+        for run in np.split(counts, cuts):
+            count = int(run[0]) if len(run) else 0
+            size = len(run) * count * (bits // 8)
+            if size:
+                _join(data[at : at + size], values[at : at + size], count, bits // 8)
+            at += size
+        return FixedWidthBlock(values, bits, chunks.total)
+
+
+def _join(data: Bytes, out: Bytes, count: int, width: int) -> None:
+    """Put the streams of chunks of `count` values together."""
+    streams = data.reshape(-1, width, count)
+    values = out.view(f"<u{width}").reshape(-1, count)
+    step = max(1, _GROUP_BYTES // (count * width))
+    for at in range(0, len(values), step):
+        here = values[at : at + step]
+        half = streams[at : at + step]
+        # Neighbouring streams become one of twice the width, until there is one.
+        while half.shape[1] > 1:
+            bits = half.itemsize * 8
+            wide = np.dtype(f"<u{half.itemsize * 2}")
+            whole = np.left_shift(half[:, 1::2], bits, dtype=wide)
+            np.bitwise_or(whole, half[:, 0::2], out=whole)
+            half = whole
+        here[...] = half[:, 0]
+
+
+def encode_chunks(block: DataBlock, limits: ChunkLimits) -> tuple[pb.CompressiveEncoding, Chunks]:
+    """Split values in chunks of 4 KiB, or less if the limits demand it.
+
+    Raises
+    ------
+    InvalidInputError
+        Not values of 32 or 64 bits.
+    """
+    values = values_of(block)
+    width = values.itemsize
+    if width < 4:
+        raise InvalidInputError(f"values of {width * 8} bits cannot be split into byte streams")
+    fit = min(min(limits.max_bytes, _CHUNK_BYTES) // width, limits.max_values)
+    step = 1 << fit.bit_length() - 1
+    full = len(values) // step
+    rows = values[: full * step].view(np.uint8).reshape(full, step, width)
+    data = np.empty(len(values) * width, np.uint8)
+    data[: rows.size].reshape(full, width, step)[...] = rows.transpose(0, 2, 1)
+    rest = len(values) - full * step
+    if rest:
+        last = values[full * step :].view(np.uint8).reshape(rest, width)
+        data[rows.size :].reshape(width, rest)[...] = last.T
+    counts = np.full(full + bool(rest), step, np.int64)
+    counts[full:] = rest
+    buffer = ChunkBuffer(data, np.arange(len(counts)) * (step * width), counts * width)
+    encoding = pb.CompressiveEncoding(byte_stream_split=pb.ByteStreamSplit(values=flat(width * 8)))
+    return encoding, Chunks((buffer,), counts)
