@@ -46,10 +46,8 @@ _FROM_ARROW: dict[pa.DataType, spark.DataType] = {
     pa.float64(): spark.DoubleType(),
     pa.string(): spark.StringType(),
     pa.large_string(): spark.StringType(),
-    pa.string_view(): spark.StringType(),
     pa.binary(): spark.BinaryType(),
     pa.large_binary(): spark.BinaryType(),
-    pa.binary_view(): spark.BinaryType(),
     pa.date32(): spark.DateType(),
     pa.date64(): spark.DateType(),
 }
@@ -246,7 +244,9 @@ def _arrow_field(
     arrow = _arrow_type(field.dataType, column, marks, large)
     # Marks of a field's metadata may outlive a change of the column's type; options are meant.
     for key in _MARKERS & set(extra or ()):
-        if arrow.equals(_arrow_type(field.dataType, column, {**marks, key: None}, large)):
+        if str(marks[key]).lower() != "false" and arrow.equals(
+            _arrow_type(field.dataType, column, {**marks, key: None}, large)
+        ):
             raise InvalidOptionError(
                 f"option {column}.{key} does not fit the column, which is {field.dataType.simpleString()}"
             )

@@ -1,0 +1,236 @@
+"""Arrow arrays taken apart and put together anew over the same buffers.
+
+Arrays may be slices: every function reads the window of its argument alone and returns arrays without an offset, so that
+validity bitmaps start at bit 0 and 32-bit offsets reach over what the window holds, not over what lies before it.
+
+    list             validity bitmap | offsets, length + 1 | values
+    fixed-size list  validity bitmap | values, length * size
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lance_spark.errors import InvalidInputError
+
+_INT32_MAX = 2**31 - 1
+
+Child = Callable[[Any], Any] | None
+
+
+class OffsetsTooLarge(Exception):  # noqa: N818 - a signal to the caller, who halves the batch
+    """The window holds more than 32-bit offsets reach over."""
+
+
+def validity(array: pa.Array) -> pa.Buffer | None:
+    """Return the validity bitmap of an array, starting at bit 0; None if there are no nulls."""
+    bitmap = array.buffers()[0]
+    if bitmap is None or array.null_count == 0:
+        return None
+    start, bit = divmod(array.offset, 8)
+    if bit == 0:
+        return bitmap.slice(start) if start else bitmap
+    stop = -(-(array.offset + len(array)) // 8)
+    bits = np.unpackbits(np.frombuffer(bitmap, np.uint8)[start:stop], bitorder="little")
+    return pa.py_buffer(np.packbits(bits[bit : bit + len(array)], bitorder="little"))
+
+
+def list_window(array: pa.Array) -> tuple[pa.Buffer, int, int]:
+    """Return 32-bit offsets that begin with 0, and where the window's values begin and end.
+
+    Parameters
+    ----------
+    array : ListArray, LargeListArray, MapArray, or an array of strings or binary values
+
+    Raises
+    ------
+    OffsetsTooLarge
+    """
+    width = np.int64 if _has_long_offsets(array.type) else np.int32
+    buffer = array.buffers()[1]
+    if len(array) == 0 or buffer is None:
+        return pa.py_buffer(np.zeros(len(array) + 1, np.int32)), 0, 0
+    offsets = np.frombuffer(buffer, width, len(array) + 1, array.offset * np.dtype(width).itemsize)
+    first, last = int(offsets[0]), int(offsets[-1])
+    if last - first > _INT32_MAX:
+        raise OffsetsTooLarge
+    if first or width is np.int64:
+        return pa.py_buffer(np.subtract(offsets, first).astype(np.int32)), first, last
+    return pa.py_buffer(offsets), first, last
+
+
+def relabel_list(array: pa.Array, target: pa.DataType, child: Child) -> pa.Array:
+    """Give a list another type of the same offsets."""
+    if _has_long_offsets(target):
+        return _relabel_long(array, target, child)
+    return narrow_list(array, target, child)
+
+
+def narrow_list(array: pa.Array, target: pa.DataType, child: Child) -> pa.Array:
+    """Give a list of either kind of offsets the type of another list of either kind.
+
+    Raises
+    ------
+    OffsetsTooLarge
+    """
+    offsets, first, last = list_window(array)
+    if _has_long_offsets(target):
+        offsets = pa.py_buffer(np.frombuffer(offsets, np.int32).astype(np.int64))
+    values = array.values.slice(first, last - first)
+    return pa.Array.from_buffers(
+        target,
+        len(array),
+        [validity(array), offsets],
+        array.null_count,
+        children=[values if child is None else child(values)],
+    )
+
+
+def _relabel_long(array: pa.Array, target: pa.DataType, child: Child) -> pa.Array:
+    if len(array) == 0:
+        return pa.array([], target)
+    offsets = np.frombuffer(array.buffers()[1], np.int64, len(array) + 1, array.offset * 8)
+    first, last = int(offsets[0]), int(offsets[-1])
+    values = array.values.slice(first, last - first)
+    return pa.Array.from_buffers(
+        target,
+        len(array),
+        [validity(array), pa.py_buffer(offsets - first)],
+        array.null_count,
+        children=[values if child is None else child(values)],
+    )
+
+
+def vectors_to_list(array: pa.Array, target: pa.DataType, child: Child) -> pa.Array:
+    """Give a fixed-size list offsets.
+
+    Raises
+    ------
+    OffsetsTooLarge
+    """
+    size = array.type.list_size
+    values = array.values.slice(array.offset * size, len(array) * size)
+    offsets = even_offsets(len(array), size)
+    if _has_long_offsets(target):
+        offsets = pa.py_buffer(np.frombuffer(offsets, np.int32).astype(np.int64))
+    return pa.Array.from_buffers(
+        target,
+        len(array),
+        [validity(array), offsets],
+        array.null_count,
+        children=[values if child is None else child(values)],
+    )
+
+
+def to_vectors(array: pa.Array, target: pa.DataType, child: Child, column: str) -> pa.Array:
+    """Make lists, every one of the target's size, a fixed-size list; what stands in a null is made up.
+
+    Raises
+    ------
+    InvalidInputError
+        A list has another length.
+    """
+    size = target.list_size
+    if pa.types.is_fixed_size_list(array.type):
+        values = array.values.slice(array.offset * size, len(array) * size)
+    else:
+        values = _dense_values(array, size, column)
+    return pa.Array.from_buffers(
+        target,
+        len(array),
+        [validity(array)],
+        array.null_count,
+        children=[values if child is None else child(values)],
+    )
+
+
+def _dense_values(array: pa.Array, size: int, column: str) -> pa.Array:
+    if len(array) == 0:
+        return array.values.slice(0, 0)
+    width = np.int64 if _has_long_offsets(array.type) else np.int32
+    offsets = np.frombuffer(
+        array.buffers()[1], width, len(array) + 1, array.offset * np.dtype(width).itemsize
+    )
+    lengths = np.diff(offsets)
+    wrong = lengths != size
+    first = int(offsets[0])
+    if not wrong.any():
+        return array.values.slice(first, len(array) * size)
+    present = array.is_valid().to_numpy(zero_copy_only=False)
+    bad = np.flatnonzero(wrong & present)
+    if bad.size:
+        raise InvalidInputError(
+            f"column {column} is vectors of {size} values, and a row holds one of {int(lengths[bad[0]])}"
+        )
+    if not present.any():
+        return pa.nulls(len(array) * size, array.type.value_type)
+    # A null takes the place of a vector: it repeats the first one that is there.
+    starts = np.where(present, offsets[:-1], offsets[:-1][present][0]).astype(np.int64)
+    return array.values.take(pa.array((starts[:, None] + np.arange(size)).reshape(-1)))
+
+
+def narrow_variable(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """Give strings or binary values of 64-bit offsets 32-bit ones, over the same bytes.
+
+    Raises
+    ------
+    OffsetsTooLarge
+    """
+    offsets, first, last = list_window(array)
+    data = array.buffers()[2]
+    if data is not None:
+        data = data.slice(first, last - first)
+    return pa.Array.from_buffers(
+        target, len(array), [validity(array), offsets, data], array.null_count
+    )
+
+
+def to_variable(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """Give binary values of one width offsets, over the same bytes.
+
+    Raises
+    ------
+    OffsetsTooLarge
+    """
+    width = array.type.byte_width
+    data = array.buffers()[1]
+    if data is not None:
+        data = data.slice(array.offset * width, len(array) * width)
+    offsets = even_offsets(len(array), width)
+    if pa.types.is_large_binary(target):
+        offsets = pa.py_buffer(np.frombuffer(offsets, np.int32).astype(np.int64))
+    return pa.Array.from_buffers(
+        target, len(array), [validity(array), offsets, data], array.null_count
+    )
+
+
+def struct_children(array: pa.Array) -> list[pa.Array]:
+    """Return the fields of a struct, each of its window alone."""
+    return [array.field(i) for i in range(array.type.num_fields)]
+
+
+@lru_cache(maxsize=8)
+def even_offsets(length: int, size: int) -> pa.Buffer:
+    """Return offsets of `length` lists of `size` values each.
+
+    Raises
+    ------
+    OffsetsTooLarge
+    """
+    if length * size > _INT32_MAX:
+        raise OffsetsTooLarge
+    return pa.py_buffer(np.arange(length + 1, dtype=np.int32) * np.int32(size))
+
+
+def _has_long_offsets(data_type: pa.DataType) -> bool:
+    kind = pa.types
+    return bool(
+        kind.is_large_list(data_type)
+        or kind.is_large_string(data_type)
+        or kind.is_large_binary(data_type)
+    )
