@@ -1,0 +1,99 @@
+"""`Dictionary`: distinct items and, for every value, which of them it is.
+
+Which number stands for which item depends on the column:
+
+* A column of dictionary type holds 0-based `indices` in its index type. Items may be null: writers turn the nulls of
+  such a column into an index of a null item.
+* Any other column (writers do this to strings with few distinct values) holds 1-based `indices`; 0 is a null.
+
+The items are read once and kept: they belong to every row of the page.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pat
+
+from lance_spark.encoding.arrow_blocks import unsigned, validity_of
+from lance_spark.encoding.blocks import FixedWidthBlock
+from lance_spark.encoding.rows import Rows
+from lance_spark.encoding.v2_0.flat import width_of
+from lance_spark.encoding.v2_0.nullable import AllNulls
+from lance_spark.encoding.v2_0.page import Decoder, PageBuffers, open_encoding
+from lance_spark.errors import CorruptFileError
+from lance_spark.proto import encodings_v2_0_pb2 as pb
+from lance_spark.storage.source import ReadPlan, gather_plans
+
+_INDEX_TYPES = {8: pa.uint8(), 16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}
+
+
+class DictionaryValues:
+    """Values looked up in a dictionary, or a dictionary array."""
+
+    def __init__(self, indices: Decoder, items: Decoder, kind: pa.DataType, num_items: int) -> None:
+        self._indices = indices
+        self._decoder = items
+        self._kind = kind
+        self._num_items = num_items
+        self._items: pa.Array | None = None
+
+    def read(self, rows: Rows, per_row: int = 1) -> ReadPlan[pa.Array]:
+        if isinstance(self._decoder, AllNulls):
+            # Nothing is stored, so that nothing bounds their number.
+            return pa.nulls(len(rows) * per_row, self._kind)
+        plans = [self._indices.read(rows, per_row)]
+        if self._items is None:
+            plans.append(self._decoder.read(range(self._num_items)))
+        indices, *items = yield from gather_plans(plans)
+        if items:
+            self._items = items[0]
+        if pat.is_dictionary(self._kind):
+            return self._positions(indices)
+        return self._values(indices)
+
+    def _positions(self, indices: pa.Array) -> pa.Array:
+        valid = validity_of(indices)
+        positions = _numbers(indices)
+        live = positions if valid is None else positions[valid]
+        self._check(int(live.max(initial=0)) if len(live) else -1)
+        return pa.DictionaryArray.from_arrays(
+            indices, self._items, ordered=self._kind.ordered, safe=False
+        )
+
+    def _values(self, indices: pa.Array) -> pa.Array:
+        positions = _numbers(indices).astype(np.int64) - 1
+        self._check(int(positions.max(initial=-1)))
+        absent = positions < 0
+        valid = validity_of(indices)
+        if valid is not None:
+            absent |= ~valid
+        assert self._items is not None
+        return self._items.take(pa.array(positions, mask=absent))
+
+    def _check(self, highest: int) -> None:
+        if highest >= self._num_items:
+            raise CorruptFileError(f"position {highest} in a dictionary of {self._num_items} items")
+
+
+def _numbers(indices: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.unsignedinteger]]:
+    bits = indices.type.bit_width
+    data = np.frombuffer(indices.buffers()[1], np.uint8)[indices.offset * bits // 8 :]
+    return unsigned(FixedWidthBlock(data, bits, len(indices)))
+
+
+def open_message(
+    message: pb.Dictionary, kind: pa.DataType, count: int | None, buffers: PageBuffers
+) -> Decoder:
+    """Return the decoder of a `Dictionary` message; see `open_encoding`."""
+    if pat.is_dictionary(kind):
+        index_type, item_type = kind.index_type, kind.value_type
+    else:
+        bits = width_of(message.indices)
+        if bits not in _INDEX_TYPES:
+            raise CorruptFileError(f"positions of {bits} bits point into a dictionary")
+        index_type, item_type = _INDEX_TYPES[bits], kind
+    num_items = message.num_dictionary_items
+    indices = open_encoding(message.indices, index_type, count, buffers)
+    items = open_encoding(message.items, item_type, num_items, buffers)
+    return DictionaryValues(indices, items, kind, num_items)

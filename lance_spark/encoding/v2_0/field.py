@@ -1,0 +1,115 @@
+"""Fields of file version 2.0: which columns they are made of.
+
+Every node of a field's tree has a column, depth first:
+
+==================================  ==============================================================
+node                                column
+==================================  ==============================================================
+struct                              a header whose pages say `SimpleStruct` and hold nothing;
+                                    structs cannot be null
+list, large list                    where the items of each list end (see `lists`); its rows are
+                                    lists, those of the columns below are items
+packed struct, fixed-size list,     one column with the values; nothing below has any
+dictionary, blob, everything else
+==================================  ==============================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from lance_spark.encoding.arrow_blocks import is_packed
+from lance_spark.encoding.meta import ColumnMeta, FieldReader, Place, total_rows
+from lance_spark.encoding.v2_0.extension import Wrapped, storage_type
+from lance_spark.encoding.v2_0.lists import ListReader
+from lance_spark.encoding.v2_0.pages import ColumnReader
+from lance_spark.encoding.v2_0.structs import StructReader, check_header
+from lance_spark.encoding.v2_1.shape import child_fields, is_blob, storage_field
+from lance_spark.errors import CorruptFileError, UnsupportedTypeError
+
+
+def is_leaf(field: pa.Field) -> bool:
+    """Whether nothing below a field (of storage type) has a column."""
+    kind = field.type
+    if pat.is_struct(kind):
+        return is_packed(field) or is_blob(field)
+    return not (pat.is_list(kind) or pat.is_large_list(kind) or pat.is_map(kind))
+
+
+def count_columns(field: pa.Field) -> int:
+    """Return how many columns a field is made of."""
+    field = storage_field(field)
+    if is_leaf(field):
+        return 1
+    return 1 + sum(count_columns(child) for child in child_fields(field))
+
+
+def open_field(field: pa.Field, columns: Sequence[ColumnMeta], file: str) -> FieldReader:
+    """Return the reader of a field.
+
+    Parameters
+    ----------
+    field : pa.Field
+        Its type says what to read: a struct may lack children that the file has, a blob is read as its
+        ``struct<position: uint64, size: uint64>`` or as its bytes.
+    columns : sequence of ColumnMeta
+        The columns of `field`, depth first.
+    file : str
+        Name of the file, for errors.
+
+    Raises
+    ------
+    CorruptFileError
+        The columns are not those of the field, or contradict one another.
+    UnsupportedTypeError
+        File version 2.0 cannot store the type.
+    """
+    expected = count_columns(field)
+    if len(columns) != expected:
+        raise CorruptFileError(
+            f"{file}: field {field.name!r} has {len(columns)} columns where its type needs {expected}"
+        )
+    reader, _ = _open(field, "", iter(columns), file)
+    return reader
+
+
+def _open(
+    field: pa.Field, prefix: str, columns: Iterator[ColumnMeta], file: str
+) -> tuple[FieldReader, int]:
+    # Returns the reader and how many rows it has.
+    stored = storage_field(field)
+    kind = stored.type
+    place = Place(file, f"{prefix}.{field.name}" if prefix else field.name, 0)
+    column = next(columns)
+    rows = total_rows(column.pages)
+    reader: FieldReader
+    if pat.is_map(kind):
+        raise UnsupportedTypeError(
+            f"{file}, column {place.column!r}: file version 2.0 cannot store maps; use 2.2 or later"
+        )
+    if is_leaf(stored):
+        plain = storage_type(kind)
+        if is_blob(stored):
+            from lance_spark.encoding.v2_0.blob import open_blob
+
+            reader = open_blob(plain, column, place)
+        else:
+            reader = ColumnReader(plain, column, place)
+        return (reader if plain == field.type else Wrapped(reader, field.type)), rows
+    opened = [_open(child, place.column, columns, file) for child in child_fields(stored)]
+    if pat.is_struct(kind):
+        check_header(column, place)
+        for _, child_rows in opened:
+            if child_rows != rows:
+                raise CorruptFileError(
+                    f"{file}, column {place.column!r}: {rows} structs, "
+                    f"but a child has {child_rows} values"
+                )
+        reader = StructReader(kind, [child for child, _ in opened])
+    else:
+        ((items, num_items),) = opened
+        reader = ListReader(kind, column, items, num_items, place)
+    return (reader if stored is field else Wrapped(reader, field.type)), rows

@@ -1,0 +1,160 @@
+"""`Flat`: values of one width back to back in one buffer.
+
+================  ==============================================================================
+bits_per_value    bytes of the buffer
+================  ==============================================================================
+1                 ``ceil(count / 8)``: value i is bit ``i % 8`` of byte ``i // 8``, lowest first
+8, 16, 24, ...    ``count * bits_per_value / 8``, little-endian
+0                 none: values of no width
+================  ==============================================================================
+
+With `compression` the buffer is the compressed form of these bytes (see `encoding/compression.py`), and has to be read as
+a whole.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pat
+
+from lance_spark.encoding.arrow_blocks import fixed_width, from_block
+from lance_spark.encoding.blocks import FixedWidthBlock
+from lance_spark.encoding.compression import decompress
+from lance_spark.encoding.rows import Rows
+from lance_spark.encoding.v2_0.page import Decoder, PageBuffers, expand, last_of
+from lance_spark.encoding.v2_0.slots import pick_slots, read_slots
+from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
+from lance_spark.proto import encodings_v2_0_pb2 as pb
+from lance_spark.storage.source import ByteRange, Bytes, ReadPlan
+
+_RAW_SCHEMES = ("", "none")
+_SCHEMES = ("lz4", "zstd")
+
+
+class FlatValues:
+    """Values of a multiple of 8 bits."""
+
+    def __init__(self, buffer: ByteRange, bits: int, kind: pa.DataType, count: int) -> None:
+        self._buffer = buffer
+        self._bits = bits
+        self._kind = kind
+        self._count = count
+
+    def read(self, rows: Rows, per_row: int = 1) -> ReadPlan[pa.Array]:
+        if len(rows) and (last_of(rows) + 1) * per_row > self._count:
+            raise CorruptFileError(
+                f"value {(last_of(rows) + 1) * per_row - 1} lies outside the {self._count} that "
+                "the buffer holds"
+            )
+        data = yield from read_slots(self._buffer, self._bits // 8 * per_row, rows)
+        return from_block(FixedWidthBlock(data, self._bits, len(rows) * per_row), self._kind)
+
+
+class CompressedValues:
+    """The same compressed: decompressed at the first read and kept."""
+
+    def __init__(self, buffer: ByteRange, scheme: str, bits: int, kind: pa.DataType) -> None:
+        self._buffer = buffer
+        self._scheme = scheme
+        self._bits = bits
+        self._kind = kind
+        self._values: Bytes | None = None
+
+    def read(self, rows: Rows, per_row: int = 1) -> ReadPlan[pa.Array]:
+        width = self._bits // 8
+        if not len(rows):
+            return pa.nulls(0, self._kind)
+        if self._values is None:
+            (data,) = yield [self._buffer]
+            self._values = decompress(self._scheme, data)
+        if (last_of(rows) + 1) * per_row * width > len(self._values):
+            raise CorruptFileError(
+                f"value {(last_of(rows) + 1) * per_row - 1} of {width} bytes lies outside the "
+                f"{len(self._values)} decompressed bytes"
+            )
+        data = pick_slots(self._values, width * per_row, rows)
+        return from_block(FixedWidthBlock(data, self._bits, len(rows) * per_row), self._kind)
+
+
+class FlatBits:
+    """Booleans and validity bitmaps."""
+
+    def __init__(self, buffer: ByteRange) -> None:
+        self._buffer = buffer
+
+    def read(self, rows: Rows, per_row: int = 1) -> ReadPlan[pa.Array]:
+        rows = expand(rows, per_row)
+        count = len(rows)
+        if isinstance(rows, range):
+            covering = range(rows.start // 8, (rows.stop + 7) // 8) if count else range(0)
+            data = yield from read_slots(self._buffer, 1, covering)
+            bits = [None, pa.py_buffer(data)]
+            return pa.Array.from_buffers(pa.bool_(), count, bits, offset=rows.start % 8)
+        data = yield from read_slots(self._buffer, 1, rows >> 3)
+        flags = (data >> (rows & 7).astype(np.uint8)) & 1
+        packed = pa.py_buffer(np.packbits(flags, bitorder="little"))
+        return pa.Array.from_buffers(pa.bool_(), count, [None, packed])
+
+
+def open_message(
+    message: pb.Flat, kind: pa.DataType, count: int | None, buffers: PageBuffers
+) -> Decoder:
+    """Return the decoder of a `Flat` message; see `open_encoding`."""
+    bits = message.bits_per_value
+    buffer = buffers.find(message.buffer)
+    scheme = message.compression.scheme
+    if bits == 1:
+        if not pat.is_boolean(kind):
+            raise CorruptFileError(f"values of 1 bit store a column of type {kind}")
+        if scheme not in _RAW_SCHEMES:
+            raise UnsupportedEncodingError(f"compression {scheme!r} of 1-bit values cannot be read")
+        _require(buffer, ((count or 0) + 7) // 8, bits, count)
+        return FlatBits(buffer)
+    if bits % 8:
+        raise UnsupportedEncodingError(f"flat values of {bits} bits cannot be read")
+    if not _stores(bits, kind):
+        raise CorruptFileError(f"values of {bits} bits store a column of type {kind}")
+    if scheme not in _RAW_SCHEMES:
+        if scheme not in _SCHEMES:
+            raise UnsupportedEncodingError(f"compression scheme {scheme!r} is not known")
+        return CompressedValues(buffer, scheme, bits, kind)
+    if count is None:
+        return FlatValues(buffer, bits, kind, buffer.length * 8 // bits if bits else 0)
+    _require(buffer, count * bits // 8, bits, count)
+    return FlatValues(buffer, bits, kind, count)
+
+
+def _stores(bits: int, kind: pa.DataType) -> bool:
+    if pat.is_boolean(kind):
+        return bits == 8
+    if pat.is_fixed_size_binary(kind):
+        return bits == 8 * int(kind.byte_width)
+    plain = not (pat.is_nested(kind) or pat.is_dictionary(kind))
+    return plain and bits > 0 and bits == fixed_width(kind)
+
+
+def _require(buffer: ByteRange, size: int, bits: int, count: int | None) -> None:
+    if buffer.length < size:
+        raise CorruptFileError(
+            f"a buffer of {buffer.length} bytes cannot hold {count} values of {bits} bits"
+        )
+
+
+def width_of(encoding: pb.ArrayEncoding) -> int:
+    """Return the bits per value of a fixed-width encoding without nulls of its own; 0 for others."""
+    name = encoding.WhichOneof("array_encoding")
+    if name == "nullable":
+        inner = encoding.nullable.WhichOneof("nullability")
+        if inner == "no_nulls":
+            return width_of(encoding.nullable.no_nulls.values)
+        if inner == "some_nulls":
+            return width_of(encoding.nullable.some_nulls.values)
+        return 0
+    if name == "flat":
+        return encoding.flat.bits_per_value
+    if name == "bitpacked":
+        return encoding.bitpacked.uncompressed_bits_per_value
+    if name == "bitpacked_for_non_neg":
+        return encoding.bitpacked_for_non_neg.uncompressed_bits_per_value
+    return 0

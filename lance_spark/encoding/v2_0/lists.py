@@ -1,0 +1,136 @@
+"""`List` columns: which items of the next column make up each list.
+
+A list column has pages of their own, whose message is `List`:
+
+=======================  =========================================================================
+field                    content
+=======================  =========================================================================
+`offsets`                one u64 per list: where its items end, counted from the page's first
+                         item. A list starts where the list before ends, the first one at 0. An
+                         entry of `null_offset_adjustment` or more marks a null; its end is the
+                         entry less `null_offset_adjustment`.
+`num_items`              items of all lists of the page
+=======================  =========================================================================
+
+The items of all pages follow one another in the item's own columns, whose pages may be cut elsewhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.types as pat
+
+from lance_spark.encoding.arrow_blocks import bitmap
+from lance_spark.encoding.meta import ColumnMeta, FieldReader, Place
+from lance_spark.encoding.rows import Rows, split_rows
+from lance_spark.encoding.v2_0.binary import Extents, read_extents
+from lance_spark.encoding.v2_0.page import PageBuffers, open_encoding
+from lance_spark.encoding.v2_0.pages import check_rows, message_of
+from lance_spark.encoding.v2_1.page import errors_at, ranges_to
+from lance_spark.errors import CorruptFileError, InvalidInputError
+from lance_spark.proto import encodings_v2_0_pb2 as pb
+from lance_spark.storage.source import ReadPlan, gather_plans
+
+
+class ListReader:
+    """Reads lists: first where their items are, then the items.
+
+    Parameters
+    ----------
+    kind : pa.DataType
+        A list or large list type.
+    column : ColumnMeta
+        Of the lists.
+    items : FieldReader
+        Of the items, whose rows are items.
+    num_items : int
+        How many items the item's columns hold.
+    place : Place
+        Of the column, for error messages.
+    """
+
+    def __init__(
+        self,
+        kind: pa.DataType,
+        column: ColumnMeta,
+        items: FieldReader,
+        num_items: int,
+        place: Place,
+    ) -> None:
+        self._kind = kind
+        self._column = column
+        self._items = items
+        self._place = place
+        self._lengths = [page.num_rows for page in column.pages]
+        self._messages: list[pb.List] = []
+        for i in range(len(column.pages)):
+            with errors_at(replace(place, page=i)):
+                self._messages.append(message_of(column, i, "list").list)
+        ends = np.cumsum([0, *(m.num_items for m in self._messages)], dtype=object)
+        if ends[-1] != num_items:
+            raise CorruptFileError(
+                f"{place}: the lists have {ends[-1]} items, but their column holds {num_items}"
+            )
+        self._first_items = ends[:-1].astype(np.int64)
+
+    def read(self, rows: Rows) -> ReadPlan[pa.Array]:
+        pieces = split_rows(rows, self._lengths)
+        check_rows(pieces, rows, self._lengths, self._place)
+        found = yield from gather_plans([self._read_page(page, part) for page, part in pieces])
+        extents = _joined(found)
+        lengths = extents.ends - extents.starts
+        wanted: Rows
+        if extents.contiguous:
+            first = int(extents.starts[0]) if len(lengths) else 0
+            wanted = range(first, first + int(lengths.sum()))
+        else:
+            wanted = ranges_to(extents.starts, extents.ends)
+        items = yield from self._items.read(wanted)
+        return self._build(lengths, items, extents.valid)
+
+    def _read_page(self, page: int, rows: Rows) -> ReadPlan[Extents]:
+        message = self._messages[page]
+        with errors_at(replace(self._place, page=page)):
+            buffers = PageBuffers(self._column.pages[page].buffers, self._column.buffers)
+            count = self._column.pages[page].num_rows
+            ends = open_encoding(message.offsets, pa.uint64(), count, buffers)
+            extents = yield from read_extents(ends, rows, message.null_offset_adjustment)
+            if len(extents.ends) and int(extents.ends[-1]) > message.num_items:
+                raise CorruptFileError(
+                    f"a list ends at item {int(extents.ends[-1])} of {message.num_items}"
+                )
+        first = self._first_items[page]
+        return Extents(extents.starts + first, extents.ends + first, extents.valid)
+
+    def _build(
+        self,
+        lengths: npt.NDArray[np.int64],
+        items: pa.Array,
+        valid: npt.NDArray[np.bool_] | None,
+    ) -> pa.Array:
+        dtype = np.int64 if pat.is_large_list(self._kind) else np.int32
+        if len(items) > np.iinfo(dtype).max:
+            raise InvalidInputError(
+                f"{self._place}: {len(items)} items do not fit one array of type {self._kind}: "
+                "read fewer rows at a time"
+            )
+        offsets = np.zeros(len(lengths) + 1, dtype)
+        np.cumsum(lengths, out=offsets[1:])
+        buffers = [None if valid is None else bitmap(valid), pa.py_buffer(offsets)]
+        return pa.Array.from_buffers(self._kind, len(lengths), buffers, children=[items])
+
+
+def _joined(pieces: list[Extents]) -> Extents:
+    if len(pieces) == 1:
+        return pieces[0]
+    none = [np.zeros(0, np.int64)]
+    starts = np.concatenate([p.starts for p in pieces] or none)
+    ends = np.concatenate([p.ends for p in pieces] or none)
+    if all(p.valid is None for p in pieces):
+        return Extents(starts, ends, None)
+    flags = [np.ones(len(p.ends), np.bool_) if p.valid is None else p.valid for p in pieces]
+    return Extents(starts, ends, np.concatenate(flags))

@@ -1,0 +1,90 @@
+"""Files of version 2.0, as pylance writes them and as it reads them, for the tests of this folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from lance.file import LanceFileReader, LanceFileWriter
+
+from lance_spark.encoding.rows import Rows
+from lance_spark.encoding.v2_0.field import count_columns, open_field
+from lance_spark.file.columns import read_columns
+from lance_spark.file.footer import Tail, read_footer
+from lance_spark.storage.local import LocalSource
+from lance_spark.storage.source import run_plans
+
+
+def write(path: Path, table: pa.Table, **options: int) -> str:
+    """Write one file of version 2.0 and return its path."""
+    with LanceFileWriter(str(path), table.schema, version="2.0", **options) as writer:
+        for batch in table.to_batches():
+            writer.write_batch(batch)
+    return str(path)
+
+
+def read_theirs(path: str) -> pa.Table:
+    return LanceFileReader(path).read_all().to_table()
+
+
+class File:
+    """A file opened with the reader under test; it makes a reader per column and keeps it."""
+
+    def __init__(self, path: str, schema: pa.Schema) -> None:
+        self.schema = schema
+        self.source = LocalSource(path)
+        tail = Tail(self.source)
+        footer = read_footer(tail)
+        columns = read_columns(tail, footer, range(len(footer.column_metadata)))
+        self.columns = {}
+        self.readers = {}
+        for field in schema:
+            count = count_columns(field)
+            own, columns = columns[:count], columns[count:]
+            self.columns[field.name] = own
+            self.readers[field.name] = open_field(field, own, path)
+
+    def read(self, name: str, rows: Rows) -> pa.Array:
+        (array,) = run_plans(self.source, [self.readers[name].read(rows)])
+        array.validate(full=True)
+        return array
+
+
+def row_choices(count: int, seed: int) -> list[Rows]:
+    """Whole, parts, and sorted takes: thin, dense, with runs."""
+    rng = np.random.default_rng(seed)
+    choices: list[Rows] = [range(count), range(0)]
+    if count:
+        cut = sorted(rng.integers(0, count + 1, 2).tolist())
+        choices += [
+            range(*cut),
+            range(count - 1, count),
+            range(min(3, count), count),
+            np.array([0]),
+            np.array([count - 1]),
+            np.flatnonzero(rng.random(count) < 0.5),
+            np.flatnonzero(rng.random(count) < 20 / count),
+            np.flatnonzero(np.arange(count) // 7 % 3 == 1),
+        ]
+    return [c if isinstance(c, range) else c.astype(np.int64) for c in choices]
+
+
+def assert_rows(file: File, name: str, expected: pa.Array, seed: int) -> None:
+    """Compare all choices of rows of one column with `expected`."""
+    if isinstance(expected, pa.ChunkedArray):
+        expected = expected.combine_chunks()
+    plain = _plain(expected)
+    for rows in row_choices(len(expected), seed):
+        got = file.read(name, rows)
+        assert got.type == file.schema.field(name).type, name
+        wanted = plain[rows.start : rows.stop] if isinstance(rows, range) else plain.take(rows)
+        plain_got = _plain(got)
+        assert plain_got.equals(wanted), f"{name}, {rows!r}:\n{plain_got}\n{wanted}"
+
+
+def _plain(array: pa.Array) -> pa.Array:
+    # Dictionary arrays are equal only if their dictionaries are; their values are what counts.
+    if pa.types.is_dictionary(array.type):
+        return array.dictionary.take(array.indices)
+    return array
