@@ -10,7 +10,7 @@ Specification: format/file, "Columns"; DataFile.fields and .column_indices of `p
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
@@ -24,6 +24,7 @@ from lance_spark.errors import (
     UnsupportedEncodingError,
 )
 from lance_spark.file.columns import read_columns
+from lance_spark.file.fields import column_fields
 from lance_spark.file.footer import Footer, Tail, read_descriptor, read_footer
 from lance_spark.file.project import project, unpruned
 from lance_spark.file.schema import Field, Schema
@@ -240,24 +241,6 @@ class FileReader:
                 f"{self._source.name}: rows {rows[0]} to {rows[-1]} are asked for, "
                 f"but the file has {self._num_rows}"
             )
-
-
-def column_fields(field: Field, version: tuple[int, int]) -> Iterator[Field]:
-    """Yield the fields at and below a field that have columns in a file, in the order of the columns."""
-    if not has_column_per_child(field, version):
-        yield field
-        return
-    if version == (2, 0):
-        yield field
-    for child in field.children:
-        yield from column_fields(child, version)
-
-
-def has_column_per_child(field: Field, version: tuple[int, int]) -> bool:
-    """Whether the children of a field have columns of their own."""
-    if not field.children or field.is_packed or field.is_blob:
-        return False
-    return not (version == (2, 0) and field.logical_type.startswith("fixed_size_list:"))
 
 
 def _number(schema: Schema, version: tuple[int, int]) -> dict[int, int]:

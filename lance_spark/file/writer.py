@@ -1,0 +1,299 @@
+"""Writes record batches as one file of version 2.1 or 2.2.
+
+Each top-level column collects rows until they are worth a page, whatever the other columns do, so that no more than about
+one page per column is in memory. A page ends where a row ends; a field with several leaves gets a page in each of their
+columns at once. The pages of different columns follow one another in the order in which they fill up. Every
+buffer starts at a multiple of 64 bytes, and the gaps hold the byte ``H``, as pylance writes them.
+
+Specification: format/file, "File layout"; `lance_spark.file.footer` has the end of the file.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from lance_spark.encoding.meta import EncodedPage
+from lance_spark.errors import SchemaMismatchError, UnsupportedFeatureError, UnsupportedTypeError
+from lance_spark.file.columns import add_page, new_column
+from lance_spark.file.fields import column_fields
+from lance_spark.file.footer import ALIGNMENT, PADDING, encode_tail
+from lance_spark.file.schema import Field, Schema
+from lance_spark.proto import file2_pb2, file_pb2
+from lance_spark.storage.output import OutputFile
+from lance_spark.storage.source import ByteRange
+
+#: Arrow bytes of a column that make a page, as pylance has it.
+DEFAULT_PAGE_BYTES = 8 * 1024 * 1024
+#: Rows of a page at most: columns of nulls have no bytes, but their levels take memory while they are encoded.
+MAX_PAGE_ROWS = 64 * 1024 * 1024
+
+_WRITABLE = ((2, 1), (2, 2))
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """What a manifest says about a file that was written.
+
+    Attributes
+    ----------
+    num_rows : int
+    size_bytes : int
+    field_ids : tuple of int
+        Fields that have columns: leaves only.
+    column_indices : tuple of int
+        Column of each of them.
+    """
+
+    num_rows: int
+    size_bytes: int
+    field_ids: tuple[int, ...]
+    column_indices: tuple[int, ...]
+
+
+class FileWriter:
+    """Writes one file; `finish` completes it, but does not close the output.
+
+    Parameters
+    ----------
+    output : OutputFile
+        New, with nothing written to it.
+    schema : Schema
+        The file's columns with their field ids.
+    version : tuple of int
+        ``(2, 1)`` or ``(2, 2)``.
+    page_bytes : int
+        Arrow bytes of a column that make a page.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        Files of that version cannot be written.
+    UnsupportedTypeError
+        The version cannot store a field.
+    """
+
+    def __init__(
+        self,
+        output: OutputFile,
+        schema: Schema,
+        version: tuple[int, int],
+        page_bytes: int = DEFAULT_PAGE_BYTES,
+    ) -> None:
+        if tuple(version) not in _WRITABLE:
+            raise UnsupportedFeatureError(
+                f"{output.name}: files of version {version[0]}.{version[1]} are not written; "
+                "use data storage version 2.1 or 2.2"
+            )
+        if version == (2, 1):
+            _refuse_newer_types(schema)
+        self._output = output
+        self._schema = schema
+        self._version = version
+        self._num_rows = 0
+        self._leaves: list[Field] = []
+        self._columns: list[_ColumnWriter] = []
+        for field in schema.fields:
+            leaves = list(column_fields(field, version))
+            self._columns.append(_ColumnWriter(output, field, len(leaves), version, page_bytes))
+            self._leaves += leaves
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add the rows of a batch.
+
+        Parameters
+        ----------
+        batch : pyarrow.RecordBatch
+            With the columns of the schema in their order. Extension types and views may stand for what they are stored
+            as.
+
+        Raises
+        ------
+        SchemaMismatchError
+            Names or types are not those of the schema.
+        """
+        names = self._schema.names
+        if batch.schema.names != names:
+            raise SchemaMismatchError(
+                f"{self._output.name}: a batch has columns {batch.schema.names}, but the schema has {names}"
+            )
+        arrays = [
+            _fitted(array, column.field)
+            for array, column in zip(batch.columns, self._columns, strict=True)
+        ]
+        for array, column in zip(arrays, self._columns, strict=True):
+            column.add(array)
+        self._num_rows += batch.num_rows
+
+    def tell(self) -> int:
+        """Return the bytes written so far; rows that wait for their page do not count."""
+        return self._output.tell()
+
+    def finish(self) -> WrittenFile:
+        """Write what waits, and the end of the file."""
+        for column in self._columns:
+            column.flush()
+        descriptor = file_pb2.FileDescriptor(
+            schema=file_pb2.Schema(
+                fields=self._schema.to_protos(), metadata=dict(self._schema.metadata)
+            ),
+            length=self._num_rows,
+        )
+        metadata = [
+            proto.SerializeToString() for column in self._columns for proto in column.metadata
+        ]
+        start = _align(self._output)
+        for part in encode_tail(self._version, descriptor, metadata, start):
+            self._output.write(part)
+        ids = tuple(leaf.id for leaf in self._leaves)
+        return WrittenFile(self._num_rows, self._output.tell(), ids, tuple(range(len(ids))))
+
+
+class _ColumnWriter:
+    """Collects the rows of one top-level field and writes them page by page."""
+
+    def __init__(
+        self,
+        output: OutputFile,
+        field: Field,
+        leaves: int,
+        version: tuple[int, int],
+        page_bytes: int,
+    ) -> None:
+        self.field = field
+        self.metadata: list[file2_pb2.ColumnMetadata] = [new_column() for _ in range(leaves)]
+        self._output = output
+        self._version = version
+        self._page_bytes = page_bytes
+        self._waiting: list[pa.Array] = []
+        self._waiting_bytes = 0
+        self._waiting_rows = 0
+        self._rows_written = 0
+
+    def add(self, array: pa.Array) -> None:
+        if not len(array):
+            return
+        self._waiting.append(array)
+        self._waiting_bytes += self._new_bytes(array)
+        self._waiting_rows += len(array)
+        if self._waiting_bytes >= self._page_bytes or self._waiting_rows >= MAX_PAGE_ROWS:
+            self.flush()
+        else:
+            # A slice may hold the memory of a whole message of many columns; what has to wait is copied out of it.
+            self._waiting[-1] = pa.concat_arrays([array])
+
+    def flush(self) -> None:
+        arrays, self._waiting = self._waiting, []
+        self._waiting_bytes = self._waiting_rows = 0
+        if not arrays:
+            return
+        for array in _concatenated(arrays):
+            for page in self._cut(array):
+                self._write_page(page)
+
+    def _new_bytes(self, array: pa.Array) -> int:
+        if not pat.is_dictionary(array.type):
+            return int(array.nbytes)
+        # Batches usually share one dictionary, and a page stores it once.
+        before = self._waiting[-2] if len(self._waiting) > 1 else None
+        shared = before is not None and _same_memory(before.dictionary, array.dictionary)
+        return int(array.indices.nbytes) + (0 if shared else int(array.dictionary.nbytes))
+
+    def _cut(self, array: pa.Array) -> Iterator[pa.Array]:
+        """Yield slices of near a page's size; rows may differ much in size, so that slices are measured again."""
+        size, rows = self._size(array), len(array)
+        pieces = max(round(size / self._page_bytes), math.ceil(rows / MAX_PAGE_ROWS))
+        if pieces <= 1 or rows <= 1:
+            yield array
+            return
+        step = math.ceil(rows / min(pieces, rows))
+        for start in range(0, rows, step):
+            piece = array.slice(start, step)
+            if self._size(piece) > 2 * self._page_bytes and len(piece) > 1:
+                yield from self._cut(piece)
+            else:
+                yield piece
+
+    def _size(self, array: pa.Array) -> int:
+        return int(array.indices.nbytes if pat.is_dictionary(array.type) else array.nbytes)
+
+    def _write_page(self, array: pa.Array) -> None:
+        from lance_spark.encoding.v2_1.field import encode_field  # noqa: PLC0415
+
+        pages = encode_field(array, self.field.arrow_field, self._version)
+        for column, page in zip(self.metadata, pages, strict=True):
+            buffers = self._write_buffers(page)
+            add_page(
+                column, self._version, buffers, page.num_rows, self._rows_written, page.encoding
+            )
+        self._rows_written += len(array)
+
+    def _write_buffers(self, page: EncodedPage) -> list[ByteRange]:
+        ranges = []
+        for buffer in page.buffers:
+            start = _align(self._output)
+            if len(buffer):
+                self._output.write(buffer)
+            ranges.append(ByteRange(start, len(buffer)))
+        return ranges
+
+
+def _same_memory(one: pa.Array, other: pa.Array) -> bool:
+    places = [
+        [(array.offset, len(array))]
+        + [
+            (0, 0) if buffer is None else (buffer.address, buffer.size)
+            for buffer in array.buffers()
+        ]
+        for array in (one, other)
+    ]
+    return places[0] == places[1]
+
+
+def _align(output: OutputFile) -> int:
+    gap = -output.tell() % ALIGNMENT
+    if gap:
+        output.write(PADDING * gap)
+    return output.tell()
+
+
+def _concatenated(arrays: list[pa.Array]) -> list[pa.Array]:
+    if len(arrays) == 1:
+        return arrays
+    try:
+        return [pa.concat_arrays(arrays)]
+    except pa.ArrowInvalid:
+        # Dictionaries that do not fit one index type, or 2 GiB of strings: each page has its own.
+        return arrays
+
+
+def _fitted(array: pa.Array, field: Field) -> pa.Array:
+    """Return the array with the storage type of its field."""
+    wanted = field.arrow_field.type
+    if array.type == wanted:
+        return array
+    try:
+        stored = Field.from_arrow(pa.field(field.name, array.type), 0).arrow_field.type
+        if stored == wanted:
+            while isinstance(array, pa.ExtensionArray):
+                array = array.storage
+            return array if array.type == wanted else array.cast(wanted)
+    except (pa.ArrowException, UnsupportedTypeError) as error:
+        raise SchemaMismatchError(
+            f"column {field.name!r}: {array.type} cannot be written as {wanted}: {error}"
+        ) from None
+    raise SchemaMismatchError(
+        f"column {field.name!r} is {array.type}, but the schema has {wanted}; cast the column"
+    )
+
+
+def _refuse_newer_types(schema: Schema) -> None:
+    for node in schema.walk():
+        if node.logical_type == "map" or node.logical_type.startswith("fixed_size_list:struct:"):
+            raise UnsupportedTypeError(
+                f"field {node.name!r}: {node.logical_type} needs data storage version 2.2"
+            )
