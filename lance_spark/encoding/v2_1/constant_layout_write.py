@@ -1,0 +1,102 @@
+"""Writing constant pages; their layout is told in `constant_layout_read`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pat
+
+from lance_spark.encoding.arrow_blocks import is_variable
+from lance_spark.encoding.levels import Levels
+from lance_spark.encoding.meta import EncodedPage
+from lance_spark.encoding.v2_1.out_of_line_bitpacking import encode_block
+from lance_spark.encoding.v2_1.shred import LeafColumn
+from lance_spark.proto import encodings_v2_1_pb2 as pb
+from lance_spark.storage.source import Bytes
+
+#: Longer scalars are kept in a buffer, not in the page's description.
+_MAX_INLINE = 32
+_NO_BYTES = np.zeros(0, np.uint8)
+
+
+def write_all_null(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
+    """Return the page of a column without a single value that is not null."""
+    levels = column.levels
+    layout = _layout(levels)
+    simple = levels.repetition is None and len(levels.layers) == 1
+    if simple or column.num_rows == 0:
+        return _page(column, layout, ())
+    if version >= (2, 2):
+        # Packed: a page of nulls is mostly runs of one level.
+        repetition = definition = _NO_BYTES
+        if levels.repetition is not None:
+            encoding, repetition = encode_block(levels.repetition)
+            layout.rep_compression.CopyFrom(encoding)
+            layout.num_rep_values = levels.num_entries
+        if levels.definition is not None:
+            encoding, definition = encode_block(levels.definition)
+            layout.def_compression.CopyFrom(encoding)
+            layout.num_def_values = levels.num_entries
+        return _page(column, layout, (repetition, definition))
+    return _page(column, layout, _raw_levels(levels))
+
+
+def write_scalar(column: LeafColumn, scalar: pa.Array) -> EncodedPage:
+    """Return the page of a column whose values are all null or `scalar`, an array of one (2.2 and later)."""
+    levels = column.levels
+    layout = _layout(levels)
+    buffers: tuple[Bytes, ...] = ()
+    kind = scalar.type
+    if is_variable(kind):
+        buffers = (_scalar_buffer(scalar),)
+    else:
+        raw = _fixed_bytes(scalar)
+        if len(raw) <= _MAX_INLINE:
+            layout.inline_value = raw
+        else:
+            value = np.frombuffer(raw, np.uint8)
+            buffers = (_framed([value]),)
+    if levels.repetition is not None or levels.definition is not None:
+        buffers = (*buffers, *_raw_levels(levels))
+    return _page(column, layout, buffers)
+
+
+def _layout(levels: Levels) -> pb.ConstantLayout:
+    return pb.ConstantLayout(layers=[int(layer) for layer in levels.layers])  # type: ignore[arg-type]
+
+
+def _page(
+    column: LeafColumn, layout: pb.ConstantLayout, buffers: tuple[Bytes, ...]
+) -> EncodedPage:
+    page = pb.PageLayout(constant_layout=layout)
+    return EncodedPage(buffers, column.num_rows, page.SerializeToString())
+
+
+def _raw_levels(levels: Levels) -> tuple[Bytes, Bytes]:
+    found = [
+        _NO_BYTES if part is None else np.ascontiguousarray(part, "<u2").view(np.uint8)
+        for part in (levels.repetition, levels.definition)
+    ]
+    return found[0], found[1]
+
+
+def _fixed_bytes(scalar: pa.Array) -> bytes:
+    if pat.is_boolean(scalar.type):
+        return bytes([bool(scalar[0].as_py())])
+    while pat.is_fixed_size_list(scalar.type):
+        scalar = scalar.flatten()
+    width = scalar.type.bit_width // 8
+    start = scalar.offset * width
+    return scalar.buffers()[1].slice(start, width * len(scalar)).to_pybytes()  # type: ignore[no-any-return]
+
+
+def _scalar_buffer(scalar: pa.Array) -> Bytes:
+    wide = pat.is_large_string(scalar.type) or pat.is_large_binary(scalar.type)
+    text = scalar.cast(pa.large_binary() if wide else pa.binary())[0].as_buffer()
+    offsets = np.array([0, text.size], "<i8" if wide else "<i4").view(np.uint8)
+    return _framed([offsets, np.frombuffer(text, np.uint8)])
+
+
+def _framed(buffers: list[Bytes]) -> Bytes:
+    sizes = np.array([len(buffers), *(len(buffer) for buffer in buffers)], "<u4")
+    return np.concatenate([sizes.view(np.uint8), *buffers])

@@ -1,0 +1,136 @@
+"""The metadata keys of a field that steer how its pages are written.
+
+=====================================  ===========================  ===================================================
+key, after ``lance-encoding:``         values                       meaning
+=====================================  ===========================  ===================================================
+compression                            none, lz4, zstd, fsst        none: plain values; lz4, zstd: compress what the
+                                                                    light encodings leave; fsst: as if not given
+compression-level                      integer                      level of zstd
+structural-encoding                    miniblock, fullzip           layout of the pages
+rle-threshold                          0 to 1                       run lengths if runs < threshold * values; 0: never
+bss                                    off, on, auto                byte planes below a compressor, for floats
+dict-divisor                           positive integer             a dictionary if items < values / divisor
+dict-size-ratio                        above 0, up to 1             a dictionary if it makes the page this much smaller
+dict-values-compression                none, lz4, zstd              compression of the dictionary's items
+dict-values-compression-level          integer                      level of zstd for them
+minichunk-size                         positive integer             bytes of a chunk's values
+packed                                 true, false                  a struct's rows as one leaf
+=====================================  ===========================  ===================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import pyarrow as pa
+
+from lance_spark.errors import InvalidInputError
+
+T = TypeVar("T")
+
+_PREFIX = "lance-encoding:"
+
+
+@dataclass(frozen=True, slots=True)
+class Hints:
+    """What a field's metadata asks for; None where it says nothing."""
+
+    compression: str | None = None
+    compression_level: int | None = None
+    structural: str | None = None
+    rle_threshold: float = 0.5
+    bss: str = "auto"
+    dict_divisor: int | None = None
+    dict_size_ratio: float = 0.8
+    dict_compression: str | None = None
+    dict_compression_level: int | None = None
+    chunk_bytes: int | None = None
+
+    @classmethod
+    def of(cls, field: pa.Field, path: str) -> Hints:
+        """Return the hints in a field's metadata.
+
+        Raises
+        ------
+        InvalidInputError
+            A key has a value that is not one of its.
+        """
+        raw = {
+            key.decode()[len(_PREFIX) :]: value.decode(errors="replace").strip().lower()
+            for key, value in (field.metadata or {}).items()
+            if key.startswith(_PREFIX.encode())
+        }
+        if not raw:
+            return _NONE
+
+        def get(key: str, parse: Callable[[str], T], expected: str, default: T) -> T:
+            value = raw.get(key)
+            if value is None:
+                return default
+            try:
+                return parse(value)
+            except ValueError:
+                raise InvalidInputError(
+                    f"column {path!r}: metadata {_PREFIX + key!r} is {value!r}, but must be {expected}"
+                ) from None
+
+        return cls(
+            compression=get(
+                "compression",
+                _one_of("none", "lz4", "zstd", "fsst"),
+                "none, lz4, zstd or fsst",
+                None,
+            ),
+            compression_level=get("compression-level", int, "an integer", None),
+            structural=get(
+                "structural-encoding",
+                _one_of("miniblock", "fullzip"),
+                "miniblock or fullzip",
+                None,
+            ),
+            rle_threshold=get("rle-threshold", _share(0.0), "a number from 0 to 1", 0.5),
+            bss=get("bss", _one_of("off", "on", "auto"), "off, on or auto", "auto"),
+            dict_divisor=get("dict-divisor", _positive, "a positive integer", None),
+            dict_size_ratio=get(
+                "dict-size-ratio", _share(1e-9), "a number above 0 and up to 1", 0.8
+            ),
+            dict_compression=get(
+                "dict-values-compression",
+                _one_of("none", "lz4", "zstd"),
+                "none, lz4 or zstd",
+                None,
+            ),
+            dict_compression_level=get("dict-values-compression-level", int, "an integer", None),
+            chunk_bytes=get("minichunk-size", _positive, "a positive number of bytes", None),
+        )
+
+
+_NONE = Hints()
+
+
+def _one_of(*names: str) -> Callable[[str], str]:
+    def parse(value: str) -> str:
+        if value not in names:
+            raise ValueError
+        return value
+
+    return parse
+
+
+def _share(least: float) -> Callable[[str], float]:
+    def parse(value: str) -> float:
+        number = float(value)
+        if not least <= number <= 1:
+            raise ValueError
+        return number
+
+    return parse
+
+
+def _positive(value: str) -> int:
+    number = int(value)
+    if number < 1:
+        raise ValueError
+    return number

@@ -1,0 +1,186 @@
+"""Writing mini-block pages; their layout is told in `mini_block_read`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from lance_spark.encoding.levels import IndexArray, Levels, max_repetition
+from lance_spark.encoding.meta import EncodedPage
+from lance_spark.encoding.v2_1.codec import ChunkBuffer, Chunks
+from lance_spark.encoding.v2_1.out_of_line_bitpacking import encode_blocks
+from lance_spark.encoding.v2_1.shred import LeafColumn
+from lance_spark.proto import encodings_v2_1_pb2 as pb
+from lance_spark.storage.source import Bytes
+
+#: Levels of a chunk are counted in 16 bits, and so are the bytes of its levels.
+_MAX_LEVELS = (1 << 16) - 1
+#: A chunk word of 16 bits has 12 for the size in units of 8 bytes.
+MAX_SMALL_CHUNK = 8 << 12
+_MAX_LARGE_CHUNK = 8 << 28
+_MAX_SMALL_BUFFER = (1 << 16) - 1
+_FILL = 0xFE
+
+
+class DictionaryItems(NamedTuple):
+    """The items that the values of a page are positions in, as one buffer."""
+
+    encoding: pb.CompressiveEncoding
+    data: Bytes
+    count: int
+
+
+def write_mini_block(
+    column: LeafColumn,
+    encoding: pb.CompressiveEncoding,
+    chunks: Chunks,
+    version: tuple[int, int],
+    dictionary: DictionaryItems | None = None,
+) -> EncodedPage | None:
+    """Return the page, or None if some chunk has too many levels or bytes for this layout.
+
+    Parameters
+    ----------
+    column : LeafColumn
+    encoding : pb.CompressiveEncoding
+        How `chunks` are to be read.
+    chunks : Chunks
+        The column's values, at least one; the number of values of each chunk but the last is a power of two.
+    version : tuple of int
+    dictionary : DictionaryItems, optional
+        What the values are positions in.
+    """
+    levels = column.levels
+    counts = chunks.num_values
+    large = version >= (2, 2)
+    bounds = _level_bounds(levels, counts)
+    num_levels = np.diff(bounds)
+    layout = pb.MiniBlockLayout(
+        value_compression=encoding,
+        layers=[int(layer) for layer in levels.layers],  # type: ignore[arg-type]
+        num_buffers=len(chunks.buffers),
+        num_items=int(counts.sum()),
+        has_large_chunk=large,
+    )
+    parts: list[ChunkBuffer] = []
+    if levels.repetition is not None or levels.definition is not None:
+        if int(num_levels.max(initial=0)) > _MAX_LEVELS:
+            return None
+    else:
+        num_levels = np.zeros_like(num_levels)
+    if levels.repetition is not None:
+        message, buffer = encode_blocks(levels.repetition, num_levels)
+        layout.rep_compression.CopyFrom(message)
+        parts.append(buffer)
+    if levels.definition is not None:
+        message, buffer = encode_blocks(levels.definition, num_levels)
+        layout.def_compression.CopyFrom(message)
+        parts.append(buffer)
+    if any(int(part.sizes.max(initial=0)) > _MAX_LEVELS for part in parts):
+        return None
+    assembled = _assemble(num_levels, parts, chunks.buffers, large)
+    if assembled is None:
+        return None
+    data, sizes = assembled
+    words = (sizes // 8 - 1) << 4
+    words[:-1] |= np.log2(counts[:-1]).astype(np.int64)
+    buffers = [words.astype("<u4" if large else "<u2").view(np.uint8), data]
+    if dictionary is not None:
+        layout.dictionary.CopyFrom(dictionary.encoding)
+        layout.num_dictionary_items = dictionary.count
+        buffers.append(dictionary.data)
+    if levels.repetition is not None:
+        layout.repetition_index_depth = 1
+        buffers.append(_row_index(levels, bounds))
+    page = pb.PageLayout(mini_block_layout=layout)
+    return EncodedPage(tuple(buffers), column.num_rows, page.SerializeToString())
+
+
+def _level_bounds(levels: Levels, counts: IndexArray) -> IndexArray:
+    """Return where each chunk's levels begin, and their end: a chunk ends with its last value."""
+    values_at = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=values_at[1:])
+    visible = levels.visible()
+    if visible is None:
+        return values_at
+    bounds = np.empty_like(values_at)
+    bounds[0], bounds[-1] = 0, levels.num_entries
+    bounds[1:-1] = np.flatnonzero(visible)[values_at[1:-1] - 1] + 1
+    return bounds
+
+
+def _row_index(levels: Levels, bounds: IndexArray) -> Bytes:
+    assert levels.repetition is not None
+    starts = np.flatnonzero(levels.repetition == max_repetition(levels.layers))
+    # As many rows have ended at a bound as start up to it, the bound included, but for one that goes on from there.
+    started = np.searchsorted(starts, bounds, side="right")
+    started[-1] = len(starts)
+    ended = np.append(0, started[1:] - 1)
+    ended[-1] = len(starts)
+    index = np.zeros((len(bounds) - 1, 2), "<u8")
+    index[:, 0] = np.diff(ended)
+    last_start = starts[np.searchsorted(starts, bounds[1:], side="left") - 1]
+    unfinished = np.ones(len(bounds) - 1, np.bool_)
+    inner = bounds[1:-1]
+    unfinished[:-1] = levels.repetition[inner] != max_repetition(levels.layers)
+    unfinished[-1] = False
+    index[:, 1] = np.where(unfinished, bounds[1:] - np.maximum(last_start, bounds[:-1]), 0)
+    return index.reshape(-1).view(np.uint8)
+
+
+def _assemble(
+    num_levels: IndexArray,
+    levels: list[ChunkBuffer],
+    values: tuple[ChunkBuffer, ...],
+    large: bool,
+) -> tuple[Bytes, IndexArray] | None:
+    """Return all chunks back to back and their sizes, or None if one is too large."""
+    width = 4 if large else 2
+    head = 2 + 2 * len(levels) + width * len(values)
+    parts = [*levels, *values]
+    room = [(part.sizes + 7) // 8 * 8 for part in parts]
+    first = (head + 7) // 8 * 8
+    sizes: IndexArray = np.full(len(num_levels), first, np.int64)
+    for size in room:
+        sizes += size
+    if int(sizes.max()) > (_MAX_LARGE_CHUNK if large else MAX_SMALL_CHUNK):
+        return None
+    if not large and any(int(part.sizes.max()) > _MAX_SMALL_BUFFER for part in values):
+        return None
+    starts = np.cumsum(sizes) - sizes
+    out = np.full(int(sizes.sum()), _FILL, np.uint8)
+    words = [num_levels, *(part.sizes for part in levels)]
+    header = np.empty((len(num_levels), head), np.uint8)
+    header[:, : 2 * len(words)] = np.stack(words, axis=1).astype("<u2").view(np.uint8)
+    tail = np.stack([part.sizes for part in values], axis=1).astype(f"<u{width}")
+    header[:, 2 * len(words) :] = tail.view(np.uint8)
+    _place(out, starts, ChunkBuffer(header.reshape(-1), np.arange(len(header)) * head, np.full(len(header), head)))
+    at = starts + first
+    for part, size in zip(parts, room, strict=True):
+        _place(out, at, part)
+        at = at + size
+    return out, sizes
+
+
+def _place(out: Bytes, targets: IndexArray, part: ChunkBuffer) -> None:
+    """Copy each chunk's buffer to its target; evenly spaced ones at once."""
+    count = len(targets)
+    even = 0
+    if count > 2:
+        size = int(part.sizes[0])
+        step, stride = int(targets[1] - targets[0]), int(part.starts[1] - part.starts[0])
+        same = (
+            (part.sizes[:-1] == size).all()
+            and (np.diff(targets[:-1]) == step).all()
+            and (np.diff(part.starts[:-1]) == stride).all()
+        )
+        if same and size and step >= size and stride >= size:
+            even = count - 1
+            np.ndarray((even, size), np.uint8, out, int(targets[0]), (step, 1))[...] = np.ndarray(
+                (even, size), np.uint8, part.data, int(part.starts[0]), (stride, 1)
+            )
+    for target, start, size in zip(
+        targets[even:].tolist(), part.starts[even:].tolist(), part.sizes[even:].tolist(), strict=True
+    ):
+        out[target : target + size] = part.data[start : start + size]
