@@ -143,8 +143,6 @@ class Field(_Cached):
             proto.metadata[key] = value
         if not self.carried:
             _set_keys(proto, self.metadata)
-            if proto.encoding == pb.DICTIONARY:
-                proto.dictionary.SetInParent()
         return proto
 
     @classmethod
@@ -210,9 +208,13 @@ class Schema(_Cached):
         UnsupportedTypeError
             Lance cannot store a type.
         InvalidInputError
-            Two fields beside each other have one name.
+            Two fields beside each other have one name, or a top-level name has a dot.
         """
         _check_unique(schema.names, "the schema")
+        for name in schema.names:
+            # pylance refuses such tables: dots lead to children.
+            if "." in name:
+                raise InvalidInputError(f"column {name!r} has a dot in its name; rename it")
         new: list[Field] = []
         next_id = first_id
         for arrow in schema:

@@ -1,0 +1,46 @@
+"""The oracle: what pylance writes into manifests and files."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+
+from lance_spark.proto import table_pb2
+
+
+def read_manifest(table: Path) -> table_pb2.Manifest:
+    """Parse the newest manifest: the message stands where the last 16 bytes say, after its length."""
+    newest = min((table / "_versions").glob("*.manifest"))
+    data = newest.read_bytes()
+    (position,) = struct.unpack_from("<Q", data, len(data) - 16)
+    (length,) = struct.unpack_from("<I", data, position)
+    return table_pb2.Manifest.FromString(data[position + 4 : position + 4 + length])
+
+
+@pytest.fixture
+def manifest_of(tmp_path: Path) -> Callable[..., table_pb2.Manifest]:
+    """What pylance's manifest says about a table that it writes."""
+
+    def write(data: pa.Table, version: str = "2.2") -> table_pb2.Manifest:
+        lance.write_dataset(data, str(tmp_path / "t"), data_storage_version=version)
+        return read_manifest(tmp_path / "t")
+
+    return write
+
+
+@pytest.fixture
+def file_of(tmp_path: Path) -> Callable[..., Path]:
+    """The one data file of a table that pylance writes."""
+
+    def write(data: pa.Table, version: str) -> Path:
+        path = tmp_path / f"of-{version}"
+        lance.write_dataset(data, str(path), data_storage_version=version)
+        (file,) = (path / "data").glob("*.lance")
+        return file
+
+    return write
