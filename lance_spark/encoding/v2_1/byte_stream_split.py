@@ -62,19 +62,12 @@ class ByteStreamSplitCodec(Codec):
 def _join(data: Bytes, out: Bytes, count: int, width: int) -> None:
     """Put the streams of chunks of `count` values together."""
     streams = data.reshape(-1, width, count)
-    values = out.view(f"<u{width}").reshape(-1, count)
+    values = out.reshape(-1, count, width)
     step = max(1, _GROUP_BYTES // (count * width))
     for at in range(0, len(values), step):
-        here = values[at : at + step]
-        half = streams[at : at + step]
-        # Neighbouring streams become one of twice the width, until there is one.
-        while half.shape[1] > 1:
-            bits = half.itemsize * 8
-            wide = np.dtype(f"<u{half.itemsize * 2}")
-            whole = np.left_shift(half[:, 1::2], bits, dtype=wide)
-            np.bitwise_or(whole, half[:, 0::2], out=whole)
-            half = whole
-        here[...] = half[:, 0]
+        # Stream by stream: numpy would walk the few bytes of each value innermost.
+        for byte in range(width):
+            values[at : at + step, :, byte] = streams[at : at + step, byte]
 
 
 def encode_chunks(block: DataBlock, limits: ChunkLimits) -> tuple[pb.CompressiveEncoding, Chunks]:

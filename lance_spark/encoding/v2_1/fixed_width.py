@@ -19,8 +19,8 @@ from lance_spark.storage.source import Bytes
 UIntArray = npt.NDArray[Any]
 IndexArray = npt.NDArray[np.int64]
 
-#: More bytes than this do not come out of one page: pages are cut at a few MiB.
-_MAX_PAGE_BYTES = 1 << 32
+#: More bytes than this do not come out of one page: pages are cut at a few MiB of values.
+_MAX_PAGE_BYTES = 1 << 30
 
 
 def uint_type(bits: int) -> np.dtype[Any]:
@@ -97,7 +97,7 @@ def require_page_size(num_values: int, bits: int) -> None:
     Raises
     ------
     CorruptFileError
-        The values would fill more than 4 GiB.
+        The values would fill more than 1 GiB.
     """
     if num_values < 0 or num_values * bits // 8 > _MAX_PAGE_BYTES:
         raise CorruptFileError(f"{num_values} values of {bits} bits in one page")

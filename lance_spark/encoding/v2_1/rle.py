@@ -1,0 +1,218 @@
+"""Runs of equal values: the values, and how often each comes.
+
+``Rle { values = Flat { bits_per_value = b }, run_lengths = Flat { bits_per_value = 8 } }``, b = 8, 16, 32 or 64. Two
+buffers per chunk of r runs:
+
+=============  =======================================================================
+bytes          content
+=============  =======================================================================
+r * b / 8      value of each run
+r              length of each run, from 1 to 255; longer runs come as several
+=============  =======================================================================
+
+The runs of a chunk may reach beyond its values: writers that cut a chunk inside a run keep the whole run, and the
+next chunk starts with the rest of it again. As a block there is one buffer:
+
+=============  =======================================================================
+bytes          content
+=============  =======================================================================
+8              length of the values in bytes, little-endian
+r * b / 8      value of each run
+r              length of each run
+=============  =======================================================================
+
+Specification: Rle in protos/encodings_v2_1.proto.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from lance_spark.encoding.blocks import DataBlock, FixedWidthBlock
+from lance_spark.encoding.v2_1.codec import ChunkBuffer, ChunkLimits, Chunks, Codec
+from lance_spark.encoding.v2_1.fixed_width import (
+    IndexArray,
+    UIntArray,
+    block_of,
+    flat,
+    flat_bits,
+    gather,
+    require_word,
+    uint_type,
+    values_of,
+)
+from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedEncodingError
+from lance_spark.proto import encodings_v2_1_pb2 as pb
+from lance_spark.storage.source import Bytes
+
+BoolArray = npt.NDArray[np.bool_]
+
+_LONGEST_RUN = 255
+_BLOCK_HEADER = 8
+
+
+class RleCodec(Codec):
+    """Decodes ``Rle``."""
+
+    name = "rle"
+
+    def decode_chunks(self, encoding: pb.Rle, chunks: Chunks) -> FixedWidthBlock:
+        if len(chunks.buffers) != 2:
+            raise CorruptFileError(f"runs in {len(chunks.buffers)} buffers instead of 2")
+        values, lengths = chunks.buffers
+        return _decode(encoding, values, lengths, chunks.num_values)
+
+    def decode_block(self, encoding: pb.Rle, data: Bytes, num_values: int) -> FixedWidthBlock:
+        whole = ChunkBuffer(data, np.zeros(1, np.int64), np.array([len(data)]))
+        return self.decode_blocks(encoding, whole, np.array([num_values]))
+
+    def decode_blocks(
+        self, encoding: pb.Rle, buffer: ChunkBuffer, num_values: IndexArray
+    ) -> FixedWidthBlock:
+        empty = (num_values == 0) & (buffer.sizes == 0)
+        if empty.any():
+            kept = np.flatnonzero(~empty)
+            buffer = ChunkBuffer(buffer.data, buffer.starts[kept], buffer.sizes[kept])
+            num_values = num_values[kept]
+        if (buffer.sizes < _BLOCK_HEADER).any():
+            raise CorruptFileError("a buffer of runs is too short for its header")
+        places = buffer.starts[:, None] + np.arange(_BLOCK_HEADER)
+        headers = buffer.data[places].view("<u8")[:, 0]
+        room = buffer.sizes - _BLOCK_HEADER
+        if (headers > room.astype(np.uint64)).any():
+            raise CorruptFileError("the values of runs are longer than their buffer")
+        sizes = headers.astype(np.int64)
+        starts = buffer.starts + _BLOCK_HEADER
+        return _decode(
+            encoding,
+            ChunkBuffer(buffer.data, starts, sizes),
+            ChunkBuffer(buffer.data, starts + sizes, room - sizes),
+            num_values,
+        )
+
+
+def _decode(
+    encoding: pb.Rle, values: ChunkBuffer, lengths: ChunkBuffer, num_values: IndexArray
+) -> FixedWidthBlock:
+    bits = require_word(flat_bits(encoding.values, "run-length encoding"), "run-length encoding")
+    of_length = flat_bits(encoding.run_lengths, "run-length encoding")
+    if of_length not in (8, 16, 32):
+        raise UnsupportedEncodingError(f"lengths of runs of {of_length} bits")
+    runs, rest = np.divmod(lengths.sizes, of_length // 8)
+    if rest.any() or (runs * (bits // 8) != values.sizes).any():
+        raise CorruptFileError("there are not as many lengths of runs as values")
+    each = gather(lengths.data, lengths.starts, lengths.sizes).view(uint_type(of_length))
+    times = each.astype(np.int64)
+    until = np.concatenate([[0], np.cumsum(times)])
+    last = np.cumsum(runs)
+    begin = until[last - runs]
+    held = until[last] - begin
+    if (held < num_values).any():
+        raise CorruptFileError("the runs of a chunk hold fewer values than the chunk")
+    if (held > num_values).any():
+        times = np.clip(np.repeat(begin + num_values, runs) - until[:-1], 0, times)
+    found = gather(values.data, values.starts, values.sizes).view(uint_type(bits))
+    return block_of(np.repeat(found, times))
+
+
+def count_runs(block: DataBlock) -> int:
+    """Return the number of runs of equal values, whatever their length; 0 if there are no values."""
+    values = values_of(block)
+    return int(np.count_nonzero(values[1:] != values[:-1])) + bool(len(values))
+
+
+def _changes(values: UIntArray) -> BoolArray:
+    """Return which values start a run."""
+    changes = np.ones(len(values), bool)
+    np.not_equal(values[1:], values[:-1], out=changes[1:])
+    return changes
+
+
+def _runs_of(changes: BoolArray, cuts: IndexArray) -> tuple[IndexArray, IndexArray, IndexArray]:
+    """Return what runs become that end wherever a chunk does.
+
+    Parameters
+    ----------
+    changes : bool array
+        Which values start a run; the starts of chunks are added.
+    cuts : int64 array
+        Where chunks start, and where the last ends.
+
+    Returns
+    -------
+    starts, lengths : int64 arrays
+        Of the runs.
+    entries : int64 array, one element per chunk
+        Entries of up to 255 values that the runs of each chunk need.
+    """
+    changes[cuts[:-1]] = True
+    starts = np.flatnonzero(changes)
+    lengths = np.diff(starts, append=cuts[-1])
+    until = np.concatenate([[0], np.cumsum(-(-lengths // _LONGEST_RUN))])
+    return starts, lengths, np.diff(until[np.searchsorted(starts, cuts)])
+
+
+def _cut(changes: BoolArray, width: int, limits: ChunkLimits) -> IndexArray:
+    """Return where chunks start and where the last ends; all but the last hold a power of two of values."""
+    total, step = len(changes), limits.max_values
+    cuts = np.append(np.arange(0, total, step), total)
+    while True:
+        sizes = _runs_of(changes, cuts)[2] * (width + 1)
+        large = np.flatnonzero(sizes > limits.max_bytes)
+        if not len(large):
+            return cuts
+        counts = cuts[large + 1] - cuts[large]
+        if int(counts.min()) <= 2:
+            raise InvalidInputError(f"no runs of values fit {limits.max_bytes} bytes")
+        # The largest power of two that leaves something for a second chunk.
+        half = np.left_shift(1, np.ceil(np.log2(counts)).astype(np.int64) - 1)
+        cuts = np.sort(np.concatenate([cuts, cuts[large] + half]))
+
+
+def _entries(values: UIntArray, starts: IndexArray, lengths: IndexArray) -> tuple[UIntArray, Bytes]:
+    pieces = -(-lengths // _LONGEST_RUN)
+    times = np.full(int(pieces.sum()), _LONGEST_RUN, np.uint8)
+    times[np.cumsum(pieces) - 1] = lengths - (pieces - 1) * _LONGEST_RUN
+    return np.repeat(values[starts], pieces), times
+
+
+def _message(bits: int) -> pb.CompressiveEncoding:
+    return pb.CompressiveEncoding(rle=pb.Rle(values=flat(bits), run_lengths=flat(8)))
+
+
+def encode_chunks(block: DataBlock, limits: ChunkLimits) -> tuple[pb.CompressiveEncoding, Chunks]:
+    """Turn values into runs that end with their chunk.
+
+    Chunks have ``limits.max_values`` values, halved as often as their runs need to fit ``limits.max_bytes``.
+
+    Raises
+    ------
+    InvalidInputError
+        Not a block of 8, 16, 32 or 64-bit values, or not even two values fit the limits.
+    """
+    values = values_of(block)
+    width = values.itemsize
+    changes = _changes(values)
+    cuts = _cut(changes, width, limits)
+    starts, lengths, entries = _runs_of(changes, cuts)
+    found, times = _entries(values, starts, lengths)
+    first = np.cumsum(entries) - entries
+    buffers = (
+        ChunkBuffer(found.view(np.uint8), first * width, entries * width),
+        ChunkBuffer(times, first, entries),
+    )
+    return _message(width * 8), Chunks(buffers, np.diff(cuts))
+
+
+def encode_block(values: UIntArray) -> tuple[pb.CompressiveEncoding, Bytes]:
+    """Turn values into runs in one buffer.
+
+    Parameters
+    ----------
+    values : array of uint8, uint16, uint32 or uint64
+    """
+    starts = np.flatnonzero(_changes(values))
+    found, times = _entries(values, starts, np.diff(starts, append=len(values)))
+    header = np.array([found.nbytes], "<u8").view(np.uint8)
+    return _message(values.itemsize * 8), np.concatenate([header, found.view(np.uint8), times])
