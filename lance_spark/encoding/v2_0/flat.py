@@ -158,3 +158,17 @@ def width_of(encoding: pb.ArrayEncoding) -> int:
     if name == "bitpacked_for_non_neg":
         return encoding.bitpacked_for_non_neg.uncompressed_bits_per_value
     return 0
+
+
+def check_width(width: int, bits: int, kind: pa.DataType) -> None:
+    """Check the two widths of bit-packed values of a type.
+
+    Raises
+    ------
+    CorruptFileError
+        `bits` is not the width of the type, one of 8, 16, 32 and 64, or `width` is not 1 to `bits`.
+    """
+    if bits not in (8, 16, 32, 64) or not _stores(bits, kind) or pat.is_boolean(kind):
+        raise CorruptFileError(f"packed values of {bits} bits store a column of type {kind}")
+    if not 0 < width <= bits:
+        raise CorruptFileError(f"values of {bits} bits are packed to {width} bits")

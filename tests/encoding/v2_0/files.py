@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +11,13 @@ from lance.file import LanceFileReader, LanceFileWriter
 
 from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v2_0.field import count_columns, open_field
-from lance_spark.file.columns import read_columns
-from lance_spark.file.footer import Tail, read_footer
+from lance_spark.file.columns import add_page, new_column, read_columns
+from lance_spark.file.footer import ALIGNMENT, Tail, encode_tail, read_footer
+from lance_spark.file.schema import Schema
+from lance_spark.proto import encodings_v2_0_pb2 as pb
+from lance_spark.proto import file_pb2
 from lance_spark.storage.local import LocalSource
-from lance_spark.storage.source import run_plans
+from lance_spark.storage.source import ByteRange, run_plans
 
 
 def write(path: Path, table: pa.Table, **options: int) -> str:
@@ -88,3 +92,24 @@ def _plain(array: pa.Array) -> pa.Array:
     if pa.types.is_dictionary(array.type):
         return array.dictionary.take(array.indices)
     return array
+
+
+def make(
+    path: Path, field: pa.Field, rows: int, buffers: Sequence[bytes], encoding: pb.ArrayEncoding
+) -> str:
+    """Write a file of one column and one page by hand, for encodings that pylance reads but does not write."""
+    column = new_column()
+    at = 0
+    body = b""
+    ranges = []
+    for buffer in buffers:
+        ranges.append(ByteRange(at, len(buffer)))
+        body += buffer + b"H" * (-len(buffer) % ALIGNMENT)
+        at = len(body)
+    add_page(column, (2, 0), ranges, rows, 0, encoding.SerializeToString())
+    schema = Schema.from_arrow(pa.schema([field]))
+    descriptor = file_pb2.FileDescriptor(length=rows)
+    descriptor.schema.fields.extend(schema.to_protos())
+    tail = encode_tail((0, 3), descriptor, [column.SerializeToString()], at)
+    path.write_bytes(body + b"".join(tail))
+    return str(path)
