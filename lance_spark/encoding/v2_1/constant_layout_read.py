@@ -119,9 +119,7 @@ class ConstantPage:
         return pa.nulls(count, kind)
 
 
-def _parse_levels(
-    data: Bytes, encoding: pb.CompressiveEncoding, count: int
-) -> LevelArray | None:
+def _parse_levels(data: Bytes, encoding: pb.CompressiveEncoding, count: int) -> LevelArray | None:
     if not len(data):
         return None
     if encoding.WhichOneof("compression") is None:

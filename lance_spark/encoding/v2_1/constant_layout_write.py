@@ -65,9 +65,7 @@ def _layout(levels: Levels) -> pb.ConstantLayout:
     return pb.ConstantLayout(layers=[int(layer) for layer in levels.layers])  # type: ignore[arg-type]
 
 
-def _page(
-    column: LeafColumn, layout: pb.ConstantLayout, buffers: tuple[Bytes, ...]
-) -> EncodedPage:
+def _page(column: LeafColumn, layout: pb.ConstantLayout, buffers: tuple[Bytes, ...]) -> EncodedPage:
     page = pb.PageLayout(constant_layout=layout)
     return EncodedPage(buffers, column.num_rows, page.SerializeToString())
 

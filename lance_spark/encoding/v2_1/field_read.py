@@ -189,7 +189,9 @@ def _list_array(
     offsets: IndexArray = np.zeros(own.count + 1, np.int64)
     np.cumsum(own.lengths, out=offsets[1:])
     if int(offsets[-1]) != len(items):
-        raise CorruptFileError(f"lists of {int(offsets[-1])} items in all, but {len(items)} are there")
+        raise CorruptFileError(
+            f"lists of {int(offsets[-1])} items in all, but {len(items)} are there"
+        )
     if not pat.is_large_list(kind):
         if int(offsets[-1]) > np.iinfo(np.int32).max:
             raise UnsupportedEncodingError(

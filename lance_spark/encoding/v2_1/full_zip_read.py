@@ -189,9 +189,7 @@ class FullZipPage:
             repetition = (control >> layout.bits_def).astype(np.uint16)
         levels = Levels(self._layers, entries, repetition, definition)
         levels.check()
-        values: pa.Array = from_block(
-            decode_values(layout.value_compression, block), self._kind
-        )
+        values: pa.Array = from_block(decode_values(layout.value_compression, block), self._kind)
         if len(values) != block.num_values:
             raise CorruptFileError(f"{len(values)} values where there must be {block.num_values}")
         return PageRows(values, levels)

@@ -82,7 +82,9 @@ def _fixed(levels: Levels, control: Bytes, block: FixedWidthBlock) -> tuple[Byte
         sizes: IndexArray = np.full(levels.num_entries, head + width, np.int64)
         return table.reshape(-1), _row_index(levels, sizes)
     sizes = np.where(visible, head + width, head)
-    out = _interleave(table.reshape(-1), head + width, np.ascontiguousarray(control[~visible]), visible)
+    out = _interleave(
+        table.reshape(-1), head + width, np.ascontiguousarray(control[~visible]), visible
+    )
     return out, _row_index(levels, sizes)
 
 

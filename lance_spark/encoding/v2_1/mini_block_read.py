@@ -262,7 +262,12 @@ class MiniBlockPage:
         return PageRows(values, Levels(levels.layers, len(rows), None, definition))
 
     def _select_rows(
-        self, chunks: IndexArray, num_levels: IndexArray, block: DataBlock, levels: Levels, rows: Rows
+        self,
+        chunks: IndexArray,
+        num_levels: IndexArray,
+        block: DataBlock,
+        levels: Levels,
+        rows: Rows,
     ) -> PageRows:
         table = self._table
         assert table is not None
@@ -290,4 +295,3 @@ class MiniBlockPage:
         if isinstance(where, slice):
             return array.slice(where.start, where.stop - where.start)
         return array.take(pa.array(where))
-

@@ -155,7 +155,11 @@ def _assemble(
     header[:, : 2 * len(words)] = np.stack(words, axis=1).astype("<u2").view(np.uint8)
     tail = np.stack([part.sizes for part in values], axis=1).astype(f"<u{width}")
     header[:, 2 * len(words) :] = tail.view(np.uint8)
-    _place(out, starts, ChunkBuffer(header.reshape(-1), np.arange(len(header)) * head, np.full(len(header), head)))
+    _place(
+        out,
+        starts,
+        ChunkBuffer(header.reshape(-1), np.arange(len(header)) * head, np.full(len(header), head)),
+    )
     at = starts + first
     for part, size in zip(parts, room, strict=True):
         _place(out, at, part)
@@ -181,6 +185,9 @@ def _place(out: Bytes, targets: IndexArray, part: ChunkBuffer) -> None:
                 (even, size), np.uint8, part.data, int(part.starts[0]), (stride, 1)
             )
     for target, start, size in zip(
-        targets[even:].tolist(), part.starts[even:].tolist(), part.sizes[even:].tolist(), strict=True
+        targets[even:].tolist(),
+        part.starts[even:].tolist(),
+        part.sizes[even:].tolist(),
+        strict=True,
     ):
         out[target : target + size] = part.data[start : start + size]

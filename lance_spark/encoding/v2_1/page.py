@@ -77,7 +77,9 @@ def check_layers(layers: tuple[Layer, ...], leaf: Leaf) -> tuple[Layer, ...]:
     """Return the layers of a page; CorruptFileError if they are not those of the column's type."""
     if [layer.is_list for layer in layers] != [step.is_list for step in leaf.steps]:
         names = ", ".join(layer.name for layer in layers)
-        raise CorruptFileError(f"layers {names} are not those of a column of type {leaf.field.type}")
+        raise CorruptFileError(
+            f"layers {names} are not those of a column of type {leaf.field.type}"
+        )
     return layers
 
 

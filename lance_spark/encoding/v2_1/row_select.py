@@ -37,7 +37,10 @@ def values_of(levels: Levels, entries: Places) -> Places:
 
 
 def entries_of(
-    levels: Levels, rows: Rows, run_ends: IndexArray | None = None, first_rows: IndexArray | None = None
+    levels: Levels,
+    rows: Rows,
+    run_ends: IndexArray | None = None,
+    first_rows: IndexArray | None = None,
 ) -> Places:
     """Return which entries belong to some rows.
 

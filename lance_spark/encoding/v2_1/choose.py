@@ -1,0 +1,198 @@
+"""Choosing among the compressive encodings by the values of a page."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lance_spark.encoding.blocks import (
+    DataBlock,
+    DictionaryBlock,
+    FixedWidthBlock,
+    VariableWidthBlock,
+)
+from lance_spark.encoding.levels import BoolArray
+from lance_spark.encoding.v2_1 import (
+    byte_stream_split,
+    flat,
+    general,
+    inline_bitpacking,
+    rle,
+    variable,
+)
+from lance_spark.encoding.v2_1.codec import ChunkLimits, Chunks
+from lance_spark.encoding.v2_1.hints import Hints
+from lance_spark.encoding.v2_1.shred import LeafColumn
+from lance_spark.proto import encodings_v2_1_pb2 as pb
+
+Encoded = tuple[pb.CompressiveEncoding, Chunks]
+
+#: Dictionaries of fewer values than this save nothing worth a third buffer.
+_MIN_DICTIONARY = 100
+#: Values looked at before a dictionary is built, and the share of distinct ones that ends the attempt.
+_SAMPLE = 4096
+_SAMPLE_SHARE = 0.5
+#: What light encodings must save before their decoding is worth it.
+_WORTH = 0.9
+
+
+def uniform_scalar(values: pa.Array, live: BoolArray | None) -> pa.Array | None:
+    """Return the one value that all live slots have, as an array of one, or None if they differ."""
+    first = int(live.argmax()) if live is not None else 0
+    scalar = values.slice(first, 1)
+    # Most columns differ within a few values.
+    head = values.slice(0, 64)
+    for part, mask in ((head, None if live is None else live[:64]), (values, live)):
+        same = _equals(part, scalar)
+        if mask is not None:
+            same |= ~mask
+        if not same.all():
+            return None
+    return scalar
+
+
+def _equals(values: pa.Array, scalar: pa.Array) -> BoolArray:
+    """Return which values have the very bits of `scalar`; for floats that is not what == says."""
+    width = _bits(values.type)
+    if width in (8, 16, 32, 64):
+        numbers = np.frombuffer(values.buffers()[1], f"<u{width // 8}")
+        item = np.frombuffer(scalar.buffers()[1], f"<u{width // 8}")[scalar.offset]
+        same: BoolArray = numbers[values.offset : values.offset + len(values)] == item
+        return same
+    import pyarrow.compute as pc
+
+    return pc.equal(values, scalar[0]).to_numpy(zero_copy_only=False).astype(np.bool_)  # type: ignore[no-any-return]
+
+
+def _bits(kind: pa.DataType) -> int:
+    try:
+        return int(kind.bit_width)
+    except ValueError:
+        return 0
+
+
+def dictionary_of(block: DataBlock, hints: Hints) -> DictionaryBlock | None:
+    """Return the block as positions in its distinct items, or None if that does not pay.
+
+    Parameters
+    ----------
+    block : FixedWidthBlock or VariableWidthBlock
+    hints : Hints
+    """
+    count = block.num_values
+    if count < _MIN_DICTIONARY or hints.compression == "none":
+        return None
+    if isinstance(block, FixedWidthBlock):
+        if block.bits_per_value < 32 or block.bits_per_value % 8:
+            return None
+        width = block.bits_per_value // 8
+        cheap = _light_size(block)
+        kind: pa.DataType = {4: pa.int32(), 8: pa.int64()}.get(width, pa.binary(width))
+        buffers = [None, pa.py_buffer(block.data[: count * width])]
+    elif isinstance(block, VariableWidthBlock):
+        kind = pa.large_binary() if block.offsets.dtype.itemsize == 8 else pa.binary()
+        buffers = [None, pa.py_buffer(block.offsets), pa.py_buffer(block.data)]
+        cheap = int(block.offsets[-1]) - int(block.offsets[0]) + block.offsets.nbytes
+    else:
+        return None
+    array = pa.Array.from_buffers(kind, count, buffers)
+    limit = count // hints.dict_divisor if hints.dict_divisor else count // 2
+    if _distinct_in_sample(array) > _SAMPLE_SHARE:
+        return None
+    encoded = array.dictionary_encode()
+    items = encoded.dictionary
+    if len(items) > limit:
+        return None
+    bits = max(len(items) - 1, 1).bit_length()
+    size = count * bits / 8 + items.nbytes
+    if size >= cheap * hints.dict_size_ratio:
+        return None
+    from lance_spark.encoding.arrow_blocks import to_block
+
+    indices = to_block(encoded.indices)
+    assert isinstance(indices, FixedWidthBlock)
+    return DictionaryBlock(indices, to_block(items))
+
+
+def _distinct_in_sample(array: pa.Array) -> float:
+    count = len(array)
+    if count <= _SAMPLE:
+        return len(array.unique()) / count
+    # Blocks from everywhere: values far apart miss runs, and neighbours miss what comes later.
+    firsts = np.linspace(0, count - 64, _SAMPLE // 64).astype(np.int64)
+    sample = array.take(pa.array((firsts[:, None] + np.arange(64)).reshape(-1)))
+    return len(sample.unique()) / len(sample)
+
+
+def _light_size(block: FixedWidthBlock) -> float:
+    """Return the bytes of a block of numbers in the best encoding without a dictionary."""
+    size = block.num_values * block.bits_per_value / 8
+    if block.bits_per_value in (32, 64):
+        packed = inline_bitpacking.encoded_size(block)
+        runs = rle.count_runs(block) * (block.bits_per_value // 8 + 1)
+        size = min(size, packed, runs)
+    return size
+
+
+def choose_fixed(
+    block: FixedWidthBlock, hints: Hints, limits: ChunkLimits, column: LeafColumn
+) -> Encoded:
+    """Return the chunks of fixed-width values in their smallest encoding."""
+    bits, count = block.bits_per_value, block.num_values
+    if hints.compression == "none" or bits not in (8, 16, 32, 64):
+        encoded = flat.encode_chunks(block, limits)
+        return _compressed(encoded, hints)
+    plain = count * bits // 8
+    floats = pa.types.is_floating(column.leaf.field.type) and bits in (32, 64)
+    split = hints.bss == "on" or (hints.bss == "auto" and hints.compression in ("lz4", "zstd"))
+    runs = rle.count_runs(block)
+    run_bytes = runs * (bits // 8 + 1) if runs < count * hints.rle_threshold else plain + 1
+    packed = inline_bitpacking.encoded_size(block)
+    if run_bytes < min(packed, plain * _WORTH):
+        return _compressed(rle.encode_chunks(block, limits), hints)
+    if floats and split:
+        encoded = byte_stream_split.encode_chunks(block, limits)
+        scheme = hints.compression if hints.compression in ("lz4", "zstd") else "lz4"
+        return general.compress_chunks(*encoded, scheme, hints.compression_level)
+    if packed < plain * _WORTH:
+        return _compressed(inline_bitpacking.encode_chunks(block, limits), hints)
+    return _compressed(flat.encode_chunks(block, limits), hints)
+
+
+def _compressed(encoded: Encoded, hints: Hints) -> Encoded:
+    if hints.compression not in ("lz4", "zstd"):
+        return encoded
+    return general.compress_chunks(*encoded, hints.compression, hints.compression_level)
+
+
+def choose_variable(block: VariableWidthBlock, hints: Hints, limits: ChunkLimits) -> Encoded:
+    """Return the chunks of byte strings, compressed if a sample says that it pays."""
+    encoded = variable.encode_chunks(block, limits)
+    if hints.compression == "none":
+        return encoded
+    if hints.compression in ("lz4", "zstd"):
+        return general.compress_chunks(*encoded, hints.compression, hints.compression_level)
+    if not _pays(encoded[1]):
+        return encoded
+    return general.compress_chunks(*encoded, "zstd", 1)
+
+
+def _pays(chunks: Chunks) -> bool:
+    """Try some chunks: whether compressing all of them would save a tenth."""
+    from lance_spark.encoding.compression import compress
+
+    (buffer,) = chunks.buffers
+    if int(buffer.sizes.sum()) < 1024:
+        return False
+    picked: npt.NDArray[np.int64] = np.unique(
+        np.linspace(0, len(buffer.starts) - 1, 4).astype(np.int64)
+    )
+    before = after = 0
+    for start, size in zip(
+        buffer.starts[picked].tolist(), buffer.sizes[picked].tolist(), strict=True
+    ):
+        piece = buffer.data[start : start + size]
+        before += size
+        after += len(compress("zstd", piece, 1))
+    return after < before * _WORTH

@@ -1,0 +1,326 @@
+"""Which layout and which encodings a page is written with.
+
+====================================================  =====================================================
+values of the page                                    written as
+====================================================  =====================================================
+all null, or none at all                              constant page
+one scalar and nulls (2.2 and later)                  constant page
+256 bytes or more each, of one width                  full-zip, plain
+strings too long for chunks                           full-zip; each value compressed if that pays
+few distinct (dictionary arrays always)               mini-blocks of positions, and a dictionary
+integers, floats, times of 8 to 64 bits               mini-blocks: run lengths, bit-packed or plain, whichever is
+                                                      smallest
+strings, binaries                                     mini-blocks; compressed if that pays
+anything else                                         mini-blocks, plain
+====================================================  =====================================================
+
+The metadata keys of the field (`hints`) overrule this. A page that has more levels than mini-blocks can count becomes
+full-zip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pat
+
+from lance_spark.encoding.arrow_blocks import to_block, with_validity
+from lance_spark.encoding.blocks import (
+    DataBlock,
+    DictionaryBlock,
+    FixedSizeListBlock,
+    FixedWidthBlock,
+    StructBlock,
+    VariableWidthBlock,
+)
+from lance_spark.encoding.meta import EncodedPage
+from lance_spark.encoding.v2_1 import fixed_size_list, flat, general, variable
+from lance_spark.encoding.v2_1.choose import (
+    Encoded,
+    choose_fixed,
+    choose_variable,
+    dictionary_of,
+    uniform_scalar,
+)
+from lance_spark.encoding.v2_1.codec import ChunkLimits
+from lance_spark.encoding.v2_1.constant_layout_write import write_all_null, write_scalar
+from lance_spark.encoding.v2_1.full_zip_write import write_full_zip
+from lance_spark.encoding.v2_1.hints import Hints
+from lance_spark.encoding.v2_1.mini_block_write import DictionaryItems, write_mini_block
+from lance_spark.encoding.v2_1.shred import LeafColumn
+from lance_spark.errors import InvalidInputError, UnsupportedTypeError
+from lance_spark.proto import encodings_v2_1_pb2 as pb
+
+#: Values at least this wide stand by themselves, so that one of them can be read without its neighbours.
+FULL_ZIP_BYTES = 256
+#: Strings of this mean length still share chunks: a compressor gets little out of a single one.
+_LONG_STRING = 1024
+_LONGEST_IN_CHUNK = 8 * 1024
+_MAX_VALUES = 1 << 15
+#: Value bytes of a chunk; its header and levels must fit into 32 KiB with them in 2.1.
+_CHUNK_BYTES = 24 * 1024
+_LARGE_CHUNK_BYTES = 64 * 1024
+
+
+def encode_leaf(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
+    """Return the page of a leaf column.
+
+    Raises
+    ------
+    InvalidInputError
+        A metadata key of the field has a value that is not one of its.
+    UnsupportedTypeError
+        The version has no encoding for the type.
+    """
+    kind = column.values.type
+    path = column.leaf.path
+    if pat.is_struct(kind) and not kind.num_fields:
+        return _empty_struct(column, version)
+    live = column.live
+    if not len(column.values) or (live is not None and not live.any()):
+        return write_all_null(column, version)
+    hints = Hints.of(column.leaf.field, path)
+    values = _without_garbage(column.values, live)
+    if version >= (2, 2) and not pat.is_nested(kind) and not pat.is_dictionary(kind):
+        scalar = uniform_scalar(values, live)
+        if scalar is not None:
+            return write_scalar(column, scalar)
+    try:
+        block = to_block(values, live)
+    except UnsupportedTypeError as error:
+        raise UnsupportedTypeError(f"column {path!r}: {error}") from None
+    except InvalidInputError as error:
+        raise InvalidInputError(f"column {path!r}: {error}") from None
+    return _encode_block(column, block, hints, version)
+
+
+def _empty_struct(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
+    if column.levels.definition is not None or column.levels.repetition is not None:
+        raise UnsupportedTypeError(
+            f"column {column.leaf.path!r}: a struct without fields can be stored only at the top or below "
+            "structs, and without nulls"
+        )
+    return write_all_null(column, version)
+
+
+def _without_garbage(values: pa.Array, live: np.ndarray | None) -> pa.Array:  # type: ignore[type-arg]
+    """Return the values with nothing in the slots of nulls, whatever Arrow left there."""
+    if live is None or pat.is_nested(values.type) or pat.is_dictionary(values.type):
+        return values
+    if pat.is_null(values.type):
+        return values
+    masked = with_validity(_plain(values), live)
+    return masked.fill_null(_zero(values.type))
+
+
+def _plain(values: pa.Array) -> pa.Array:
+    if values.null_count == 0:
+        return values
+    return pa.Array.from_buffers(
+        values.type, len(values), [None, *values.buffers()[1:]], offset=values.offset
+    )
+
+
+def _zero(kind: pa.DataType) -> pa.Scalar:
+    width = 0 if _is_text(kind) else max(kind.bit_width // 8, 1)
+    if _is_text(kind):
+        return pa.scalar(b"", pa.binary()).cast(kind)
+    zero = pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(bytes(width))])
+    return zero[0]
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(
+        pat.is_string(kind)
+        or pat.is_binary(kind)
+        or pat.is_large_string(kind)
+        or pat.is_large_binary(kind)
+    )
+
+
+def _limits(hints: Hints, version: tuple[int, int], large: bool = False) -> ChunkLimits:
+    room = _LARGE_CHUNK_BYTES if large and version >= (2, 2) else _CHUNK_BYTES
+    if hints.chunk_bytes is not None:
+        room = min(hints.chunk_bytes, _CHUNK_BYTES if version < (2, 2) else 1 << 20)
+    return ChunkLimits(max_bytes=room, max_values=_MAX_VALUES)
+
+
+def _encode_block(
+    column: LeafColumn, block: DataBlock, hints: Hints, version: tuple[int, int]
+) -> EncodedPage:
+    if isinstance(block, DictionaryBlock):
+        return _dictionary(column, block, hints, version)
+    if isinstance(block, FixedWidthBlock):
+        return _fixed(column, block, hints, version)
+    if isinstance(block, VariableWidthBlock):
+        return _variable(column, block, hints, version)
+    if isinstance(block, FixedSizeListBlock):
+        return _vectors(column, block, hints, version)
+    return _packed(column, block, hints, version)
+
+
+def _mini_block_or(
+    column: LeafColumn,
+    encoded: Encoded,
+    version: tuple[int, int],
+    otherwise: Callable[[], EncodedPage],
+    dictionary: DictionaryItems | None = None,
+) -> EncodedPage:
+    page = write_mini_block(column, *encoded, version, dictionary)
+    return otherwise() if page is None else page
+
+
+def _fixed(
+    column: LeafColumn, block: FixedWidthBlock, hints: Hints, version: tuple[int, int]
+) -> EncodedPage:
+    bits = block.bits_per_value
+
+    def full_zip() -> EncodedPage:
+        whole = block
+        if bits == 1:
+            flags = np.unpackbits(block.data, count=block.num_values, bitorder="little")
+            whole = FixedWidthBlock(flags, 8, block.num_values)
+        return write_full_zip(column, *flat.encode_values(whole))
+
+    wide = bits >= 8 * FULL_ZIP_BYTES and hints.structural != "miniblock"
+    if bits > 1 and (wide or hints.structural == "fullzip"):
+        return full_zip()
+    limits = _limits(hints, version)
+    found = dictionary_of(block, hints)
+    if found is not None:
+        return _dictionary(column, found, hints, version)
+    return _mini_block_or(column, choose_fixed(block, hints, limits, column), version, full_zip)
+
+
+def _variable(
+    column: LeafColumn, block: VariableWidthBlock, hints: Hints, version: tuple[int, int]
+) -> EncodedPage:
+    def full_zip() -> EncodedPage:
+        encoding, values = variable.encode_values(block)
+        scheme = hints.compression
+        if scheme is None and general.pays_by_value(values):
+            scheme = "zstd"
+        if scheme in ("lz4", "zstd"):
+            encoding, values = general.compress_values(
+                encoding, values, scheme, hints.compression_level
+            )
+        return write_full_zip(column, encoding, values)
+
+    lengths = np.diff(block.offsets)
+    mean, longest = float(lengths.mean()), int(lengths.max())
+    long = mean >= _LONG_STRING or longest >= _LONGEST_IN_CHUNK
+    if hints.structural == "fullzip":
+        return full_zip()
+    if hints.structural != "miniblock" or longest >= _LONGEST_IN_CHUNK:
+        found = dictionary_of(block, hints)
+        if found is not None:
+            return _dictionary(column, found, hints, version)
+        if long:
+            return full_zip()
+    limits = _limits(hints, version, large=True)
+    return _mini_block_or(column, choose_variable(block, hints, limits), version, full_zip)
+
+
+def _vectors(
+    column: LeafColumn, block: FixedSizeListBlock, hints: Hints, version: tuple[int, int]
+) -> EncodedPage:
+    bits = _bits_of(block, column.leaf.path)
+
+    def full_zip() -> EncodedPage:
+        return write_full_zip(column, *fixed_size_list.encode_values(block))
+
+    whole = bits % 8 == 0
+    wide = bits >= 8 * FULL_ZIP_BYTES and hints.structural != "miniblock"
+    if whole and (wide or hints.structural == "fullzip"):
+        return full_zip()
+    encoded = fixed_size_list.encode_chunks(block, _limits(hints, version))
+    if hints.compression in ("lz4", "zstd"):
+        encoded = general.compress_chunks(*encoded, hints.compression, hints.compression_level)
+    return _mini_block_or(column, encoded, version, full_zip)
+
+
+def _bits_of(block: DataBlock, path: str) -> int:
+    """Return the bits of a value, and thereby refuse vectors of anything but fixed-width items."""
+    if isinstance(block, FixedSizeListBlock):
+        return block.dimension * _bits_of(block.items, path)
+    if not isinstance(block, FixedWidthBlock):
+        raise UnsupportedTypeError(
+            f"column {path!r}: fixed-size lists can be stored of fixed-width items only"
+        )
+    return block.bits_per_value
+
+
+def _packed(
+    column: LeafColumn, block: StructBlock, hints: Hints, version: tuple[int, int]
+) -> EncodedPage:
+    from lance_spark.encoding.v2_1 import packed_struct, variable_packed_struct
+
+    if any(isinstance(child, VariableWidthBlock) for child in block.children):
+        if version < (2, 2):
+            raise UnsupportedTypeError(
+                f"column {column.leaf.path!r}: packed structs with strings need file version 2.2"
+            )
+        return write_full_zip(column, *variable_packed_struct.encode_values(block))
+
+    def full_zip() -> EncodedPage:
+        return write_full_zip(column, *packed_struct.encode_values(block))
+
+    if hints.structural == "fullzip":
+        return full_zip()
+    encoded = packed_struct.encode_chunks(block, _limits(hints, version))
+    if hints.compression in ("lz4", "zstd"):
+        encoded = general.compress_chunks(*encoded, hints.compression, hints.compression_level)
+    return _mini_block_or(column, encoded, version, full_zip)
+
+
+def _dictionary(
+    column: LeafColumn, block: DictionaryBlock, hints: Hints, version: tuple[int, int]
+) -> EncodedPage:
+    items = _items(block.items, hints, version, column.leaf.path)
+    encoded = choose_fixed(block.indices, Hints(), _limits(hints, version), column)
+
+    def refuse() -> EncodedPage:
+        plain = _look_up(block)
+        if isinstance(plain, VariableWidthBlock):
+            return write_full_zip(column, *variable.encode_values(plain))
+        return write_full_zip(column, *flat.encode_values(plain))
+
+    return _mini_block_or(column, encoded, version, refuse, items)
+
+
+def _look_up(block: DictionaryBlock) -> FixedWidthBlock | VariableWidthBlock:
+    positions = block.indices.data.view(f"<u{block.indices.bits_per_value // 8}")
+    items = block.items
+    if isinstance(items, VariableWidthBlock):
+        kind = pa.large_binary() if items.offsets.dtype.itemsize == 8 else pa.binary()
+        buffers = [None, pa.py_buffer(items.offsets), pa.py_buffer(items.data)]
+        array = pa.Array.from_buffers(kind, items.num_values, buffers)
+    else:
+        assert isinstance(items, FixedWidthBlock)
+        kind = pa.binary(items.bits_per_value // 8)
+        buffers = [None, pa.py_buffer(items.data)]
+        array = pa.Array.from_buffers(kind, items.num_values, buffers)
+    found = to_block(array.take(pa.array(positions)))
+    assert isinstance(found, FixedWidthBlock | VariableWidthBlock)
+    return found
+
+
+def _items(items: DataBlock, hints: Hints, version: tuple[int, int], path: str) -> DictionaryItems:
+    if isinstance(items, VariableWidthBlock):
+        encoding, data = variable.encode_block(items)
+    elif isinstance(items, FixedWidthBlock) and items.bits_per_value % 8 == 0:
+        encoding, data = flat.encode_block(items)
+    else:
+        raise UnsupportedTypeError(
+            f"column {path!r}: dictionaries can be stored of strings and of fixed-width values only"
+        )
+    scheme = hints.dict_compression or ("lz4" if version >= (2, 2) else "none")
+    if scheme != "none":
+        wrapped: tuple[pb.CompressiveEncoding, np.ndarray] = general.compress_block(  # type: ignore[type-arg]
+            encoding, data, scheme, hints.dict_compression_level
+        )
+        if len(wrapped[1]) < len(data):
+            encoding, data = wrapped
+    return DictionaryItems(encoding, data, items.num_values)
