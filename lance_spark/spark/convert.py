@@ -33,6 +33,7 @@ from lance_spark.spark.layout import (
     validity,
     vectors_to_list,
 )
+from lance_spark.spark.projection import find
 
 Step = Callable[[Any], Any]
 
@@ -61,7 +62,7 @@ class BatchConverter:
         planner = _Planner(reading)
         self._columns: list[tuple[int, Step | None]] = []
         for field in target:
-            index = source.get_field_index(field.name)
+            index = find(source.names, field.name)
             if index < 0:
                 raise SchemaMismatchError(
                     f"column {field.name} is missing; there are {', '.join(source.names)}"
@@ -141,22 +142,20 @@ class _Planner:
 
     def _struct(self, source: pa.DataType, target: pa.DataType, column: str) -> Step:
         plans: list[tuple[int, Step | None, Callable[[Any, Any], None] | None]] = []
+        names = [child.name for child in _fields(source)]
         for field in _fields(target):
             name = f"{column}.{field.name}"
-            index = source.get_field_index(field.name)
+            index = find(names, field.name)
             if index < 0:
-                have = ", ".join(child.name for child in _fields(source))
-                raise SchemaMismatchError(f"column {name} is missing; {column} has {have}")
+                raise SchemaMismatchError(
+                    f"column {name} is missing; {column} has {', '.join(names)}"
+                )
             child = source.field(index)
             # A child below a null struct may be null though it is declared not to be.
             check = _no_nulls_below(name) if child.nullable and not field.nullable else None
             plans.append((index, self.type(child.type, field.type, name), check))
         if not self.reading:
-            _refuse_others(
-                [child.name for child in _fields(source)],
-                [child.name for child in _fields(target)],
-                column,
-            )
+            _refuse_others(names, [names[plan[0]] for plan in plans], column)
 
         def step(array: Any) -> Any:
             bitmap = validity(array)

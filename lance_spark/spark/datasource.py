@@ -1,0 +1,63 @@
+"""The data source "lance": what Spark calls to read and write tables.
+
+Spark makes and pickles this object in short-lived Python processes, one per step of planning, so this module imports little, and
+each step imports what it needs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceReader, DataSourceWriter
+    from pyspark.sql.types import StructType
+
+
+class LanceDataSource(DataSource):
+    """Lance tables as a Spark data source.
+
+    Examples
+    --------
+    >>> df = spark.read.format("lance").load("/data/flights.lance")
+    >>> df = spark.read.format("lance").option("version", 3).load("/data/flights.lance")
+    >>> df.write.format("lance").mode("append").save("/data/flights.lance")
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return "lance"
+
+    def schema(self) -> StructType:
+        """Return the Spark schema of the table's version, or of the columns that the options choose.
+
+        Raises
+        ------
+        InvalidOptionError, TableNotFoundError, VersionNotFoundError, UnsupportedTypeError
+        """
+        from lance_spark.spark.options import ReadOptions  # noqa: PLC0415
+        from lance_spark.spark.reader import table_schema  # noqa: PLC0415
+        from lance_spark.spark.types import to_spark_schema  # noqa: PLC0415
+
+        return to_spark_schema(table_schema(ReadOptions.parse(self.options)))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return the reader of the columns of `schema`, which is the table's or the user's."""
+        from lance_spark.spark.options import ReadOptions  # noqa: PLC0415
+        from lance_spark.spark.reader import LanceReader  # noqa: PLC0415
+
+        return LanceReader(ReadOptions.parse(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return the writer of rows of `schema`, which notes the version it starts from.
+
+        Raises
+        ------
+        InvalidOptionError, SchemaMismatchError, UnsupportedTypeError
+        """
+        from lance_spark.spark.options import WriteOptions  # noqa: PLC0415
+        from lance_spark.spark.writer import make_writer  # noqa: PLC0415
+
+        return make_writer(WriteOptions.parse(self.options), schema, overwrite)

@@ -1,0 +1,270 @@
+"""Writing: executors write data files and send fragments home, the driver commits them in one step.
+
+A task that fails removes its files; those of a task that Spark ran twice, and whose second result it dropped, are never part of
+the table. Nothing is visible before the commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql import datasource
+from pyspark.sql.datasource import DataSourceWriter, WriterCommitMessage
+
+from lance_spark.errors import LanceError, SchemaMismatchError
+from lance_spark.spark.convert import BatchConverter
+from lance_spark.spark.options import WriteOptions
+from lance_spark.spark.projection import find
+from lance_spark.spark.reader import display
+from lance_spark.spark.types import to_arrow_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from lance_spark.table.fragment import Fragment
+    from lance_spark.table.fragment_writer import FragmentWriter
+    from lance_spark.table.write_job import WriteJob
+
+#: Rows that become one batch where Spark hands over rows.
+ROWS_OF_A_BATCH = 8192
+
+# Early builds of Spark 4.0 lack it; rows are then taken one by one.
+_ArrowWriter: Any = getattr(datasource, "DataSourceArrowWriter", None)
+
+
+class LanceCommitMessage(WriterCommitMessage):
+    """The fragments that one task wrote.
+
+    Parameters
+    ----------
+    fragments : sequence of Fragment
+        Without ids: the commit gives them.
+    """
+
+    def __init__(self, fragments: Sequence[Fragment]) -> None:
+        self.fragments = tuple(fragments)
+
+
+class LanceWriter(DataSourceWriter):
+    """Writes batches of Arrow; planned on the driver, pickled to the executors.
+
+    Parameters
+    ----------
+    job : WriteJob
+    names : sequence of str
+        For each column of Spark's batches, the table's column that it goes to.
+    """
+
+    def __init__(self, job: WriteJob, names: Sequence[str]) -> None:
+        self.job = job
+        self.names = list(names)
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """Write the batches of one task.
+
+        Raises
+        ------
+        InvalidInputError
+            A value does not fit the table's type.
+        StorageError
+        """
+        writer: FragmentWriter | None = None
+        convert: BatchConverter | None = None
+        try:
+            for batch in iterator:
+                if batch.num_rows == 0:
+                    continue
+                if writer is None or convert is None:
+                    source = pa.schema(
+                        field.with_name(name)
+                        for field, name in zip(batch.schema, self.names, strict=True)
+                    )
+                    convert = BatchConverter(source, self.job.schema, reading=False)
+                    writer = self.job.writer()
+                renamed = pa.RecordBatch.from_arrays(batch.columns, schema=source)
+                for piece in convert(renamed):
+                    writer.write(piece)
+            return LanceCommitMessage([] if writer is None else writer.finish())
+        except BaseException:
+            if writer is not None:
+                _abandon(writer)
+            raise
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Make the fragments of all tasks part of the table.
+
+        Raises
+        ------
+        CommitConflictError
+            Somebody else changed the table in a way that contradicts this write.
+        """
+        if any(message is None for message in messages):
+            raise LanceError(
+                "a task of the write sent no result: nothing was committed; run the write again"
+            )
+        self.job.commit(_fragments(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Remove the files that the tasks wrote."""
+        self.job.abort(_fragments(messages))
+
+
+class LanceRowWriter(LanceWriter):
+    """Writes rows, where Spark has no writer of batches.
+
+    Parameters
+    ----------
+    job : WriteJob
+    names : sequence of str
+    schema : StructType
+        Of the rows.
+    """
+
+    def __init__(self, job: WriteJob, names: Sequence[str], schema: StructType) -> None:
+        super().__init__(job, names)
+        self.spark_schema = schema
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """Write the rows of one task."""
+        return super().write(self._batches(iterator))
+
+    def _batches(self, rows: Iterator[Any]) -> Iterator[pa.RecordBatch]:
+        from pyspark.sql.conversion import LocalDataToArrowConversion  # noqa: PLC0415
+
+        while chunk := list(islice(rows, ROWS_OF_A_BATCH)):
+            table = LocalDataToArrowConversion.convert(chunk, self.spark_schema, False)
+            yield from table.combine_chunks().to_batches()
+
+
+if _ArrowWriter is not None:
+
+    class LanceArrowWriter(LanceWriter, _ArrowWriter):  # type: ignore[misc]
+        """Writes batches, as Spark hands them over."""
+
+
+def make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> DataSourceWriter:
+    """Plan a write on the driver.
+
+    Parameters
+    ----------
+    options : WriteOptions
+    schema : StructType
+        Of the DataFrame.
+    overwrite : bool
+        True to replace the table's rows and schema, False to append.
+
+    Raises
+    ------
+    SchemaMismatchError
+        The columns do not fit the table's.
+    """
+    from lance_spark.table.write_job import begin_write  # noqa: PLC0415
+
+    if not schema.fields:
+        raise SchemaMismatchError("the DataFrame has no columns: a table needs at least one")
+    table = None if overwrite else existing_schema(options)
+    limits: dict[str, Any] = {}
+    if options.max_rows_per_file is not None:
+        limits["max_rows_per_file"] = options.max_rows_per_file
+    if options.max_bytes_per_file is not None:
+        limits["max_bytes_per_file"] = options.max_bytes_per_file
+    if table is None:
+        target = to_arrow_schema(
+            schema, options.column_metadata, large_var_types=options.large_var_types
+        )
+        names = schema.names
+    else:
+        target = table
+        names = matched_names(schema.names, table.names, display(options.path))
+    job = begin_write(
+        options.path,
+        target,
+        "overwrite" if overwrite else "append",
+        data_storage_version=options.data_storage_version,
+        enable_stable_row_ids=options.enable_stable_row_ids,
+        storage_options=options.storage_options or None,
+        **limits,
+    )
+    check_types(schema, options, names, job.schema)
+    if _ArrowWriter is None:
+        return LanceRowWriter(job, names, schema)
+    return LanceArrowWriter(job, names)
+
+
+def existing_schema(options: WriteOptions) -> pa.Schema | None:
+    """Return the schema of the table that is there; None if there is none."""
+    from lance_spark.dataset import open_dataset  # noqa: PLC0415
+    from lance_spark.errors import TableNotFoundError  # noqa: PLC0415
+
+    try:
+        return open_dataset(options.path, storage_options=options.storage_options or None).schema
+    except TableNotFoundError:
+        return None
+
+
+def matched_names(given: list[str], wanted: list[str], table: str) -> list[str]:
+    """Return for each column of a DataFrame the column of the table that it goes to.
+
+    Columns go by name, in whatever order. Those of an INSERT ... VALUES have no names but col1, col2, ...: they go by position.
+
+    Raises
+    ------
+    SchemaMismatchError
+        A column has no counterpart, on either side.
+    """
+    positional = [f"col{i + 1}" for i in range(len(given))]
+    if given == positional and len(given) == len(wanted) and wanted != positional:
+        return list(wanted)
+    found = [find(wanted, name) for name in given]
+    unknown = [name for name, index in zip(given, found, strict=True) if index < 0]
+    missing = [name for index, name in enumerate(wanted) if index not in found]
+    twice = [name for name, index in zip(given, found, strict=True) if found.count(index) > 1]
+    problems = []
+    if unknown:
+        problems.append(f"the table has no {', '.join(unknown)}")
+    if missing:
+        problems.append(f"the DataFrame has no {', '.join(missing)}")
+    if not problems and twice:
+        problems.append(f"{', '.join(twice)} go to one column")
+    if problems:
+        raise SchemaMismatchError(
+            f"table {table}: {'; '.join(problems)}. Columns go by name: select what the table has "
+            f"({', '.join(wanted[:50])}), or overwrite the table"
+        )
+    return [wanted[index] for index in found]
+
+
+def check_types(
+    schema: StructType, options: WriteOptions, names: list[str], target: pa.Schema
+) -> None:
+    """Refuse before any task runs what no value could make fit.
+
+    Raises
+    ------
+    SchemaMismatchError
+    """
+    made = to_arrow_schema(schema, options.column_metadata)
+    BatchConverter(
+        pa.schema(field.with_name(name) for field, name in zip(made, names, strict=True)),
+        target,
+        reading=False,
+    )
+
+
+def _fragments(messages: list[WriterCommitMessage | None]) -> list[Fragment]:
+    return [
+        fragment
+        for message in messages
+        if isinstance(message, LanceCommitMessage)
+        for fragment in message.fragments
+    ]
+
+
+def _abandon(writer: FragmentWriter) -> None:
+    # What made the task fail is the error to show.
+    with suppress(Exception):
+        writer.abort()

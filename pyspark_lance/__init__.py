@@ -1,0 +1,5 @@
+"""Where Spark finds the format "lance" by itself: it looks for `DefaultSource` in modules named pyspark_*."""
+
+from lance_spark.spark.datasource import LanceDataSource as DefaultSource
+
+__all__ = ["DefaultSource"]
