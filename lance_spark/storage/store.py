@@ -241,10 +241,23 @@ class ObjectStore:
             The store failed, and the file may or may not be there; or the store has no such step.
         """
         full = self._full(path)
+        handler = self._commit_handler()
+        with translated(self.name(path), self._options):
+            return handler.put_if_absent(full, data)
+
+    def check_put_if_absent(self) -> None:
+        """Refuse a store that `put_if_absent` does not work on, before anything is written to it.
+
+        Raises
+        ------
+        StorageError
+        """
+        self._commit_handler()
+
+    def _commit_handler(self) -> CommitHandler:
         if self._handler is None:
             self._handler = handler_for(self.scheme, self._fs)
-        with translated(self.name(path), self._options):
-            return self._handler.put_if_absent(full, data)
+        return self._handler
 
     def _full(self, path: str) -> str:
         check_relative(path)

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema import Schema
 from lance_spark.file.writer import FileWriter
 from lance_spark.storage.store import ObjectStore, OutputFile
+from lance_spark.table.align import align
 from lance_spark.table.fragment import DataFile, Fragment
 
 #: What pylance and the Java connector cut files at.
@@ -36,7 +36,7 @@ class FragmentWriter:
     store : ObjectStore
         The table's root.
     schema : Schema
-        The table's columns with their field ids; batches must have exactly its Arrow schema.
+        The table's columns with their field ids; batches have its columns.
     version : tuple of int
         File version, for example ``(2, 2)``.
     max_rows_per_file, max_bytes_per_file : int
@@ -54,6 +54,7 @@ class FragmentWriter:
     ) -> None:
         self._store = store
         self._schema = schema
+        self._arrow_schema = schema.to_arrow()
         self._version = version
         self._max_rows = max_rows_per_file
         self._max_bytes = max_bytes_per_file
@@ -64,14 +65,16 @@ class FragmentWriter:
         self._rows = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Add the rows of `batch`.
+        """Add the rows of `batch`, brought to the table's schema by `align`.
 
         Raises
         ------
+        SchemaMismatchError
+            A column is missing, unknown, or of another type.
         InvalidInputError
             A column that must not be null has nulls.
         """
-        self._check_nulls(batch)
+        batch = align(batch, self._arrow_schema)
         at = 0
         while at < batch.num_rows:
             writer = self._writer or self._start()
@@ -118,13 +121,6 @@ class FragmentWriter:
             file_size_bytes=written.size_bytes,
         )
         self._fragments.append(Fragment(id=0, files=(file,), physical_rows=written.num_rows))
-
-    def _check_nulls(self, batch: pa.RecordBatch) -> None:
-        for field, column in zip(batch.schema, batch.columns, strict=True):
-            if not field.nullable and column.null_count:
-                raise InvalidInputError(
-                    f"column {field.name!r} must not be null, but {column.null_count} of {batch.num_rows} values are"
-                )
 
 
 def delete_fragments(store: ObjectStore, fragments: Iterable[Fragment]) -> None:

@@ -1,0 +1,173 @@
+"""Record batches brought to the exact Arrow schema of a table, without touching values.
+
+Columns and children of structs are put in order; children of lists and maps get the table's names; nullability is that
+of the table, which the nulls are checked against; extension types and views become what they are stored as. Types are
+never cast, dictionaries stay as they are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from lance_spark.errors import InvalidInputError, SchemaMismatchError, UnsupportedTypeError
+from lance_spark.file.types import logical_type, storage_type
+
+
+def align(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Bring a batch to a schema.
+
+    Parameters
+    ----------
+    batch : pyarrow.RecordBatch
+        Its columns in any order.
+    schema : pyarrow.Schema
+        Of storage types, as `Schema.to_arrow` gives it.
+
+    Returns
+    -------
+    pyarrow.RecordBatch
+        With exactly that schema; memory is shared wherever the layout is the same.
+
+    Raises
+    ------
+    SchemaMismatchError
+        A column is missing, unknown, or of another type.
+    InvalidInputError
+        A column that must not be null has nulls.
+    """
+    arrays = batch.columns
+    if batch.schema.names != schema.names:
+        arrays = _in_order(batch, schema)
+    fitted = []
+    for array, field in zip(arrays, schema, strict=True):
+        one = _fit(array, field, field.name)
+        check_nulls(one, field, field.name)
+        fitted.append(one)
+    return pa.RecordBatch.from_arrays(fitted, schema=schema)
+
+
+def check_nulls(array: pa.Array, field: pa.Field, path: str) -> None:
+    """Refuse nulls where the field, or one below it, must not have them.
+
+    Parameters
+    ----------
+    array : pyarrow.Array
+        Of exactly the field's type.
+    field : pyarrow.Field
+    path : str
+        What errors call the column.
+
+    Raises
+    ------
+    InvalidInputError
+    """
+    if not field.nullable and array.null_count:
+        raise InvalidInputError(
+            f"column {path!r} must not be null, but {array.null_count} of {len(array)} values are"
+        )
+    kind = array.type
+    if not _has_required(kind):
+        return
+    if pat.is_struct(kind):
+        # What stands below a null is no value.
+        whole = array.filter(array.is_valid()) if array.null_count else array
+        for at in range(kind.num_fields):
+            child = kind.field(at)
+            check_nulls(whole.field(at), child, f"{path}.{child.name}")
+    elif pat.is_map(kind):
+        offsets = array.offsets
+        start = offsets[0].as_py() if len(offsets) else 0
+        length = offsets[-1].as_py() - start if len(offsets) else 0
+        check_nulls(array.keys.slice(start, length), kind.key_field, f"{path}.key")
+        check_nulls(array.items.slice(start, length), kind.item_field, f"{path}.value")
+    else:
+        check_nulls(array.flatten(), kind.value_field, f"{path}.{kind.value_field.name}")
+
+
+def _in_order(batch: pa.RecordBatch, schema: pa.Schema) -> list[pa.Array]:
+    places = {name: at for at, name in enumerate(batch.schema.names)}
+    missing = [name for name in schema.names if name not in places]
+    unknown = [name for name in batch.schema.names if name not in set(schema.names)]
+    if missing or unknown or len(places) != batch.num_columns:
+        what = f"no column {missing[0]!r}" if missing else f"a column {unknown[:1]} too many"
+        raise SchemaMismatchError(
+            f"a batch has {what}: it has {batch.schema.names}, not {schema.names}"
+        )
+    return [batch.column(places[name]) for name in schema.names]
+
+
+def _fit(array: pa.Array, field: pa.Field, path: str) -> pa.Array:
+    while isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    kind, wanted = array.type, storage_type(field.type)
+    if kind == wanted:
+        return array
+    if pat.is_struct(kind) and pat.is_struct(wanted):
+        return _fit_struct(array, wanted, path)
+    if pat.is_map(kind) and pat.is_map(wanted):
+        keys = _fit(array.keys, wanted.key_field, f"{path}.key")
+        items = _fit(array.items, wanted.item_field, f"{path}.value")
+        fields = [wanted.key_field, wanted.item_field]
+        return _rebuilt(array, wanted, pa.StructArray.from_arrays([keys, items], fields=fields))
+    if _same_list(kind, wanted):
+        child = f"{path}.{wanted.value_field.name}"
+        return _rebuilt(array, wanted, _fit(array.values, wanted.value_field, child))
+    if not pat.is_nested(kind) and _stored_alike(kind, wanted):
+        return array.cast(wanted)
+    raise SchemaMismatchError(f"column {path!r} is {wanted}, but a batch has {kind}; cast it")
+
+
+def _fit_struct(array: pa.StructArray, wanted: pa.StructType, path: str) -> pa.Array:
+    fields = [wanted.field(at) for at in range(wanted.num_fields)]
+    places = {array.type.field(at).name: at for at in range(array.type.num_fields)}
+    if len(places) != array.type.num_fields or places.keys() != {field.name for field in fields}:
+        raise SchemaMismatchError(f"column {path!r} is {wanted}, but a batch has {array.type}")
+    children = [
+        _fit(array.field(places[field.name]), field, f"{path}.{field.name}") for field in fields
+    ]
+    if not fields:
+        return array.cast(wanted)
+    mask = array.is_null() if array.null_count else None
+    return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
+
+
+def _rebuilt(array: pa.Array, wanted: pa.DataType, child: pa.Array) -> pa.Array:
+    """Return a list array over another child, with its own offsets and validity."""
+    own = 1 if pat.is_fixed_size_list(wanted) else 2
+    return pa.Array.from_buffers(
+        wanted,
+        len(array),
+        array.buffers()[:own],
+        null_count=array.null_count,
+        offset=array.offset,
+        children=[child],
+    )
+
+
+def _same_list(kind: pa.DataType, wanted: pa.DataType) -> bool:
+    if pat.is_fixed_size_list(kind) and pat.is_fixed_size_list(wanted):
+        return bool(kind.list_size == wanted.list_size)
+    return any(is_kind(kind) and is_kind(wanted) for is_kind in (pat.is_list, pat.is_large_list))
+
+
+def _stored_alike(kind: pa.DataType, wanted: pa.DataType) -> bool:
+    try:
+        return logical_type(kind, "") == logical_type(wanted, "")
+    except UnsupportedTypeError:
+        return False
+
+
+def _has_required(kind: pa.DataType) -> bool:
+    fields: list[Any]
+    if pat.is_struct(kind):
+        fields = [kind.field(at) for at in range(kind.num_fields)]
+    elif pat.is_map(kind):
+        fields = [kind.key_field, kind.item_field]
+    elif pat.is_list(kind) or pat.is_large_list(kind) or pat.is_fixed_size_list(kind):
+        fields = [kind.value_field]
+    else:
+        return False
+    return any(not field.nullable or _has_required(field.type) for field in fields)

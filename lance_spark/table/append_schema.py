@@ -1,0 +1,103 @@
+"""Which columns of a table appended data fills: the rule that an append is checked by before anything is written.
+
+- Fields are matched by name, at every depth; their order may differ. The one child of a list, and the key and value of a
+  map, are matched by place: `item` and `element` are the same list.
+- Types must be the same. Nothing is cast.
+- Columns that the data does not have must be nullable; they are null in the new rows.
+- The data must have no others.
+- Data that could be null may go into a column that must not: its values are checked when they are written.
+
+pylance has the same rule but for the names of the children of lists, which it wants to be equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from lance_spark.errors import SchemaMismatchError
+from lance_spark.file.schema import Field, Schema
+
+
+def filled_by(table: Schema, data: Schema, name: str) -> Schema:
+    """Return the fields of a table that appended data has, in the table's order, with the table's ids.
+
+    Parameters
+    ----------
+    table : Schema
+    data : Schema
+        Its ids do not matter.
+    name : str
+        What errors call the table.
+
+    Raises
+    ------
+    SchemaMismatchError
+        The data does not fit; the message names the column.
+    """
+    return replace(table, fields=_children(table.fields, data.fields, (), name))
+
+
+def _children(
+    wanted: Sequence[Field], given: Sequence[Field], path: tuple[str, ...], name: str
+) -> tuple[Field, ...]:
+    by_name = {field.name: field for field in given}
+    unknown = [field.name for field in given if field.name not in {w.name for w in wanted}]
+    if unknown:
+        raise SchemaMismatchError(
+            f"{name} has no column {_shown(path, unknown[0])!r}, which the data has: drop it, add it to the table "
+            f"first, or overwrite the table. The table has {', '.join(_shown(path, w.name) for w in wanted)}"
+        )
+    missing = [f for f in wanted if f.name not in by_name and not f.nullable]
+    if missing:
+        raise SchemaMismatchError(
+            f"{name}: column {_shown(path, missing[0].name)!r} must not be null, and the data does not have it"
+        )
+    return tuple(
+        _matched(field, by_name[field.name], (*path, field.name), name)
+        for field in wanted
+        if field.name in by_name
+    )
+
+
+def _matched(wanted: Field, given: Field, path: tuple[str, ...], name: str) -> Field:
+    kind = wanted.logical_type
+    if wanted.logical_type != given.logical_type:
+        raise SchemaMismatchError(
+            f"{name}: column {'.'.join(path)!r} is {_type(wanted)}, but the data has {_type(given)}; cast it"
+        )
+    if not wanted.children or wanted.is_blob:
+        return wanted
+    if kind == "struct" and not wanted.is_packed:
+        children = _children(wanted.children, given.children, path, name)
+        return wanted if children == wanted.children else replace(wanted, children=children)
+    if len(wanted.children) != len(given.children):
+        raise SchemaMismatchError(
+            f"{name}: column {'.'.join(path)!r} is {_type(wanted)}, but the data has {_type(given)}"
+        )
+    if kind == "struct":
+        # A packed struct is one column, which has all children or none.
+        for child in wanted.children:
+            if all(other.name != child.name for other in given.children):
+                raise SchemaMismatchError(
+                    f"{name}: {'.'.join((*path, child.name))!r} is a part of a packed struct, and the data does not have it"
+                )
+        by_name = {child.name: child for child in given.children}
+        pairs = [(child, by_name[child.name]) for child in wanted.children]
+    elif kind == "map":
+        # Below the entries are key and value.
+        pairs = list(zip(wanted.children[0].children, given.children[0].children, strict=True))
+    else:
+        pairs = list(zip(wanted.children, given.children, strict=True))
+    children = tuple(_matched(own, other, (*path, own.name), name) for own, other in pairs)
+    if kind == "map":
+        children = (replace(wanted.children[0], children=children),)
+    return wanted if children == wanted.children else replace(wanted, children=children)
+
+
+def _type(field: Field) -> str:
+    return str(field.arrow_field.type)
+
+
+def _shown(path: tuple[str, ...], name: str) -> str:
+    return ".".join((*path, name))

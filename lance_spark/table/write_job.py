@@ -1,0 +1,379 @@
+"""A write from start to end: planned on the driver, carried out by any number of writers, committed on the driver.
+
+| step | where | what |
+| --- | --- | --- |
+| `begin_write` | driver | looks at the table, settles schema, field ids and file version |
+| `WriteJob.writer` | workers | data files; nothing refers to them yet |
+| `WriteJob.commit` | driver | one manifest with all fragments |
+| `WriteJob.abort` | driver | deletes the data files of a write that was not committed |
+
+An append to a table that is not there creates it. If somebody else creates it meanwhile with the same columns, the rows
+are appended to theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, get_args
+
+import pyarrow as pa
+
+from lance_spark.errors import (
+    CommitConflictError,
+    InvalidInputError,
+    InvalidOptionError,
+    TableExistsError,
+    UnsupportedFeatureError,
+    VersionNotFoundError,
+)
+from lance_spark.file.schema import Schema
+from lance_spark.storage.store import ObjectStore
+from lance_spark.table import flags, versions
+from lance_spark.table.append_schema import filled_by
+from lance_spark.table.commit import DEFAULT_MAX_RETRIES, commit
+from lance_spark.table.fragment import Fragment
+from lance_spark.table.fragment_writer import (
+    DEFAULT_MAX_BYTES_PER_FILE,
+    DEFAULT_MAX_ROWS_PER_FILE,
+    FragmentWriter,
+    delete_fragments,
+)
+from lance_spark.table.manifest import Manifest
+from lance_spark.table.open import open_table, read_latest
+from lance_spark.table.operations.append import Append, field_paths
+from lance_spark.table.operations.overwrite import Overwrite
+from lance_spark.table.transaction import Transaction
+
+Mode = Literal["create", "append", "overwrite"]
+
+WRITABLE_VERSIONS = ((2, 1), (2, 2))
+DEFAULT_VERSION = (2, 2)
+_VERSIONS = {
+    "stable": DEFAULT_VERSION,
+    "legacy": (0, 1),
+    "0.1": (0, 1),
+    "0.3": (2, 0),
+    "2.0": (2, 0),
+    "2.1": (2, 1),
+    "2.2": (2, 2),
+    "2.3": (2, 3),
+    "next": (2, 3),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WriteJob:
+    """A write that was planned. Can be pickled; holds no manifest.
+
+    Attributes
+    ----------
+    uri : str
+        Root of the table.
+    mode : str
+        "create", "append" or "overwrite".
+    schema : Schema
+        The columns of the data files, with their field ids. An append may have fewer than the table.
+    file_version : tuple of int
+        Version of the data files.
+    read_version : int
+        The version that the write was planned on; 0 if there was no table.
+    max_rows_per_file, max_bytes_per_file : int
+    enable_stable_row_ids : bool
+        For a table that is created.
+    config, table_metadata : mapping of str to str
+        Set on a table that is created or overwritten.
+    storage_options : mapping, not shown by `repr`
+    """
+
+    uri: str
+    mode: Mode
+    schema: Schema
+    file_version: tuple[int, int]
+    read_version: int
+    max_rows_per_file: int = DEFAULT_MAX_ROWS_PER_FILE
+    max_bytes_per_file: int = DEFAULT_MAX_BYTES_PER_FILE
+    enable_stable_row_ids: bool = False
+    config: Mapping[str, str] = field(default_factory=dict)
+    table_metadata: Mapping[str, str] = field(default_factory=dict)
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """What batches are brought to before they are written."""
+        return self.schema.to_arrow()
+
+    def writer(self) -> FragmentWriter:
+        """Return a new writer of data files; any number may write at once."""
+        return FragmentWriter(
+            self._store(),
+            self.schema,
+            self.file_version,
+            max_rows_per_file=self.max_rows_per_file,
+            max_bytes_per_file=self.max_bytes_per_file,
+        )
+
+    def commit(
+        self,
+        fragments: Sequence[Fragment],
+        max_retries: int = DEFAULT_MAX_RETRIES,
+        properties: Mapping[str, str] | None = None,
+    ) -> int:
+        """Make the fragments part of the table.
+
+        Parameters
+        ----------
+        fragments : sequence of Fragment
+            Of all writers, in the order that the rows shall have. None at all makes a version too.
+        max_retries : int
+            How often to start again after other writers were faster.
+        properties : mapping of str to str, optional
+            Kept with the transaction, for example ``__lance_commit_message``.
+
+        Returns
+        -------
+        int
+            The new version.
+
+        Raises
+        ------
+        CommitConflictError
+            Another change was committed since the write was planned, and this one does not hold on top of it.
+        TableExistsError
+            The table was to be created, and somebody else has.
+        UncertainCommitError
+            The store failed, and nobody knows whether the table has the rows: do not `abort`.
+        UnsupportedFeatureError, StorageError
+        """
+        store = self._store()
+        base = self._base(store) if self.read_version else None
+        transaction = Transaction.new(
+            self.read_version, self._operation(fragments, base), properties
+        )
+        try:
+            return commit(
+                store,
+                transaction,
+                base,
+                max_retries=max_retries,
+                enable_stable_row_ids=self.enable_stable_row_ids,
+            ).version
+        except TableExistsError:
+            if self.mode == "create":
+                raise
+        newest = self._table_created_meanwhile(store)
+        append = Append(tuple(fragments), field_paths(self.schema.to_protos()))
+        transaction = Transaction.new(newest.version, append, properties)
+        return commit(store, transaction, newest, max_retries=max_retries).version
+
+    def abort(self, fragments: Sequence[Fragment]) -> None:
+        """Delete the data files of fragments that are not committed.
+
+        Raises
+        ------
+        StorageError
+        """
+        delete_fragments(self._store(), fragments)
+
+    def _store(self) -> ObjectStore:
+        return ObjectStore.from_uri(self.uri, self.storage_options)
+
+    def _base(self, store: ObjectStore) -> Manifest:
+        try:
+            return open_table(
+                self.uri, version=self.read_version, storage_options=self.storage_options
+            ).manifest
+        except VersionNotFoundError:
+            raise CommitConflictError(
+                f"{store.display}: version {self.read_version}, which this {self.mode} was planned on, has been "
+                "cleaned up; write again",
+                retryable=True,
+            ) from None
+
+    def _operation(
+        self, fragments: Sequence[Fragment], base: Manifest | None
+    ) -> Append | Overwrite:
+        protos = self.schema.to_protos()
+        if self.mode == "append" and base is not None:
+            return Append(tuple(fragments), field_paths(protos))
+        return Overwrite(
+            fragments=tuple(fragments),
+            schema=tuple(protos),
+            schema_metadata=self.schema.metadata,
+            config_upsert_values=self.config,
+            data_storage_version=self.file_version,
+            table_metadata=self.table_metadata,
+        )
+
+    def _table_created_meanwhile(self, store: ObjectStore) -> Manifest:
+        newest = read_latest(store)
+        same = (
+            self.mode == "append"
+            and _shape(newest.schema) == _shape(self.schema)
+            and newest.data_storage_version == self.file_version
+            and newest.flags.stable_row_ids == self.enable_stable_row_ids
+        )
+        if same:
+            return newest
+        raise CommitConflictError(
+            f"{store.display}: somebody else created the table while this {self.mode} was under way; write again",
+            retryable=True,
+        )
+
+
+def begin_write(
+    uri: str,
+    schema: pa.Schema,
+    *,
+    mode: Mode = "append",
+    data_storage_version: str | None = None,
+    max_rows_per_file: int = DEFAULT_MAX_ROWS_PER_FILE,
+    max_bytes_per_file: int = DEFAULT_MAX_BYTES_PER_FILE,
+    enable_stable_row_ids: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    config: Mapping[str, str] | None = None,
+    table_metadata: Mapping[str, str] | None = None,
+) -> WriteJob:
+    """Plan a write.
+
+    Parameters
+    ----------
+    uri : str
+        Root of the table: a path or a URI.
+    schema : pyarrow.Schema
+        Of the data.
+    mode : str
+        "create" makes a new table, "append" adds to one or makes it, "overwrite" replaces schema and rows or makes it.
+    data_storage_version : str, optional
+        Version of the data files: "2.1", "2.2" or "stable". The table's if none is given, "stable" for a new one.
+    max_rows_per_file, max_bytes_per_file : int
+        A file is closed once it holds that many rows (exactly), or at least that many bytes.
+    enable_stable_row_ids : bool
+        For a table that is created: rows keep their ids when they move.
+    storage_options : mapping, optional
+        Arguments of the fsspec file system.
+    config, table_metadata : mapping of str to str, optional
+        Set on a table that is created or overwritten.
+
+    Raises
+    ------
+    TableExistsError
+        The mode is "create", and there is a table.
+    SchemaMismatchError
+        Appended data does not fit the table.
+    InvalidOptionError
+        An option has no such value, or cannot be used on this table.
+    UnsupportedFeatureError
+        The table needs more than this release does, or files of that version are not written.
+    InvalidInputError, UnsupportedTypeError
+        The schema cannot be stored.
+    CorruptTableError, StorageError
+    """
+    _check_options(mode, max_rows_per_file, max_bytes_per_file)
+    wanted = parse_version(data_storage_version) if data_storage_version is not None else None
+    data = Schema.from_arrow(schema)
+    if not data.fields:
+        raise InvalidInputError(f"{uri}: data without columns cannot be written")
+    store = ObjectStore.from_uri(uri, storage_options)
+    store.check_put_if_absent()
+    manifests = versions.list_manifests(store)
+    if manifests and mode == "create":
+        raise TableExistsError(
+            f"{store.display}: there is a table already, with {versions.describe(manifests)}; "
+            "append to it, overwrite it, or choose another path"
+        )
+    versions.scheme_for_commit(store, manifests)
+    base = read_latest(store) if manifests else None
+    job = WriteJob(
+        uri=store.uri,
+        mode=mode,
+        schema=data,
+        file_version=wanted or DEFAULT_VERSION,
+        read_version=base.version if base else 0,
+        max_rows_per_file=max_rows_per_file,
+        max_bytes_per_file=max_bytes_per_file,
+        enable_stable_row_ids=enable_stable_row_ids,
+        config=dict(config or {}),
+        table_metadata=dict(table_metadata or {}),
+        storage_options=dict(storage_options or {}),
+    )
+    if base is not None:
+        job = _planned_on(job, base, wanted, store)
+    if job.file_version not in WRITABLE_VERSIONS:
+        raise UnsupportedFeatureError(
+            f"{store.display}: data files of version {_text(job.file_version)} are not written, only "
+            f"{_writable()}; {_way_out(job, base)}"
+        )
+    return job
+
+
+def parse_version(text: str) -> tuple[int, int]:
+    """Return the file version that an option names.
+
+    Raises
+    ------
+    InvalidOptionError
+        There is no such version, or files of it are not written.
+    """
+    version = _VERSIONS.get(text.strip().lower())
+    if version in WRITABLE_VERSIONS:
+        return version
+    what = "is no version of data files" if version is None else "is not written by this release"
+    raise InvalidOptionError(f"data storage version {text!r} {what}; choose {_writable()}")
+
+
+def _planned_on(
+    job: WriteJob, base: Manifest, wanted: tuple[int, int] | None, store: ObjectStore
+) -> WriteJob:
+    replaces = job.mode == "overwrite"
+    flags.check_writable(base.flags, store.display, replaces_schema=replaces)
+    if job.enable_stable_row_ids and not base.flags.stable_row_ids:
+        raise InvalidOptionError(
+            f"{store.display}: stable row ids can be enabled for a new table only, and there is one already"
+        )
+    if replaces:
+        return replace(job, file_version=wanted or base.data_storage_version)
+    if wanted is not None and wanted != base.data_storage_version:
+        raise InvalidOptionError(
+            f"{store.display}: its data files are of version {_text(base.data_storage_version)}, which an append keeps; "
+            f"leave data storage version {_text(wanted)} away, or overwrite the table"
+        )
+    if job.config or job.table_metadata:
+        raise InvalidOptionError(
+            f"{store.display}: configuration and metadata are set when a table is created or overwritten, "
+            "not by an append"
+        )
+    return replace(
+        job,
+        schema=filled_by(base.schema, job.schema, store.display),
+        file_version=base.data_storage_version,
+    )
+
+
+def _check_options(mode: str, max_rows_per_file: int, max_bytes_per_file: int) -> None:
+    if mode not in get_args(Mode):
+        raise InvalidOptionError(f"mode {mode!r} is none of {', '.join(get_args(Mode))}")
+    for name, value in (
+        ("max_rows_per_file", max_rows_per_file),
+        ("max_bytes_per_file", max_bytes_per_file),
+    ):
+        if value < 1:
+            raise InvalidOptionError(f"{name} must be at least 1, not {value}")
+
+
+def _way_out(job: WriteJob, base: Manifest | None) -> str:
+    if base is not None and job.mode == "append":
+        return "overwrite the table with data storage version 2.2, or append with pylance"
+    return "set data storage version 2.2"
+
+
+def _shape(schema: Schema) -> list[tuple[object, ...]]:
+    return [(f.id, f.parent_id, f.name, f.logical_type, f.nullable) for f in schema.walk()]
+
+
+def _text(version: tuple[int, int]) -> str:
+    return f"{version[0]}.{version[1]}"
+
+
+def _writable() -> str:
+    return " or ".join(_text(version) for version in WRITABLE_VERSIONS)
