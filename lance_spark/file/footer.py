@@ -29,6 +29,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 from google.protobuf.message import DecodeError
 
 from lance_spark.errors import CorruptFileError, UnsupportedFeatureError
@@ -38,6 +39,8 @@ from lance_spark.storage.source import ByteRange, Bytes, ByteSource
 #: Buffers start at multiples of this many bytes, and this byte fills the gaps.
 ALIGNMENT = 64
 PADDING = b"H"
+
+OffsetTable = npt.NDArray[np.uint64]
 
 _FOOTER = struct.Struct("<QQQIIHH4s")
 _END = struct.Struct("<HH4s")
@@ -60,11 +63,15 @@ class Footer:
     column_metadata : uint64 array, columns by 2
         Position and length of each column's metadata.
     global_buffers : tuple of ByteRange
+        At least one.
+    descriptor : bytes
+        The first global buffer.
     """
 
     version: tuple[int, int]
-    column_metadata: np.ndarray[tuple[int, int], np.dtype[np.uint64]]
+    column_metadata: OffsetTable
     global_buffers: tuple[ByteRange, ...]
+    descriptor: bytes
 
 
 class Tail:
@@ -96,7 +103,7 @@ class Tail:
 
 
 def read_footer(tail: Tail) -> Footer:
-    """Parse footer and offset tables.
+    """Parse footer and offset tables, with one read at most if they are long.
 
     Raises
     ------
@@ -120,31 +127,38 @@ def read_footer(tail: Tail) -> Footer:
     (raw,) = tail.read([ByteRange(size - _FOOTER.size, _FOOTER.size)])
     _, columns_at, buffers_at, num_buffers, num_columns, _, _, _ = _FOOTER.unpack(raw.tobytes())
     limit = size - _FOOTER.size
-    tables = [
-        _inside(name, "column metadata offset table", columns_at, num_columns * _ENTRY, limit),
-        _inside(name, "global buffer offset table", buffers_at, num_buffers * _ENTRY, limit),
-    ]
-    columns, buffers = (table.view("<u8").reshape(-1, 2) for table in map(_copy, tail.read(tables)))
-    _check_table(name, "column metadata", columns, limit)
-    _check_table(name, "global buffer", buffers, limit)
-    return Footer(version, columns, tuple(ByteRange(*pair) for pair in buffers.tolist()))
+    columns_range = _inside(
+        name, "column metadata offset table", columns_at, num_columns * _ENTRY, limit
+    )
+    buffers_range = _inside(
+        name, "global buffer offset table", buffers_at, num_buffers * _ENTRY, limit
+    )
+    buffers = _table(name, "global buffer", tail.read([buffers_range])[0], limit)
+    if not len(buffers):
+        raise CorruptFileError(f"{name}: the file has no schema; restore it")
+    global_buffers = tuple(ByteRange(*pair) for pair in buffers.tolist())
+    # One request for both, should they lie before what has been read.
+    columns, descriptor = tail.read([columns_range, global_buffers[0]])
+    return Footer(
+        version,
+        _table(name, "column metadata", columns, limit),
+        global_buffers,
+        descriptor.tobytes(),
+    )
 
 
-def read_descriptor(tail: Tail, footer: Footer) -> file_pb2.FileDescriptor:
-    """Parse global buffer 0.
+def parse_descriptor(name: str, footer: Footer) -> file_pb2.FileDescriptor:
+    """Parse global buffer 0 of the file `name`.
 
     Raises
     ------
     CorruptFileError
-        There is none, or it is no `FileDescriptor`.
+        It is no `FileDescriptor`.
     """
-    if not footer.global_buffers:
-        raise CorruptFileError(f"{tail.name}: the file has no schema; restore it")
-    (raw,) = tail.read([footer.global_buffers[0]])
     try:
-        descriptor: file_pb2.FileDescriptor = file_pb2.FileDescriptor.FromString(raw.tobytes())
+        descriptor: file_pb2.FileDescriptor = file_pb2.FileDescriptor.FromString(footer.descriptor)
     except DecodeError as error:
-        raise CorruptFileError(f"{tail.name}: the schema is damaged: {error}") from None
+        raise CorruptFileError(f"{name}: the schema is damaged: {error}") from None
     return descriptor
 
 
@@ -201,9 +215,9 @@ def _inside(name: str, what: str, start: int, length: int, limit: int) -> ByteRa
     return ByteRange(start, length)
 
 
-def _check_table(
-    name: str, what: str, table: np.ndarray[tuple[int, int], np.dtype[np.uint64]], limit: int
-) -> None:
+def _table(name: str, what: str, raw: Bytes, limit: int) -> OffsetTable:
+    # Tables stand at any byte, and views of other widths want aligned ones.
+    table = raw.copy().view("<u8").reshape(-1, 2)
     start, length = table[:, 0], table[:, 1]
     # Compared one by one, so that no sum can overflow.
     bad = (
@@ -215,8 +229,4 @@ def _check_table(
             f"{name}: {what} {at} ({int(length[at])} bytes from byte {int(start[at])}) lies outside the file; "
             "it is truncated or corrupt"
         )
-
-
-def _copy(raw: Bytes) -> Bytes:
-    # Tables stand at any byte, and views of other widths want aligned ones.
-    return raw.copy()
+    return table

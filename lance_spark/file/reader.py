@@ -25,7 +25,7 @@ from lance_spark.errors import (
 )
 from lance_spark.file.columns import read_columns
 from lance_spark.file.fields import column_fields
-from lance_spark.file.footer import Footer, Tail, read_descriptor, read_footer
+from lance_spark.file.footer import Footer, Tail, parse_descriptor, read_footer
 from lance_spark.file.project import project, unpruned
 from lance_spark.file.schema import Field, Schema
 from lance_spark.storage.source import ByteSource, ReadPlan, run_plans
@@ -65,7 +65,7 @@ class FileReader:
         try:
             tail = Tail(source)
             footer = read_footer(tail)
-            descriptor = read_descriptor(tail, footer)
+            descriptor = parse_descriptor(source.name, footer)
             try:
                 schema = Schema.from_protos(descriptor.schema.fields, descriptor.schema.metadata)
             except CorruptFileError as error:

@@ -1,0 +1,59 @@
+"""Files in memory that count what is asked of them."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+
+import numpy as np
+
+from lance_spark.errors import CorruptFileError
+from lance_spark.storage.source import ByteRange, Bytes
+
+
+class MemorySource:
+    """A `ByteSource` over bytes."""
+
+    def __init__(self, data: bytes, name: str = "memory.lance") -> None:
+        self.name = name
+        self.size = len(data)
+        self.calls: list[list[ByteRange]] = []
+        self.closed = False
+        self._data = np.frombuffer(data, dtype=np.uint8)
+
+    def read(self, ranges: Sequence[ByteRange]) -> list[Bytes]:
+        self.calls.append(list(ranges))
+        for offset, length in ranges:
+            if offset < 0 or length < 0 or offset + length > self.size:
+                raise CorruptFileError(f"{self.name}: {offset}+{length} of {self.size}")
+        return [self._data[offset : offset + length] for offset, length in ranges]
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class MemoryOutput:
+    """An `OutputFile` that keeps what it gets."""
+
+    name = "new.lance"
+
+    def __init__(self) -> None:
+        self._buffer = io.BytesIO()
+
+    @property
+    def data(self) -> bytes:
+        return self._buffer.getvalue()
+
+    def write(self, buffer: object) -> None:
+        view = memoryview(buffer)  # type: ignore[arg-type]
+        assert view.nbytes
+        self._buffer.write(view.cast("B"))
+
+    def tell(self) -> int:
+        return self._buffer.tell()
+
+    def close(self) -> None:
+        raise AssertionError("whoever opened the output closes it")
+
+    def abort(self) -> None:
+        raise AssertionError
