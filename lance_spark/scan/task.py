@@ -10,7 +10,7 @@ import pyarrow as pa
 from lance_spark.file.schema import Schema
 from lance_spark.scan.fragment import FragmentReader
 from lance_spark.table.fragment import Fragment
-from lance_spark.table.paths import TablePaths
+from lance_spark.table.paths import BasePath, TablePaths
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class ScanTask:
     slices : tuple of FragmentSlice
     batch_size : int
         Rows of a batch at most.
-    base_paths : mapping of int to str
+    base_paths : mapping of int to BasePath
         Other roots that data files may stand in, by id.
     storage_options : mapping, not shown by `repr`
     """
@@ -52,7 +52,7 @@ class ScanTask:
     lance_schema: Schema
     slices: tuple[FragmentSlice, ...]
     batch_size: int
-    base_paths: Mapping[int, str] = field(default_factory=dict)
+    base_paths: Mapping[int, BasePath] = field(default_factory=dict)
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property

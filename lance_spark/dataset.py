@@ -1,0 +1,366 @@
+"""The handle on a Lance table without Spark: open, scan, take, write, history."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lance_spark.errors import InvalidInputError, LanceError
+from lance_spark.scan.fragment import FragmentReader
+from lance_spark.scan.plan import default_target_rows, pack
+from lance_spark.scan.task import FragmentSlice, ScanTask
+from lance_spark.table.fragment import Fragment
+from lance_spark.table.history import VersionInfo, list_versions
+from lance_spark.table.open import OpenTable, open_table
+from lance_spark.table.refs import read_tags
+
+#: Rows of a batch at most. Many rows per batch are what columnar engines work best with.
+DEFAULT_BATCH_SIZE = 65_536
+DEFAULT_MAX_ROWS_PER_FILE = 1024 * 1024
+
+
+class Dataset:
+    """One version of a Lance table. Immutable: later commits are not seen.
+
+    Made by `open_dataset` and `write_dataset`.
+    """
+
+    def __init__(self, table: OpenTable, storage_options: Mapping[str, str] | None = None) -> None:
+        self._table = table
+        self._storage_options = dict(storage_options or {})
+
+    def __repr__(self) -> str:
+        return f"Dataset({self._table.store.display!r}, version={self.version})"
+
+    @property
+    def uri(self) -> str:
+        """Root of the table."""
+        return self._table.store.uri
+
+    @property
+    def version(self) -> int:
+        """Number of the version."""
+        return self._table.version
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns, with the table's metadata and that of its fields."""
+        return self._table.schema.to_arrow()
+
+    @property
+    def data_storage_version(self) -> str:
+        """Version of the data files, for example ``2.2``."""
+        major, minor = self._table.manifest.data_storage_version
+        return f"{major}.{minor}"
+
+    @property
+    def fragments(self) -> tuple[Fragment, ...]:
+        """The fragments in the table's order."""
+        return self._table.manifest.fragments
+
+    def count_rows(self) -> int:
+        """Return the number of rows that are not deleted. Reads no data file."""
+        return sum(fragment.num_rows for fragment in self.fragments)
+
+    def to_batches(
+        self, columns: Sequence[str] | None = None, batch_size: int = DEFAULT_BATCH_SIZE
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield all rows in the table's order.
+
+        Parameters
+        ----------
+        columns : sequence of str, optional
+            Names of columns, or dotted paths of children of structs; all columns by default.
+        batch_size : int
+            Rows of a batch at most.
+
+        Raises
+        ------
+        InvalidInputError
+            There is no such column, or `batch_size` is not positive.
+        CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
+        """
+        for task in self.plan(columns, target_rows=1 << 62, batch_size=batch_size):
+            yield from task.batches()
+
+    def to_table(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return all rows as a table; see `to_batches`."""
+        schema = self._select(columns).to_arrow()
+        return pa.Table.from_batches(self.to_batches(columns), schema)
+
+    def take(self, indices: Sequence[int], columns: Sequence[str] | None = None) -> pa.Table:
+        """Return rows by their position in the table's order, deleted rows not counted.
+
+        Parameters
+        ----------
+        indices : sequence of int, or integer array
+            In any order; a row can be taken more than once.
+        columns : sequence of str, optional
+            As in `to_batches`.
+
+        Raises
+        ------
+        InvalidInputError
+            A position is negative or past the end, or there is no such column.
+        """
+        schema = self._select(columns)
+        wanted = _positions(indices, self.count_rows())
+        unique, inverse = np.unique(wanted, return_inverse=True)
+        ends = np.cumsum([fragment.num_rows for fragment in self.fragments], dtype=np.int64)
+        batches: list[pa.RecordBatch] = []
+        holders = np.searchsorted(ends, unique, side="right")
+        for number in np.unique(holders).tolist():
+            fragment = self.fragments[number]
+            first = int(ends[number]) - fragment.num_rows
+            reader = FragmentReader(self._table.paths, fragment, schema)
+            try:
+                batches.append(reader.take(unique[holders == number] - first))
+            finally:
+                reader.close()
+        table = pa.Table.from_batches(batches, schema.to_arrow())
+        if np.array_equal(inverse, np.arange(len(unique))):
+            return table
+        return table.take(pa.array(inverse))
+
+    def versions(self) -> list[VersionInfo]:
+        """Return all versions that there still are, oldest first."""
+        return list_versions(self._table.store)
+
+    def tags(self) -> dict[str, int]:
+        """Return the version that each tag names."""
+        return {name: tag.version for name, tag in read_tags(self._table.store).items()}
+
+    def plan(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        target_rows: int | None = None,
+        min_partitions: int = 1,
+        batch_size: int = DEFAULT_BATCH_SIZE,
+    ) -> list[ScanTask]:
+        """Cut a scan into tasks that can be sent to workers.
+
+        Parameters
+        ----------
+        columns : sequence of str, optional
+            As in `to_batches`.
+        target_rows : int, optional
+            Rows that a task aims at; by default what makes about 128 MiB of files, and work for `min_partitions` tasks.
+        min_partitions : int
+            How many tasks run at the same time.
+        batch_size : int
+            Rows of a batch at most.
+
+        Returns
+        -------
+        list of ScanTask
+            In the table's order; none if the table has no rows.
+        """
+        if batch_size < 1:
+            raise InvalidInputError(f"batch_size must be at least 1, not {batch_size}")
+        if target_rows is not None and target_rows < 1:
+            raise InvalidInputError(f"target_rows must be at least 1, not {target_rows}")
+        schema = self._select(columns)
+        fragments = self.fragments
+        if target_rows is None:
+            rows = sum(fragment.physical_rows for fragment in fragments)
+            size = sum(fragment.size_bytes for fragment in fragments)
+            target_rows = default_target_rows(rows, size, min_partitions)
+        return [self._task(schema, slices, batch_size) for slices in pack(fragments, target_rows)]
+
+    def _task(
+        self, schema: Any, slices: tuple[FragmentSlice, ...], batch_size: int
+    ) -> ScanTask:
+        manifest = self._table.manifest
+        return ScanTask(
+            uri=self.uri,
+            lance_schema=schema,
+            slices=slices,
+            batch_size=batch_size,
+            base_paths=manifest.base_paths,
+            storage_options=self._storage_options,
+        )
+
+    def _select(self, columns: Sequence[str] | None) -> Any:
+        schema = self._table.schema
+        if columns is None:
+            return schema
+        if isinstance(columns, str):
+            raise InvalidInputError(f"columns must be a list of names, not the string {columns!r}")
+        return schema.select(columns)
+
+
+def open_dataset(
+    uri: str,
+    version: int | None = None,
+    *,
+    tag: str | None = None,
+    timestamp: datetime.datetime | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> Dataset:
+    """Open a table at its newest version, or at the one that is named.
+
+    Parameters
+    ----------
+    uri : str
+        A path, or a URI of any scheme that fsspec knows.
+    version : int, optional
+    tag : str, optional
+    timestamp : datetime, optional
+        The newest version committed until then. Without a time zone it is local time.
+    storage_options : mapping, optional
+        Settings of the store: credentials, endpoint, region.
+
+    Raises
+    ------
+    TableNotFoundError, VersionNotFoundError, UnsupportedFeatureError, CorruptTableError, StorageError
+    InvalidOptionError
+        More than one of version, tag and timestamp is given.
+    """
+    if timestamp is not None and timestamp.tzinfo is None:
+        timestamp = timestamp.astimezone()
+    table = open_table(
+        str(uri), version=version, tag=tag, timestamp=timestamp, storage_options=storage_options
+    )
+    return Dataset(table, storage_options)
+
+
+def write_dataset(
+    data: pa.Table | pa.RecordBatch | pa.RecordBatchReader | Iterable[pa.RecordBatch],
+    uri: str,
+    mode: str = "create",
+    *,
+    schema: pa.Schema | None = None,
+    data_storage_version: str | None = None,
+    max_rows_per_file: int = DEFAULT_MAX_ROWS_PER_FILE,
+    max_bytes_per_file: int | None = None,
+    enable_stable_row_ids: bool | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> Dataset:
+    """Write rows to a table in one commit.
+
+    Parameters
+    ----------
+    data : Table, RecordBatch, RecordBatchReader or iterable of RecordBatch
+    uri : str
+        A path, or a URI of any scheme that fsspec knows.
+    mode : str
+        ``create`` (there must be no table), ``append`` or ``overwrite`` (both create a missing table).
+    schema : pa.Schema, optional
+        Of an iterable that may be empty; otherwise the first batch tells.
+    data_storage_version : str, optional
+        ``2.1``, ``2.2`` or ``stable``, which is the default for new tables. An append keeps the table's.
+    max_rows_per_file, max_bytes_per_file : int
+        A data file is closed once it holds so many rows or bytes.
+    enable_stable_row_ids : bool, optional
+        Of a new table: row ids that survive compaction.
+    storage_options : mapping, optional
+        Settings of the store.
+
+    Returns
+    -------
+    Dataset
+        The version that was committed.
+
+    Raises
+    ------
+    TableExistsError
+        The mode is ``create`` and there is a table.
+    SchemaMismatchError
+        The columns are not those of the table.
+    CommitConflictError
+        Others committed what this write cannot follow.
+    InvalidInputError, InvalidOptionError, UnsupportedTypeError, StorageError
+    """
+    from lance_spark.table.write_job import begin_write  # noqa: PLC0415 - readers need none of it
+
+    found, batches = _batches(data, schema)
+    limits: dict[str, Any] = {"max_rows_per_file": max_rows_per_file}
+    if max_bytes_per_file is not None:
+        limits["max_bytes_per_file"] = max_bytes_per_file
+    job = begin_write(
+        str(uri),
+        found,
+        mode,
+        data_storage_version=data_storage_version,
+        enable_stable_row_ids=enable_stable_row_ids,
+        storage_options=storage_options,
+        **limits,
+    )
+    writer = job.writer()
+    try:
+        for batch in batches:
+            writer.write(job.align(batch))
+        fragments = writer.finish()
+    except BaseException:
+        writer.abort()
+        raise
+    try:
+        version = job.commit(fragments)
+    except LanceError:
+        job.abort(fragments)
+        raise
+    return open_dataset(uri, version, storage_options=storage_options)
+
+
+def _batches(
+    data: Any, schema: pa.Schema | None
+) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
+    if isinstance(data, pa.Table):
+        return data.schema, data.to_batches()
+    if isinstance(data, pa.RecordBatch):
+        return data.schema, [data]
+    if isinstance(data, pa.RecordBatchReader):
+        return data.schema, data
+    if not isinstance(data, Iterable) or isinstance(data, str | bytes | Mapping):
+        raise InvalidInputError(
+            f"data must be a Table, a RecordBatch or an iterator of batches, not {type(data).__name__}"
+        )
+    batches = iter(data)
+    if schema is not None:
+        return schema, _checked(batches, schema)
+    first = next(batches, None)
+    if first is None:
+        raise InvalidInputError("data has no batch to tell the schema: give it as `schema`")
+    if not isinstance(first, pa.RecordBatch):
+        raise InvalidInputError(f"data yields {type(first).__name__}, not RecordBatch")
+    return first.schema, _chain(first, _checked(batches, first.schema))
+
+
+def _chain(first: pa.RecordBatch, rest: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield first
+    yield from rest
+
+
+def _checked(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        if not isinstance(batch, pa.RecordBatch):
+            raise InvalidInputError(f"data yields {type(batch).__name__}, not RecordBatch")
+        if not batch.schema.equals(schema):
+            raise InvalidInputError(
+                f"data yields batches of different schemas: first {schema}, then {batch.schema}"
+            )
+        yield batch
+
+
+def _positions(indices: Any, num_rows: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    found = indices
+    if isinstance(indices, pa.Array | pa.ChunkedArray):
+        found = indices.to_numpy()
+    try:
+        numbers = np.asarray(found if len(found) else np.zeros(0, np.int64))
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"positions of rows must be integers: {error}") from None
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
+        raise InvalidInputError(f"positions of rows must be integers, not {numbers.dtype}")
+    wanted = numbers.astype(np.int64)
+    if len(wanted):
+        low, high = int(wanted.min()), int(wanted.max())
+        if low < 0 or high >= num_rows:
+            bad = low if low < 0 else high
+            raise InvalidInputError(f"there is no row {bad}: the table has {num_rows} rows")
+    return wanted
