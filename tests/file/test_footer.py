@@ -197,7 +197,7 @@ def test_pages_that_cannot_be_are_refused(page) -> None:
         parsed(file2_pb2.ColumnMetadata(pages=[page]))
 
 
-@pytest.mark.parametrize("count", [500, 5000])
+@pytest.mark.parametrize("count", [1500, 5000])
 def test_a_wide_file_is_opened_with_two_reads_and_columns_on_demand(tmp_path, count) -> None:
     wide = pa.table({f"column_{i}": pa.array([i], pa.int32()) for i in range(count)})
     with LanceFileWriter(str(tmp_path / "f.lance"), version="2.2") as writer:
