@@ -3,7 +3,7 @@
 Which number stands for which item depends on the column:
 
 * A column of dictionary type holds 0-based `indices` in its index type. Items may be null: writers turn the nulls of
-  such a column into an index of a null item.
+  such a column into the index of a null item.
 * Any other column (writers do this to strings with few distinct values) holds 1-based `indices`; 0 is a null.
 
 The items are read once and kept: they belong to every row of the page.
@@ -12,10 +12,11 @@ The items are read once and kept: they belong to every row of the page.
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.encoding.arrow_blocks import unsigned, validity_of
+from lance_spark.encoding.arrow_blocks import unsigned, validity_of, with_validity
 from lance_spark.encoding.blocks import FixedWidthBlock
 from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v2_0.flat import width_of
@@ -37,6 +38,7 @@ class DictionaryValues:
         self._kind = kind
         self._num_items = num_items
         self._items: pa.Array | None = None
+        self._places: npt.NDArray[np.int64] | None = None
 
     def read(self, rows: Rows, per_row: int = 1) -> ReadPlan[pa.Array]:
         if isinstance(self._decoder, AllNulls):
@@ -47,16 +49,30 @@ class DictionaryValues:
             plans.append(self._decoder.read(range(self._num_items)))
         indices, *items = yield from gather_plans(plans)
         if items:
-            self._items = items[0]
+            self._keep(items[0])
         if pat.is_dictionary(self._kind):
             return self._positions(indices)
         return self._values(indices)
+
+    def _keep(self, items: pa.Array) -> None:
+        if pat.is_dictionary(self._kind) and items.null_count:
+            # Arrow cannot join dictionaries that hold nulls: they become nulls of the indices.
+            valid = validity_of(items)
+            assert valid is not None
+            self._places = np.where(valid, np.cumsum(valid) - 1, -1)
+            items = items.drop_null()
+        self._items = items
 
     def _positions(self, indices: pa.Array) -> pa.Array:
         valid = validity_of(indices)
         positions = _numbers(indices)
         live = positions if valid is None else positions[valid]
         self._check(int(live.max(initial=0)) if len(live) else -1)
+        if self._places is not None:
+            places = self._places[positions if valid is None else np.where(valid, positions, 0)]
+            present = places >= 0 if valid is None else (places >= 0) & valid
+            moved = np.where(present, places, 0).astype(indices.type.to_pandas_dtype())
+            indices = with_validity(pa.array(moved, indices.type), present)
         return pa.DictionaryArray.from_arrays(
             indices, self._items, ordered=self._kind.ordered, safe=False
         )

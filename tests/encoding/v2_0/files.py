@@ -74,11 +74,10 @@ def row_choices(count: int, seed: int) -> list[Rows]:
     return [c if isinstance(c, range) else c.astype(np.int64) for c in choices]
 
 
-def assert_rows(file: File, name: str, expected: pa.Array, seed: int) -> None:
+def assert_rows(file: File, name: str, expected: pa.Array | pa.ChunkedArray, seed: int) -> None:
     """Compare all choices of rows of one column with `expected`."""
-    if isinstance(expected, pa.ChunkedArray):
-        expected = expected.combine_chunks()
-    plain = _plain(expected)
+    chunks = expected.chunks if isinstance(expected, pa.ChunkedArray) else [expected]
+    plain = pa.concat_arrays([_plain(chunk) for chunk in chunks])
     for rows in row_choices(len(expected), seed):
         got = file.read(name, rows)
         assert got.type == file.schema.field(name).type, name
@@ -91,6 +90,10 @@ def _plain(array: pa.Array) -> pa.Array:
     # Dictionary arrays are equal only if their dictionaries are; their values are what counts.
     if pa.types.is_dictionary(array.type):
         return array.dictionary.take(array.indices)
+    if pa.types.is_list(array.type) and pa.types.is_dictionary(array.type.value_type):
+        return pa.ListArray.from_arrays(
+            array.offsets, _plain(array.values), mask=array.is_null() if array.null_count else None
+        )
     return array
 
 
