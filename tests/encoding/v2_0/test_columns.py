@@ -136,7 +136,7 @@ def test_scattered_rows_do_not_fetch_what_lies_between(tmp_path: Path) -> None:
         read = [0, 0]
         real = file.source.read
 
-        def spy(ranges, read=read, real=real):  # noqa: ANN001, ANN202
+        def spy(ranges, read=read, real=real):
             read[0] += 1
             read[1] += sum(r.length for r in ranges)
             return real(ranges)
@@ -156,7 +156,7 @@ class _Inches(pa.ExtensionType):
         return b""
 
     @classmethod
-    def __arrow_ext_deserialize__(cls, storage, serialized):  # noqa: ANN001, ANN206
+    def __arrow_ext_deserialize__(cls, storage, serialized):
         return cls()
 
 
@@ -214,8 +214,8 @@ def test_columns_of_another_field_are_refused(tmp_path: Path) -> None:
         open_field(pa.field("a", pa.int64()), file.columns["s"], "f")
     with pytest.raises(CorruptFileError, match="'nullable' where 'struct'"):
         open_field(table.schema.field("s"), file.columns["a"] * 2, "f")
+    reader = open_field(pa.field("a", pa.string()), file.columns["a"], "f")
     with pytest.raises(CorruptFileError, match="column 'a', page 0"):
-        reader = open_field(pa.field("a", pa.string()), file.columns["a"], "f")
         run_plans(file.source, [reader.read(range(2))])
     with pytest.raises(UnsupportedTypeError, match="maps"):
         open_field(pa.field("m", pa.map_(pa.int8(), pa.int8())), file.columns["a"] * 4, "f")
