@@ -73,4 +73,5 @@ class Place:
 
 
 def total_rows(pages: Sequence[PageMeta]) -> int:
+    """Return the rows of all pages."""
     return sum(page.num_rows for page in pages)
