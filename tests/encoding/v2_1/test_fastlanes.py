@@ -1,0 +1,83 @@
+"""FastLanes chunks against plain Python integers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lance_spark.encoding import fastlanes
+from tests.encoding.v2_1.fixed import random_values, slow_pack
+
+WIDTHS = st.sampled_from([8, 16, 32, 64]).flatmap(
+    lambda bits: st.tuples(st.just(bits), st.integers(0, bits))
+)
+
+
+@given(WIDTHS, st.integers(0, 2**32))
+@settings(max_examples=60, deadline=None)
+def test_packed_bytes_are_those_of_the_plain_way(kind, seed):
+    bits, width = kind
+    values = random_values(seed, 1024, width, bits).reshape(1, 1024)
+    assert fastlanes.pack(values, width).tobytes() == slow_pack(values[0].tolist(), width, bits)
+
+
+@given(WIDTHS, st.integers(0, 2**32))
+@settings(max_examples=60, deadline=None)
+def test_plainly_packed_bytes_are_unpacked(kind, seed):
+    bits, width = kind
+    values = random_values(seed, 1024, width, bits)
+    data = np.frombuffer(slow_pack(values.tolist(), width, bits), np.uint8)
+    out = np.full((1, 1024), 255, values.dtype)
+    fastlanes.unpack(data, np.zeros(1, np.int64), width, out)
+    assert (out[0] == values).all()
+
+
+@pytest.mark.parametrize("bits", [8, 16, 32, 64])
+@pytest.mark.parametrize("even", [True, False])
+@pytest.mark.parametrize("scattered", [True, False])
+def test_many_chunks_at_any_place(bits, even, scattered):
+    """More chunks than are worked on at once, at odd addresses, into rows in any order."""
+    rng = np.random.default_rng(bits)
+    count = 600 if bits == 8 else 140
+    for width in (1, bits // 2 - 1, bits // 2, bits - 1, bits):
+        values = random_values(bits, count * 1024, width, bits).reshape(count, 1024)
+        size = fastlanes.packed_size(width)
+        gaps = np.full(count, 3) if even else rng.integers(0, 9, count)
+        starts = np.cumsum(size + gaps) - size
+        data = np.full(int(starts[-1]) + size, 0x5A, np.uint8)
+        fastlanes.place(data, starts, fastlanes.pack(values, width))
+        data.flags.writeable = False
+        assert not even or (data[: starts[0]] == 0x5A).all()
+        rows = rng.permutation(count + 5)[:count] if scattered else None
+        out = np.zeros((count + 5, 1024), values.dtype)
+        target = out if scattered else out[:count]
+        fastlanes.unpack(data, starts, width, target, rows)
+        found = out[rows] if rows is not None else out[:count]
+        assert (found == values).all()
+        untouched = np.setdiff1d(np.arange(count + 5), np.arange(count) if rows is None else rows)
+        assert not out[untouched].any()
+
+
+def test_chunks_can_overlap_or_go_backwards():
+    values = random_values(1, 3 * 1024, 7, 16).reshape(3, 1024)
+    packed = fastlanes.pack(values, 7)
+    out = np.zeros((3, 1024), np.uint16)
+    fastlanes.unpack(packed.reshape(-1), np.array([2, 1, 0]) * 896, 7, out)
+    assert (out == values[::-1]).all()
+    fastlanes.unpack(packed.reshape(-1), np.array([896, 896, 896]), 7, out)
+    assert (out == values[1]).all()
+
+
+def test_width_of_nothing_writes_zeros_where_told():
+    out = np.ones((4, 1024), np.uint32)
+    fastlanes.unpack(np.zeros(0, np.uint8), np.zeros(2, np.int64), 0, out, np.array([3, 1]))
+    assert out[:, 0].tolist() == [1, 0, 1, 0]
+
+
+@given(st.sampled_from([8, 16, 32, 64]), st.data())
+def test_bit_widths(bits, data):
+    numbers = data.draw(st.lists(st.integers(0, 2**bits - 1), min_size=1, max_size=20))
+    found = fastlanes.bit_widths(np.array([[n, 0] for n in numbers], f"u{bits // 8}"))
+    assert found.tolist() == [n.bit_length() for n in numbers]
