@@ -100,6 +100,8 @@ def _decode(
     if of_length not in (8, 16, 32):
         raise UnsupportedEncodingError(f"lengths of runs of {of_length} bits")
     runs, rest = np.divmod(lengths.sizes, of_length // 8)
+    if int(num_values.min(initial=0)) < 0:
+        raise CorruptFileError("a chunk has an impossible number of values")
     if rest.any() or (runs * (bits // 8) != values.sizes).any():
         raise CorruptFileError("there are not as many lengths of runs as values")
     each = gather(lengths.data, lengths.starts, lengths.sizes).view(uint_type(of_length))
