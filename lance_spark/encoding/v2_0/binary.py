@@ -27,7 +27,7 @@ from lance_spark.errors import CorruptFileError
 from lance_spark.proto import encodings_v2_0_pb2 as pb
 from lance_spark.storage.source import Bytes, ReadPlan, gather_plans
 
-_HIGHEST = np.iinfo(np.int64).max
+Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +40,26 @@ class Extents:
         Of each value; ``starts[i] <= ends[i] <= starts[i + 1]``.
     valid : bool array, or None
         False where the value is null; None if none is.
+    edges : int64 array, or None
+        If every value starts where the one before ends: the start of the first value and the ends of all.
     """
 
     starts: RowNumbers
     ends: RowNumbers
-    valid: npt.NDArray[np.bool_] | None
+    valid: Flags | None
+    edges: RowNumbers | None
 
-    @property
-    def contiguous(self) -> bool:
-        return bool((self.starts[1:] == self.ends[:-1]).all())
+    @classmethod
+    def between(cls, edges: RowNumbers, valid: Flags | None) -> Extents:
+        """Return the extents of values that follow one another without gaps."""
+        return cls(edges[:-1], edges[1:], valid, edges)
+
+    @classmethod
+    def of(cls, starts: RowNumbers, ends: RowNumbers, valid: Flags | None) -> Extents:
+        """Return the extents of values with or without gaps between them."""
+        if len(starts) and (starts[1:] == ends[:-1]).all():
+            return cls(starts, ends, valid, np.concatenate([starts[:1], ends]))
+        return cls(starts, ends, valid, None if len(starts) else np.zeros(1, np.int64))
 
 
 def read_extents(ends: Decoder, rows: Rows, adjustment: int) -> ReadPlan[Extents]:
@@ -60,41 +71,40 @@ def read_extents(ends: Decoder, rows: Rows, adjustment: int) -> ReadPlan[Extents
         The ends decrease.
     """
     if not len(rows):
-        none = np.zeros(0, np.int64)
-        return Extents(none, none, None)
+        return Extents.between(np.zeros(1, np.int64), None)
     if isinstance(rows, range):
-        before = rows.start > 0
+        before = int(rows.start > 0)
         array = yield from ends.read(range(rows.start - before, rows.stop))
-        numbers, valid = _adjusted(array, adjustment)
-        if before:
-            starts, stops = numbers[:-1], numbers[1:]
-            valid = valid[1:]
-        else:
-            starts, stops = np.concatenate([[0], numbers[:-1]]), numbers
-    else:
-        wanted = np.unique(np.concatenate([rows - 1, rows]))
-        wanted = wanted[int(wanted[0] < 0) :]
-        array = yield from ends.read(wanted)
-        numbers, valid = _adjusted(array, adjustment)
-        place = np.searchsorted(wanted, rows)
-        starts = numbers[place - (rows > 0)]
-        starts[: int(rows[0] == 0)] = 0
-        stops, valid = numbers[place], valid[place]
+        edges, valid = _adjusted(array, adjustment)
+        if not before:
+            edges = np.concatenate([[0], edges])
+        if (edges[1:] < edges[:-1]).any():
+            raise CorruptFileError("the ends of the page's values decrease")
+        return Extents.between(edges, None if valid is None else valid[before:])
+    wanted = np.unique(np.concatenate([rows - 1, rows]))
+    wanted = wanted[int(wanted[0] < 0) :]
+    array = yield from ends.read(wanted)
+    numbers, valid = _adjusted(array, adjustment)
+    place = np.searchsorted(wanted, rows)
+    starts, stops = numbers[place - (rows > 0)], numbers[place]
+    starts[: int(rows[0] == 0)] = 0
     if (starts > stops).any() or (stops[:-1] > starts[1:]).any():
         raise CorruptFileError("the ends of the page's values decrease")
-    return Extents(starts, stops, None if valid.all() else valid)
+    return Extents.of(starts, stops, None if valid is None else valid[place])
 
 
-def _adjusted(array: pa.Array, adjustment: int) -> tuple[RowNumbers, npt.NDArray[np.bool_]]:
+def _adjusted(array: pa.Array, adjustment: int) -> tuple[RowNumbers, Flags | None]:
     if array.null_count:
         raise CorruptFileError("ends of values are null")
     numbers = np.frombuffer(array.buffers()[1], np.uint64)[array.offset :][: len(array)]
-    valid = numbers < adjustment
-    if not valid.all():
+    valid: Flags = numbers < adjustment
+    whole = bool(valid.all())
+    if not whole:
         numbers = np.where(valid, numbers, numbers - np.uint64(adjustment))
-    if len(numbers) and int(numbers.max()) > _HIGHEST:
+    ends = numbers.view(np.int64)
+    if int(ends.min(initial=0)) < 0:
         raise CorruptFileError("an end of a value is out of bounds")
-    return numbers.astype(np.int64), valid
+    return ends, None if whole else valid
 
 
 class BinaryValues:
@@ -112,10 +122,10 @@ class BinaryValues:
         starts, ends = extents.starts, extents.ends
         if not len(rows):
             return pa.nulls(0, self._kind)
-        if extents.contiguous:
+        if extents.edges is not None:
             first, last = int(starts[0]), int(ends[-1])
             array = yield from self._data.read(range(first, last))
-            offsets = np.concatenate([[0], ends - first])
+            offsets = extents.edges - first if first else extents.edges
             return self._build(offsets, _bytes_of(array), extents.valid)
         cuts = np.flatnonzero(starts[1:] - ends[:-1] > GAP) + 1
         bounds = [0, *cuts.tolist(), len(rows)]
@@ -138,9 +148,7 @@ class BinaryValues:
             extents.valid,
         )
 
-    def _build(
-        self, offsets: RowNumbers, data: Bytes, valid: npt.NDArray[np.bool_] | None
-    ) -> pa.Array:
+    def _build(self, offsets: RowNumbers, data: Bytes, valid: Flags | None) -> pa.Array:
         dtype = offset_type(self._kind)
         if int(offsets[-1]) > np.iinfo(dtype).max:
             raise CorruptFileError(
@@ -148,7 +156,7 @@ class BinaryValues:
             )
         buffers = [
             None if valid is None else bitmap(valid),
-            pa.py_buffer(offsets.astype(dtype)),
+            pa.py_buffer(offsets.astype(dtype, copy=False)),
             pa.py_buffer(data),
         ]
         return pa.Array.from_buffers(self._kind, len(offsets) - 1, buffers)

@@ -55,7 +55,10 @@ class DictionaryValues:
         return self._values(indices)
 
     def _keep(self, items: pa.Array) -> None:
-        if pat.is_dictionary(self._kind) and items.null_count:
+        if not pat.is_dictionary(self._kind):
+            # Index 0 is a null, index 1 the first item.
+            items = pa.concat_arrays([pa.nulls(1, self._kind), items])
+        elif items.null_count:
             # Arrow cannot join dictionaries that hold nulls: they become nulls of the indices.
             valid = validity_of(items)
             assert valid is not None
@@ -78,14 +81,9 @@ class DictionaryValues:
         )
 
     def _values(self, indices: pa.Array) -> pa.Array:
-        positions = _numbers(indices).astype(np.int64) - 1
-        self._check(int(positions.max(initial=-1)))
-        absent = positions < 0
-        valid = validity_of(indices)
-        if valid is not None:
-            absent |= ~valid
+        self._check(int(_numbers(indices).max(initial=0)) - 1)
         assert self._items is not None
-        return self._items.take(pa.array(positions, mask=absent))
+        return self._items.take(indices)
 
     def _check(self, highest: int) -> None:
         if highest >= self._num_items:

@@ -93,7 +93,7 @@ def _open(
     if is_leaf(stored):
         plain = storage_type(kind)
         if is_blob(stored):
-            from lance_spark.encoding.v2_0.blob import open_blob  # noqa: PLC0415
+            from lance_spark.encoding.v2_0.blob import open_blob
 
             reader = open_blob(plain, column, place)
         else:

@@ -20,14 +20,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.encoding.arrow_blocks import bitmap
 from lance_spark.encoding.meta import ColumnMeta, FieldReader, Place
-from lance_spark.encoding.rows import Rows, split_rows
-from lance_spark.encoding.v2_0.binary import Extents, read_extents
+from lance_spark.encoding.rows import RowNumbers, Rows, split_rows
+from lance_spark.encoding.v2_0.binary import Extents, Flags, read_extents
 from lance_spark.encoding.v2_0.page import PageBuffers, open_encoding
 from lance_spark.encoding.v2_0.pages import check_rows, message_of
 from lance_spark.encoding.v2_1.page import errors_at, ranges_to
@@ -82,15 +81,15 @@ class ListReader:
         check_rows(pieces, rows, self._lengths, self._place)
         found = yield from gather_plans([self._read_page(page, part) for page, part in pieces])
         extents = _joined(found)
-        lengths = extents.ends - extents.starts
+        edges = extents.edges
         wanted: Rows
-        if extents.contiguous:
-            first = int(extents.starts[0]) if len(lengths) else 0
-            wanted = range(first, first + int(lengths.sum()))
+        if edges is not None:
+            wanted = range(int(edges[0]), int(edges[-1]))
         else:
             wanted = ranges_to(extents.starts, extents.ends)
+            edges = np.concatenate([[0], np.cumsum(extents.ends - extents.starts)])
         items = yield from self._items.read(wanted)
-        return self._build(lengths, items, extents.valid)
+        return self._build(edges, items, extents.valid)
 
     def _read_page(self, page: int, rows: Rows) -> ReadPlan[Extents]:
         message = self._messages[page]
@@ -104,33 +103,30 @@ class ListReader:
                     f"a list ends at item {int(extents.ends[-1])} of {message.num_items}"
                 )
         first = self._first_items[page]
-        return Extents(extents.starts + first, extents.ends + first, extents.valid)
+        if extents.edges is not None:
+            return Extents.between(extents.edges + first, extents.valid)
+        return Extents.of(extents.starts + first, extents.ends + first, extents.valid)
 
-    def _build(
-        self,
-        lengths: npt.NDArray[np.int64],
-        items: pa.Array,
-        valid: npt.NDArray[np.bool_] | None,
-    ) -> pa.Array:
+    def _build(self, edges: RowNumbers, items: pa.Array, valid: Flags | None) -> pa.Array:
         dtype = np.int64 if pat.is_large_list(self._kind) else np.int32
         if len(items) > np.iinfo(dtype).max:
             raise InvalidInputError(
                 f"{self._place}: {len(items)} items do not fit one array of type {self._kind}: "
                 "read fewer rows at a time"
             )
-        offsets = np.zeros(len(lengths) + 1, dtype)
-        np.cumsum(lengths, out=offsets[1:])
+        offsets = (edges - edges[0]).astype(dtype, copy=False)
         buffers = [None if valid is None else bitmap(valid), pa.py_buffer(offsets)]
-        return pa.Array.from_buffers(self._kind, len(lengths), buffers, children=[items])
+        return pa.Array.from_buffers(self._kind, len(edges) - 1, buffers, children=[items])
 
 
 def _joined(pieces: list[Extents]) -> Extents:
+    if not pieces:
+        return Extents.between(np.zeros(1, np.int64), None)
     if len(pieces) == 1:
         return pieces[0]
-    none = [np.zeros(0, np.int64)]
-    starts = np.concatenate([p.starts for p in pieces] or none)
-    ends = np.concatenate([p.ends for p in pieces] or none)
-    if all(p.valid is None for p in pieces):
-        return Extents(starts, ends, None)
+    starts = np.concatenate([piece.starts for piece in pieces])
+    ends = np.concatenate([piece.ends for piece in pieces])
+    if all(piece.valid is None for piece in pieces):
+        return Extents.of(starts, ends, None)
     flags = [np.ones(len(p.ends), np.bool_) if p.valid is None else p.valid for p in pieces]
-    return Extents(starts, ends, np.concatenate(flags))
+    return Extents.of(starts, ends, np.concatenate(flags))

@@ -77,7 +77,7 @@ def row_choices(count: int, seed: int) -> list[Rows]:
 def assert_rows(file: File, name: str, expected: pa.Array | pa.ChunkedArray, seed: int) -> None:
     """Compare all choices of rows of one column with `expected`."""
     chunks = expected.chunks if isinstance(expected, pa.ChunkedArray) else [expected]
-    plain = pa.concat_arrays([_plain(chunk) for chunk in chunks])
+    plain = pa.concat_arrays([_plain(chunk) for chunk in chunks or [pa.array([], expected.type)]])
     for rows in row_choices(len(expected), seed):
         got = file.read(name, rows)
         assert got.type == file.schema.field(name).type, name

@@ -49,8 +49,7 @@ def reads(field: pa.Field, columns: Sequence[ColumnMeta], source: Memory) -> boo
     try:
         reader = open_field(field, columns, "memory")
         whole, part = run_plans(source, [reader.read(range(ROWS)), reader.read(np.array([3, 90]))])
-    except LanceError as error:
-        assert str(error)
+    except LanceError:
         return False
     assert len(whole) == ROWS
     assert len(part) == 2
@@ -229,7 +228,7 @@ def test_messages_nested_without_end() -> None:
             encoding = bytes([number << 3 | 2]) + varint + encoding
     page = PageMeta((ByteRange(0, 16),), 2, 0, encoding)
     reader = open_field(pa.field("c", pa.int64()), [ColumnMeta((page,))], "memory")
-    with pytest.raises(CorruptFileError, match="column 'c', page 0.*cannot be parsed"):
+    with pytest.raises(CorruptFileError, match=r"column 'c', page 0.*cannot be parsed"):
         run_plans(Memory(bytearray(16)), [reader.read(range(2))])
 
 
