@@ -178,11 +178,11 @@ class FileReader:
         arrow = field.arrow_field
         name = self._source.name
         if self.version == (2, 0):
-            from lance_spark.encoding.v2_0 import field as v2_0  # noqa: PLC0415
+            from lance_spark.encoding.v2_0 import field as v2_0
 
             self._check_length(field, columns[0], 1)
             return v2_0.open_field(arrow, columns, name)
-        from lance_spark.encoding.v2_1 import field as v2_1  # noqa: PLC0415
+        from lance_spark.encoding.v2_1 import field as v2_1
 
         leaves = leaf_fields(arrow)
         if len(leaves) != len(columns):

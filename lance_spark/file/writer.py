@@ -148,7 +148,8 @@ class FileWriter:
         ]
         start = _align(self._output)
         for part in encode_tail(self._version, descriptor, metadata, start):
-            self._output.write(part)
+            if part:
+                self._output.write(part)
         ids = tuple(leaf.id for leaf in self._leaves)
         return WrittenFile(self._num_rows, self._output.tell(), ids, tuple(range(len(ids))))
 
@@ -222,7 +223,7 @@ class _ColumnWriter:
         return int(array.indices.nbytes if pat.is_dictionary(array.type) else array.nbytes)
 
     def _write_page(self, array: pa.Array) -> None:
-        from lance_spark.encoding.v2_1.field import encode_field  # noqa: PLC0415
+        from lance_spark.encoding.v2_1.field import encode_field
 
         pages = encode_field(array, self.field.arrow_field, self._version)
         for column, page in zip(self.metadata, pages, strict=True):
