@@ -306,7 +306,7 @@ def _whole_microseconds(array: Any) -> None:
 
 def _nanoseconds(column: str) -> Step:
     def step(array: Any) -> Any:
-        import pyarrow.compute as pc  # noqa: PLC0415 - rare, and slow to import
+        import pyarrow.compute as pc
 
         ends = pc.min_max(array)
         if ends["min"].is_valid and not 0 <= ends["min"].as_py() <= ends["max"].as_py() < (

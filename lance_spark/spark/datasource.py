@@ -37,16 +37,16 @@ class LanceDataSource(DataSource):
         ------
         InvalidOptionError, TableNotFoundError, VersionNotFoundError, UnsupportedTypeError
         """
-        from lance_spark.spark.options import ReadOptions  # noqa: PLC0415
-        from lance_spark.spark.reader import table_schema  # noqa: PLC0415
-        from lance_spark.spark.types import to_spark_schema  # noqa: PLC0415
+        from lance_spark.spark.options import ReadOptions
+        from lance_spark.spark.reader import table_schema
+        from lance_spark.spark.types import to_spark_schema
 
         return to_spark_schema(table_schema(ReadOptions.parse(self.options)))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of the columns of `schema`, which is the table's or the user's."""
-        from lance_spark.spark.options import ReadOptions  # noqa: PLC0415
-        from lance_spark.spark.reader import LanceReader  # noqa: PLC0415
+        from lance_spark.spark.options import ReadOptions
+        from lance_spark.spark.reader import LanceReader
 
         return LanceReader(ReadOptions.parse(self.options), schema)
 
@@ -57,7 +57,7 @@ class LanceDataSource(DataSource):
         ------
         InvalidOptionError, SchemaMismatchError, UnsupportedTypeError
         """
-        from lance_spark.spark.options import WriteOptions  # noqa: PLC0415
-        from lance_spark.spark.writer import make_writer  # noqa: PLC0415
+        from lance_spark.spark.options import WriteOptions
+        from lance_spark.spark.writer import make_writer
 
         return make_writer(WriteOptions.parse(self.options), schema, overwrite)

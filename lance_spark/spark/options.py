@@ -1,6 +1,7 @@
 """What a user may write in `.option(...)`: parsed and checked here, once.
 
-Spark hands over a case-insensitive mapping of strings. The names are those of other Lance connectors. What is no option, no
+Spark hands over a case-insensitive mapping of strings, and for a table of its catalog mixes the table's properties in, with each
+option once more below `option.`: there, what is no option is let through. The names are those of other Lance connectors. What is no option, no
 setting of the store and nothing that Spark adds by itself is refused with the nearest name there is. The same mapping may serve
 reads and writes (a temporary view has one for both), so options of the other direction are let through.
 """
@@ -16,11 +17,6 @@ from typing import Any
 from lance_spark.errors import InvalidOptionError
 from lance_spark.spark import storage_options
 
-#: Added by Spark to the options of tables in its catalog.
-_FROM_SPARK = frozenset(
-    {"location", "provider", "owner", "external", "comment", "collation", "table_type"}
-    | {"is_managed_location", "serialization.format", "__datetime_rebase_mode", "bucketspec"}
-)
 #: Tuning of other connectors that changes no result; nothing here needs it.
 _IGNORED = frozenset(
     {"block_size", "index_cache_size", "metadata_cache_size", "executor_credential_refresh"}
@@ -46,6 +42,7 @@ _ELSEWHERE = {
     "branch": "branches are not in this release",
     "write_mode": 'use .mode("append") or .mode("overwrite")',
     "mode": 'use .mode("append") or .mode("overwrite")',
+    "location": "use path",
     "catalog": "this source has no catalog; give the table's path",
 }
 #: Suffix of an option of one column, and the key of the field's metadata that it stands for.
@@ -221,6 +218,8 @@ def _sort(options: Mapping[str, str]) -> _Parts:
     columns: dict[str, dict[str, str]] = {}
     store: dict[str, Any] = {}
     path: str | None = None
+    every = {given.lower() for given in options}
+    of_catalog = "provider" in every
     for given, value in options.items():
         name = _SAME.get(given.lower(), given.lower())
         if name == "path":
@@ -241,7 +240,9 @@ def _sort(options: Mapping[str, str]) -> _Parts:
             columns.setdefault(column["column"].lower(), {})[COLUMN_KEYS[key]] = value
         elif name in storage_options.KNOWN:
             store[name] = value
-        elif name not in _IGNORED and name not in _FROM_SPARK:
+        elif of_catalog and (name.startswith("option.") or f"option.{name}" not in every):
+            continue
+        elif name not in _IGNORED:
             raise InvalidOptionError(_unknown(given))
     if path is not None and not path.strip():
         raise InvalidOptionError("option path is empty: give the table's folder or URI")
@@ -249,7 +250,7 @@ def _sort(options: Mapping[str, str]) -> _Parts:
 
 
 def _unknown(name: str) -> str:
-    import difflib  # noqa: PLC0415 - only for the message
+    import difflib
 
     if name.lower() in _ELSEWHERE:
         return f"option {name} is not one of this source: {_ELSEWHERE[name.lower()]}"
@@ -336,7 +337,7 @@ def _only_path(text: str) -> str:
 
 
 def _json_list(text: str) -> list[Any] | None:
-    import json  # noqa: PLC0415 - rarely needed
+    import json
 
     try:
         value = json.loads(text)
@@ -346,7 +347,7 @@ def _json_list(text: str) -> list[Any] | None:
 
 
 def _json_object(text: str) -> dict[str, Any]:
-    import json  # noqa: PLC0415 - rarely needed
+    import json
 
     try:
         value = json.loads(text)

@@ -102,7 +102,7 @@ def _narrow(field: pa.Field, rests: list[list[str]], table: str) -> pa.Field:
 
 
 def _missing(path: str, name: str, names: Sequence[str], table: str) -> str:
-    import difflib  # noqa: PLC0415 - only for the message
+    import difflib
 
     near = difflib.get_close_matches(name, names, 1, 0.5)
     hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names[:50])}"

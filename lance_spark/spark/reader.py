@@ -62,9 +62,9 @@ class LanceReader(DataSourceReader):
         SchemaMismatchError
             The table lacks a column of the schema, or has it in a type that cannot be read as the schema's.
         """
-        from lance_spark.spark.convert import BatchConverter  # noqa: PLC0415
-        from lance_spark.spark.projection import paths_for  # noqa: PLC0415
-        from lance_spark.spark.types import batch_schema  # noqa: PLC0415
+        from lance_spark.spark.convert import BatchConverter
+        from lance_spark.spark.projection import paths_for
+        from lance_spark.spark.types import batch_schema
 
         dataset = open_table(self.options)
         table = display(self.options.path)
@@ -104,8 +104,8 @@ def spark_batches(
     UnsupportedTypeError
         A value, or a type, has no counterpart in Spark.
     """
-    from lance_spark.spark.convert import BatchConverter  # noqa: PLC0415
-    from lance_spark.spark.types import batch_schema, to_spark_schema  # noqa: PLC0415
+    from lance_spark.spark.convert import BatchConverter
+    from lance_spark.spark.types import batch_schema, to_spark_schema
 
     wanted: pa.Schema | None = None
     for task in tasks:
@@ -123,7 +123,7 @@ def open_table(options: ReadOptions) -> Dataset:
     ------
     TableNotFoundError, VersionNotFoundError, StorageError
     """
-    from lance_spark.dataset import open_dataset  # noqa: PLC0415
+    from lance_spark.dataset import open_dataset
 
     chosen: dict[str, Any] = {}
     if options.tag is not None:
@@ -145,7 +145,7 @@ def visible_schema(dataset: Dataset, options: ReadOptions) -> pa.Schema:
     """
     if options.columns is None:
         return dataset.schema
-    from lance_spark.spark.projection import select  # noqa: PLC0415
+    from lance_spark.spark.projection import select
 
     return select(dataset.schema, options.columns, display(options.path))
 
@@ -157,6 +157,6 @@ def table_schema(options: ReadOptions) -> pa.Schema:
 
 def display(path: str) -> str:
     """Return a path as messages may show it."""
-    from lance_spark.storage.uri import parse_uri  # noqa: PLC0415
+    from lance_spark.storage.uri import parse_uri
 
     return parse_uri(path).display

@@ -139,7 +139,7 @@ def batch_schema(schema: spark.StructType) -> pa.Schema:
     UnsupportedTypeError
         Spark itself cannot carry a type as Arrow.
     """
-    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - only readers need it
+    from pyspark.sql.pandas.types import to_arrow_schema
 
     for field in schema:
         _refuse_foreign(field.dataType, field.name)

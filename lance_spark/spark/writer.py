@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceWriter, WriterCommitMessage
 
-from lance_spark.errors import LanceError, SchemaMismatchError
+from lance_spark.errors import LanceError, SchemaMismatchError, UncertainCommitError
 from lance_spark.spark.convert import BatchConverter
 from lance_spark.spark.options import WriteOptions
 from lance_spark.spark.projection import find
@@ -83,7 +83,7 @@ class LanceWriter(DataSourceWriter):
                         field.with_name(name)
                         for field, name in zip(batch.schema, self.names, strict=True)
                     )
-                    convert = BatchConverter(source, self.job.schema, reading=False)
+                    convert = BatchConverter(source, self.job.arrow_schema, reading=False)
                     writer = self.job.writer()
                 renamed = pa.RecordBatch.from_arrays(batch.columns, schema=source)
                 for piece in convert(renamed):
@@ -106,11 +106,23 @@ class LanceWriter(DataSourceWriter):
             raise LanceError(
                 "a task of the write sent no result: nothing was committed; run the write again"
             )
-        self.job.commit(_fragments(messages))
+        fragments = _fragments(messages)
+        try:
+            self.job.commit(fragments)
+        except UncertainCommitError:
+            raise
+        except LanceError:
+            self.job.abort(fragments)
+            raise
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Remove the files that the tasks wrote."""
-        self.job.abort(_fragments(messages))
+        """Remove the files that the tasks wrote, unless a commit was tried.
+
+        Spark calls this after a failed commit too, in another process. Then every task has sent its message, and the
+        commit itself has removed the files if it knew that nobody refers to them.
+        """
+        if any(message is None for message in messages):
+            self.job.abort(_fragments(messages))
 
 
 class LanceRowWriter(LanceWriter):
@@ -133,7 +145,7 @@ class LanceRowWriter(LanceWriter):
         return super().write(self._batches(iterator))
 
     def _batches(self, rows: Iterator[Any]) -> Iterator[pa.RecordBatch]:
-        from pyspark.sql.conversion import LocalDataToArrowConversion  # noqa: PLC0415
+        from pyspark.sql.conversion import LocalDataToArrowConversion
 
         while chunk := list(islice(rows, ROWS_OF_A_BATCH)):
             table = LocalDataToArrowConversion.convert(chunk, self.spark_schema, False)
@@ -162,7 +174,7 @@ def make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> D
     SchemaMismatchError
         The columns do not fit the table's.
     """
-    from lance_spark.table.write_job import begin_write  # noqa: PLC0415
+    from lance_spark.table.write_job import begin_write
 
     if not schema.fields:
         raise SchemaMismatchError("the DataFrame has no columns: a table needs at least one")
@@ -172,6 +184,8 @@ def make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> D
         limits["max_rows_per_file"] = options.max_rows_per_file
     if options.max_bytes_per_file is not None:
         limits["max_bytes_per_file"] = options.max_bytes_per_file
+    if options.enable_stable_row_ids is not None:
+        limits["enable_stable_row_ids"] = options.enable_stable_row_ids
     if table is None:
         target = to_arrow_schema(
             schema, options.column_metadata, large_var_types=options.large_var_types
@@ -183,13 +197,12 @@ def make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> D
     job = begin_write(
         options.path,
         target,
-        "overwrite" if overwrite else "append",
+        mode="overwrite" if overwrite else "append",
         data_storage_version=options.data_storage_version,
-        enable_stable_row_ids=options.enable_stable_row_ids,
         storage_options=options.storage_options or None,
         **limits,
     )
-    check_types(schema, options, names, job.schema)
+    check_types(schema, options, names, job.arrow_schema)
     if _ArrowWriter is None:
         return LanceRowWriter(job, names, schema)
     return LanceArrowWriter(job, names)
@@ -197,8 +210,8 @@ def make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> D
 
 def existing_schema(options: WriteOptions) -> pa.Schema | None:
     """Return the schema of the table that is there; None if there is none."""
-    from lance_spark.dataset import open_dataset  # noqa: PLC0415
-    from lance_spark.errors import TableNotFoundError  # noqa: PLC0415
+    from lance_spark.dataset import open_dataset
+    from lance_spark.errors import TableNotFoundError
 
     try:
         return open_dataset(options.path, storage_options=options.storage_options or None).schema
@@ -209,16 +222,13 @@ def existing_schema(options: WriteOptions) -> pa.Schema | None:
 def matched_names(given: list[str], wanted: list[str], table: str) -> list[str]:
     """Return for each column of a DataFrame the column of the table that it goes to.
 
-    Columns go by name, in whatever order. Those of an INSERT ... VALUES have no names but col1, col2, ...: they go by position.
+    Columns go by name, in whatever order. Those of an INSERT, which go by position, Spark has named as the table has them.
 
     Raises
     ------
     SchemaMismatchError
         A column has no counterpart, on either side.
     """
-    positional = [f"col{i + 1}" for i in range(len(given))]
-    if given == positional and len(given) == len(wanted) and wanted != positional:
-        return list(wanted)
     found = [find(wanted, name) for name in given]
     unknown = [name for name, index in zip(given, found, strict=True) if index < 0]
     missing = [name for index, name in enumerate(wanted) if index not in found]
