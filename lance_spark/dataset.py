@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
-from lance_spark.errors import InvalidInputError, LanceError
+from lance_spark.errors import InvalidInputError, LanceError, UncertainCommitError
 from lance_spark.scan.fragment import FragmentReader
 from lance_spark.scan.plan import default_target_rows, pack
 from lance_spark.scan.task import FragmentSlice, ScanTask
@@ -232,13 +232,13 @@ def open_dataset(
 def write_dataset(
     data: pa.Table | pa.RecordBatch | pa.RecordBatchReader | Iterable[pa.RecordBatch],
     uri: str,
-    mode: str = "create",
+    mode: Literal["create", "append", "overwrite"] = "create",
     *,
     schema: pa.Schema | None = None,
     data_storage_version: str | None = None,
     max_rows_per_file: int = DEFAULT_MAX_ROWS_PER_FILE,
     max_bytes_per_file: int | None = None,
-    enable_stable_row_ids: bool | None = None,
+    enable_stable_row_ids: bool = False,
     storage_options: Mapping[str, str] | None = None,
 ) -> Dataset:
     """Write rows to a table in one commit.
@@ -256,7 +256,7 @@ def write_dataset(
         ``2.1``, ``2.2`` or ``stable``, which is the default for new tables. An append keeps the table's.
     max_rows_per_file, max_bytes_per_file : int
         A data file is closed once it holds so many rows or bytes.
-    enable_stable_row_ids : bool, optional
+    enable_stable_row_ids : bool
         Of a new table: row ids that survive compaction.
     storage_options : mapping, optional
         Settings of the store.
@@ -276,7 +276,9 @@ def write_dataset(
         Others committed what this write cannot follow.
     InvalidInputError, InvalidOptionError, UnsupportedTypeError, StorageError
     """
-    from lance_spark.table.write_job import begin_write  # noqa: PLC0415 - readers need none of it
+    # Readers need none of it.
+    from lance_spark.table.align import align
+    from lance_spark.table.write_job import begin_write
 
     found, batches = _batches(data, schema)
     limits: dict[str, Any] = {"max_rows_per_file": max_rows_per_file}
@@ -285,22 +287,25 @@ def write_dataset(
     job = begin_write(
         str(uri),
         found,
-        mode,
+        mode=mode,
         data_storage_version=data_storage_version,
         enable_stable_row_ids=enable_stable_row_ids,
         storage_options=storage_options,
         **limits,
     )
+    arrow_schema = job.arrow_schema
     writer = job.writer()
     try:
         for batch in batches:
-            writer.write(job.align(batch))
+            writer.write(align(batch, arrow_schema))
         fragments = writer.finish()
     except BaseException:
         writer.abort()
         raise
     try:
         version = job.commit(fragments)
+    except UncertainCommitError:
+        raise
     except LanceError:
         job.abort(fragments)
         raise

@@ -195,9 +195,7 @@ def look_up(indices: FixedWidthBlock, items: pa.Array, kind: pa.DataType) -> pa.
     width = fixed_width(kind.index_type)
     if indices.bits_per_value != width:
         positions = positions.astype(f"u{width // 8}")
-    found = pa.Array.from_buffers(
-        kind.index_type, len(positions), [None, pa.py_buffer(positions)]
-    )
+    found = pa.Array.from_buffers(kind.index_type, len(positions), [None, pa.py_buffer(positions)])
     return pa.DictionaryArray.from_arrays(found, items, ordered=kind.ordered, safe=False)
 
 
@@ -303,7 +301,9 @@ def to_block(array: pa.Array, live: BoolArray | None = None) -> DataBlock:
     data = np.frombuffer(buffers[1], np.uint8)
     if bits == 1:
         if start % 8:
-            return FixedWidthBlock(np.packbits(flags_of(data, start, count), bitorder="little"), 1, count)
+            return FixedWidthBlock(
+                np.packbits(flags_of(data, start, count), bitorder="little"), 1, count
+            )
         return FixedWidthBlock(data[start // 8 : (start + count + 7) // 8], 1, count)
     width = bits // 8
     return FixedWidthBlock(data[start * width : (start + count) * width], bits, count)

@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -74,6 +75,11 @@ def parse_layers(numbers: Iterable[int]) -> tuple[Layer, ...]:
         raise UnsupportedEncodingError(f"unknown repetition/definition layer: {error}") from None
 
 
+def layer_numbers(layers: Iterable[Layer]) -> list[Any]:
+    """Return the numbers of layers for a page's message."""
+    return [int(layer) for layer in layers]
+
+
 def max_definition(layers: Sequence[Layer]) -> int:
     """Return the highest definition level that `layers` can produce."""
     return sum(layer.num_levels for layer in layers)
@@ -115,9 +121,9 @@ class Levels:
     @property
     def has_hidden(self) -> bool:
         """Whether entries without a leaf slot may be among them."""
-        return self.definition is not None and max_visible_definition(
+        return self.definition is not None and max_visible_definition(self.layers) < max_definition(
             self.layers
-        ) < max_definition(self.layers)
+        )
 
     def visible(self) -> BoolArray | None:
         """Return which entries have a leaf slot; None if all have."""

@@ -82,9 +82,7 @@ class Ravel:
         slots = self.num_entries * dimension
         return replace(self, num_rows=slots, num_entries=slots, definition=definition)
 
-    def add_list(
-        self, lengths: IndexArray, validity: BoolArray | None
-    ) -> tuple[Ravel, IndexArray]:
+    def add_list(self, lengths: IndexArray, validity: BoolArray | None) -> tuple[Ravel, IndexArray]:
         """Add a list layer.
 
         Parameters

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.encoding.arrow_blocks import is_variable
-from lance_spark.encoding.levels import Levels
+from lance_spark.encoding.levels import Levels, layer_numbers
 from lance_spark.encoding.meta import EncodedPage
 from lance_spark.encoding.v2_1.out_of_line_bitpacking import encode_block
 from lance_spark.encoding.v2_1.shred import LeafColumn
@@ -62,7 +62,7 @@ def write_scalar(column: LeafColumn, scalar: pa.Array) -> EncodedPage:
 
 
 def _layout(levels: Levels) -> pb.ConstantLayout:
-    return pb.ConstantLayout(layers=[int(layer) for layer in levels.layers])  # type: ignore[arg-type]
+    return pb.ConstantLayout(layers=layer_numbers(levels.layers))
 
 
 def _page(column: LeafColumn, layout: pb.ConstantLayout, buffers: tuple[Bytes, ...]) -> EncodedPage:

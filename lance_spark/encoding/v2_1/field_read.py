@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pat
 
@@ -197,8 +198,18 @@ def _list_array(
             raise UnsupportedEncodingError(
                 f"{int(offsets[-1])} items are too many for a column of type {kind}: read fewer rows at once"
             )
-        offsets = offsets.astype(np.int32)  # type: ignore[assignment]
-    return pa.Array.from_buffers(kind, own.count, [mask, pa.py_buffer(offsets)], children=[items])
+        return _list(kind, own.count, mask, offsets.astype(np.int32), items)
+    return _list(kind, own.count, mask, offsets, items)
+
+
+def _list(
+    kind: pa.DataType,
+    count: int,
+    mask: pa.Buffer | None,
+    offsets: npt.NDArray[np.signedinteger],
+    items: pa.Array,
+) -> pa.Array:
+    return pa.Array.from_buffers(kind, count, [mask, pa.py_buffer(offsets)], children=[items])
 
 
 def _wrapped(array: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -7,8 +7,10 @@ import pyarrow as pa
 
 from lance_spark.encoding.blocks import DataBlock, FixedWidthBlock, VariableWidthBlock
 from lance_spark.encoding.levels import (
+    BoolArray,
     IndexArray,
     Levels,
+    layer_numbers,
     max_definition,
     max_repetition,
 )
@@ -40,7 +42,7 @@ def write_full_zip(
         num_items=levels.num_entries,
         num_visible_items=block.num_values,
         value_compression=encoding,
-        layers=[int(layer) for layer in levels.layers],  # type: ignore[arg-type]
+        layers=layer_numbers(levels.layers),
     )
     control = _control_words(levels, bits_rep, bits_def)
     if isinstance(block, FixedWidthBlock):
@@ -88,7 +90,7 @@ def _fixed(levels: Levels, control: Bytes, block: FixedWidthBlock) -> tuple[Byte
     return out, _row_index(levels, sizes)
 
 
-def _interleave(shown: Bytes, width: int, hidden: Bytes, visible: np.ndarray) -> Bytes:  # type: ignore[type-arg]
+def _interleave(shown: Bytes, width: int, hidden: Bytes, visible: BoolArray) -> Bytes:
     """Return entries of two widths in their order; Arrow copies them, one by one."""
     head = hidden.shape[1]
     pool = np.concatenate([shown, hidden.reshape(-1)])

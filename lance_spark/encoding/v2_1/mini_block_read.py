@@ -30,6 +30,7 @@ decoded together.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -135,7 +136,7 @@ class MiniBlockPage:
             ranges.append(buffer_at(self._meta, 2 + self._has_dictionary))
         return ranges
 
-    def _open(self, buffers: list[Bytes] | tuple[Bytes, ...]) -> None:
+    def _open(self, buffers: Sequence[Bytes]) -> None:
         layout = self._layout
         width = 4 if layout.has_large_chunk else 2
         row_index = None

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lance_spark.encoding.levels import IndexArray, Levels, max_repetition
+from lance_spark.encoding.levels import IndexArray, Levels, layer_numbers, max_repetition
 from lance_spark.encoding.meta import EncodedPage
 from lance_spark.encoding.v2_1.codec import ChunkBuffer, Chunks
 from lance_spark.encoding.v2_1.out_of_line_bitpacking import encode_blocks
@@ -28,7 +28,7 @@ class DictionaryItems(NamedTuple):
 
     encoding: pb.CompressiveEncoding
     data: Bytes
-    count: int
+    num_items: int
 
 
 def write_mini_block(
@@ -58,7 +58,7 @@ def write_mini_block(
     num_levels = np.diff(bounds)
     layout = pb.MiniBlockLayout(
         value_compression=encoding,
-        layers=[int(layer) for layer in levels.layers],  # type: ignore[arg-type]
+        layers=layer_numbers(levels.layers),
         num_buffers=len(chunks.buffers),
         num_items=int(counts.sum()),
         has_large_chunk=large,
@@ -88,7 +88,7 @@ def write_mini_block(
     buffers = [words.astype("<u4" if large else "<u2").view(np.uint8), data]
     if dictionary is not None:
         layout.dictionary.CopyFrom(dictionary.encoding)
-        layout.num_dictionary_items = dictionary.count
+        layout.num_dictionary_items = dictionary.num_items
         buffers.append(dictionary.data)
     if levels.repetition is not None:
         layout.repetition_index_depth = 1

@@ -35,6 +35,7 @@ from lance_spark.encoding.blocks import (
     StructBlock,
     VariableWidthBlock,
 )
+from lance_spark.encoding.levels import BoolArray
 from lance_spark.encoding.meta import EncodedPage
 from lance_spark.encoding.v2_1 import fixed_size_list, flat, general, variable
 from lance_spark.encoding.v2_1.choose import (
@@ -51,7 +52,6 @@ from lance_spark.encoding.v2_1.hints import Hints
 from lance_spark.encoding.v2_1.mini_block_write import DictionaryItems, write_mini_block
 from lance_spark.encoding.v2_1.shred import LeafColumn
 from lance_spark.errors import InvalidInputError, UnsupportedTypeError
-from lance_spark.proto import encodings_v2_1_pb2 as pb
 
 #: Values at least this wide stand by themselves, so that one of them can be read without its neighbours.
 FULL_ZIP_BYTES = 256
@@ -105,7 +105,7 @@ def _empty_struct(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
     return write_all_null(column, version)
 
 
-def _without_garbage(values: pa.Array, live: np.ndarray | None) -> pa.Array:  # type: ignore[type-arg]
+def _without_garbage(values: pa.Array, live: BoolArray | None) -> pa.Array:
     """Return the values with nothing in the slots of nulls, whatever Arrow left there."""
     if live is None or pat.is_nested(values.type) or pat.is_dictionary(values.type):
         return values
@@ -318,7 +318,7 @@ def _items(items: DataBlock, hints: Hints, version: tuple[int, int], path: str) 
         )
     scheme = hints.dict_compression or ("lz4" if version >= (2, 2) else "none")
     if scheme != "none":
-        wrapped: tuple[pb.CompressiveEncoding, np.ndarray] = general.compress_block(  # type: ignore[type-arg]
+        wrapped = general.compress_block(
             encoding, data, scheme, hints.dict_compression_level
         )
         if len(wrapped[1]) < len(data):
