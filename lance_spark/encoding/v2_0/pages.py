@@ -69,8 +69,10 @@ class ColumnReader:
     def read(self, rows: Rows) -> ReadPlan[pa.Array]:
         pieces = split_rows(rows, self._lengths)
         check_rows(pieces, rows, self._lengths, self._place)
-        self._decoders = {page: self._decoders.get(page) or self._open(page) for page, _ in pieces}
-        arrays = yield from gather_plans([self._read_page(page, part) for page, part in pieces])
+        decoders = {page: self._decoders.get(page) or self._open(page) for page, _ in pieces}
+        self._decoders = decoders
+        plans = [self._read_page(page, decoders[page], part) for page, part in pieces]
+        arrays = yield from gather_plans(plans)
         if not arrays:
             return pa.array([], self._kind)
         if len(arrays) == 1:
@@ -91,6 +93,6 @@ class ColumnReader:
             buffers = PageBuffers(meta.buffers, self._column.buffers)
             return open_encoding(parse(meta.encoding), self._kind, meta.num_rows, buffers)
 
-    def _read_page(self, page: int, rows: Rows) -> ReadPlan[pa.Array]:
+    def _read_page(self, page: int, decoder: Decoder, rows: Rows) -> ReadPlan[pa.Array]:
         with errors_at(replace(self._place, page=page)):
-            return (yield from self._decoders[page].read(rows))
+            return (yield from decoder.read(rows))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from lance_spark.storage.source import run_plans
 from tests.encoding.v2_0.files import File, assert_rows, read_theirs, write
 from tests.interop import tables
 
@@ -53,3 +54,28 @@ def test_values_are_those_of_pylance(name: str, rows: int, tmp_path: Path) -> No
     file = File(path, table.schema)
     for column in table.column_names:
         assert_rows(file, column, theirs[column], rows)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_tables(seed: int, tmp_path: Path) -> None:
+    table = tables.random_table(seed)
+    plain = [without_null_structs(column.combine_chunks()) for column in table.columns]
+    table = pa.table(plain, schema=table.schema)
+    path = write(tmp_path / "file.lance", table)
+    theirs = read_theirs(path)
+    file = File(path, table.schema)
+    for column in table.column_names:
+        assert_rows(file, column, theirs[column], seed)
+
+
+def test_two_reads_of_one_reader_in_step(tmp_path: Path) -> None:
+    table = pa.table({"c": pa.array(["a", None, "ccc"] * 1000)})
+    batches = pa.Table.from_batches(table.to_batches(max_chunksize=500))
+    file = File(write(tmp_path / "f.lance", batches, data_cache_bytes=1), table.schema)
+    assert len(file.columns["c"][0].pages) > 2
+    reader = file.readers["c"]
+    plans = [reader.read(range(10)), reader.read(range(2990, 3000)), reader.read(range(3000))]
+    first, last, whole = run_plans(file.source, plans)
+    assert whole.equals(table["c"].combine_chunks())
+    assert first.equals(whole[:10])
+    assert last.equals(whole[2990:])
