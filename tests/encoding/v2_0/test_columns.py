@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lance_spark.encoding.v2_0.field import open_field
+from lance_spark.encoding.v2_0.pages import parse
 from lance_spark.errors import CorruptFileError, UnsupportedTypeError
 from lance_spark.storage.source import run_plans
 from tests.encoding.v2_0.files import File, assert_rows, read_theirs, write
@@ -60,6 +61,16 @@ CASES: dict[str, tuple[pa.Array, dict[str, str]]] = {
     "lz4": (sentences(), {COMPRESSION: "lz4"}),
     "none": (sentences(), {COMPRESSION: "none"}),
     "zstd_binary": (sentences().cast(pa.large_binary()), {COMPRESSION: "zstd"}),
+    "fsst": (sentences(), {COMPRESSION: "fsst"}),
+    "fsst_binary": (sentences().cast(pa.binary()), {COMPRESSION: "fsst"}),
+    "fsst_list": (
+        pa.ListArray.from_arrays(pa.array(np.arange(0, N + 1, 3)), sentences()),
+        {COMPRESSION: "fsst"},
+    ),
+    "fsst_nulls_at_the_ends": (
+        pa.concat_arrays([pa.nulls(3, pa.string()), sentences(), pa.nulls(2, pa.string())]),
+        {COMPRESSION: "fsst"},
+    ),
     "packed": (structs(), PACKED),
     "packed_key": (structs(), {"lance-encoding:packed": "true"}),
     "packed_nested": (
@@ -88,6 +99,28 @@ def test_column(name: str, tmp_path: Path) -> None:
     theirs = array if name in UNREADABLE else read_theirs(path)["c"]
     assert len(theirs) == len(array)
     assert_rows(File(path, table.schema), "c", theirs, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("dictionary", "dictionary {"),
+        ("low_cardinality", "dictionary {"),
+        ("zstd", 'scheme: "zstd"'),
+        ("lz4", 'scheme: "lz4"'),
+        ("fsst", "fsst {"),
+        ("fsst_binary", "fsst {"),
+        ("packed", "packed_struct {"),
+        ("vectors_of_bools", "fixed_size_list {"),
+        ("dictionary_none", "binary {"),
+    ],
+)
+def test_the_cases_are_encoded_as_their_names_say(name: str, part: str, tmp_path: Path) -> None:
+    array, metadata = CASES[name]
+    schema = pa.schema([pa.field("c", array.type, metadata=metadata)])
+    file = File(write(tmp_path / "f.lance", pa.table([array], schema=schema)), schema)
+    (column,) = file.columns["c"]
+    assert part in str(parse(column.pages[0].encoding))
 
 
 def many_pages() -> pa.Table:
