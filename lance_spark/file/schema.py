@@ -22,12 +22,22 @@ import pyarrow as pa
 
 from lance_spark.errors import CorruptFileError, InvalidInputError
 from lance_spark.file.arrow_fields import field_parts
-from lance_spark.file.types import EXTENSION_NAME, arrow_type
+from lance_spark.file.types import EXTENSION_METADATA, EXTENSION_NAME, arrow_type
 from lance_spark.proto import file_pb2 as pb
 
-#: Children of a blob column in the schema of a data file from version 2.2 on.
-BLOB_DESCRIPTOR = ("kind", "position", "size", "blob_id", "blob_uri")
+#: What a blob column of version 2.2 has in its pages; its children in the schema of a data file.
+BLOB_DESCRIPTOR = pa.struct(
+    [
+        pa.field("kind", pa.uint8(), nullable=False),
+        pa.field("position", pa.uint64(), nullable=False),
+        pa.field("size", pa.uint64(), nullable=False),
+        pa.field("blob_id", pa.uint32(), nullable=False),
+        pa.field("blob_uri", pa.string(), nullable=False),
+    ]
+)
 
+_BLOB_V2 = b"lance.blob.v2"
+_EXTENSION_KEYS = (EXTENSION_NAME, EXTENSION_METADATA)
 _PRIMARY_KEY = "lance-schema:unenforced-primary-key"
 _CLUSTERING_KEY = "lance-schema:unenforced-clustering-key"
 _MAX_DEPTH = 64
@@ -77,11 +87,15 @@ class Field(_Cached):
     def arrow_field(self) -> pa.Field:
         """The Arrow field, of storage type: extension types are named in its metadata.
 
+        A blob of version 2.2 is the struct that describes where its bytes are: that is what is read.
+
         Raises
         ------
         UnsupportedTypeError
             The logical type is unknown.
         """
+        if self.metadata.get(EXTENSION_NAME) == _BLOB_V2:
+            return pa.field(self.name, BLOB_DESCRIPTOR, self.nullable, self._blob_metadata())
         children = [child.arrow_field for child in self.children]
         kind = arrow_type(self.logical_type, children, self.name)
         return pa.field(self.name, kind, self.nullable, dict(self.metadata) or None)
@@ -103,8 +117,12 @@ class Field(_Cached):
         """Whether the values are stored outside of the pages."""
         return (
             self.metadata.get("lance-encoding:blob", b"").lower() == b"true"
-            or self.metadata.get(EXTENSION_NAME) == b"lance.blob.v2"
+            or self.metadata.get(EXTENSION_NAME) == _BLOB_V2
         )
+
+    def _blob_metadata(self) -> dict[str, bytes]:
+        kept = {k: v for k, v in self.metadata.items() if k not in _EXTENSION_KEYS}
+        return {**kept, "lance-encoding:blob": b"true", "lance-encoding:packed": b"true"}
 
     def walk(self) -> Iterator[Field]:
         """Yield the field and all fields below it, depth-first."""
@@ -360,12 +378,12 @@ def _tree(protos: Sequence[pb.Field]) -> tuple[Field, ...]:
 
 def _blob_above(protos: Sequence[pb.Field], at: int) -> int | None:
     """Return the position of the blob that an anonymous field is a part of."""
-    for back in range(1, len(BLOB_DESCRIPTOR) + 1):
+    for back in range(1, BLOB_DESCRIPTOR.num_fields + 1):
         if back > at:
             return None
         proto = protos[at - back]
         if proto.logical_type == "struct" and proto.metadata.get("lance-encoding:blob"):
-            return at - back if protos[at].name == BLOB_DESCRIPTOR[back - 1] else None
+            return at - back if protos[at].name == BLOB_DESCRIPTOR.field(back - 1).name else None
         if proto.id >= 0 or proto.parent_id >= 0:
             return None
     return None

@@ -89,8 +89,7 @@ class FileWriter:
                 f"{output.name}: files of version {version[0]}.{version[1]} are not written; "
                 "use data storage version 2.1 or 2.2"
             )
-        if version == (2, 1):
-            _refuse_newer_types(schema)
+        _refuse_types(schema, version)
         self._output = output
         self._schema = schema
         self._version = version
@@ -292,9 +291,17 @@ def _fitted(array: pa.Array, field: Field) -> pa.Array:
     )
 
 
-def _refuse_newer_types(schema: Schema) -> None:
+def _refuse_types(schema: Schema, version: tuple[int, int]) -> None:
     for node in schema.walk():
-        if node.logical_type == "map" or node.logical_type.startswith("fixed_size_list:struct:"):
+        if node.is_blob:
+            raise UnsupportedTypeError(
+                f"field {node.name!r}: blob columns cannot be written yet; "
+                "store the bytes as large_binary without blob metadata"
+            )
+        newer = node.logical_type == "map" or node.logical_type.startswith(
+            "fixed_size_list:struct:"
+        )
+        if newer and version < (2, 2):
             raise UnsupportedTypeError(
                 f"field {node.name!r}: {node.logical_type} needs data storage version 2.2"
             )

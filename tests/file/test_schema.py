@@ -7,8 +7,11 @@ import pyarrow as pa
 import pytest
 
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedTypeError
+from lance_spark.file.reader import FileReader
 from lance_spark.file.schema import Field, Schema
 from lance_spark.proto import file_pb2 as pb
+from lance_spark.storage.local import LocalSource
+from tests.file.conftest import read_manifest
 from tests.file.test_types import KEPT, TURNED, named
 
 NESTED = pa.schema(
@@ -197,18 +200,23 @@ def test_lists_that_are_no_tree_are_refused(protos) -> None:
         Schema.from_protos(protos)
 
 
-def test_parts_of_a_stored_blob_belong_to_it(file_of) -> None:
-    from lance_spark.file.reader import FileReader
-    from lance_spark.storage.local import LocalSource
-
+def test_blobs_are_what_a_scan_of_pylance_gives(file_of, tmp_path) -> None:
     data = pa.table(
         [lance.blob_array([b"x", None]), pa.array([1, 2])],
         schema=pa.schema([lance.blob_field("b"), pa.field("a", pa.int8())]),
     )
-    reader = FileReader.open(LocalSource(str(file_of(data, "2.2"))))
+    file = file_of(data, "2.2")
+    table = file.parent.parent
+    manifest = read_manifest(table)
+    scanned = lance.dataset(str(table)).to_table().schema
+    ours = Schema.from_protos(manifest.fields)
+    assert [child.name for child in ours.field("b").children][:2] == ["data", "uri"]
+    assert ours.to_arrow().equals(scanned, check_metadata=True)
+    assert ours.to_protos() == list(manifest.fields)
+    # The file's own schema lists the parts of the descriptor with neither id nor parent.
+    reader = FileReader.open(LocalSource(str(file)))
     assert reader.schema.names == ["b", "a"]
-    names = [child.name for child in reader.schema.fields[0].children]
-    assert names == ["kind", "position", "size", "blob_id", "blob_uri"]
+    assert reader.schema.to_arrow().equals(scanned, check_metadata=True)
 
 
 def test_field_metadata_is_kept_in_arrow() -> None:

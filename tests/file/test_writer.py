@@ -278,6 +278,13 @@ def test_types_that_are_newer_than_the_version_are_refused(kind) -> None:
     FileWriter(MemoryOutput(), schema, (2, 2))
 
 
+def test_blobs_are_refused(version) -> None:
+    marked = pa.field("col", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+    for field in (marked, lance.blob_field("col")):
+        with pytest.raises(UnsupportedTypeError, match="'col'"):
+            FileWriter(MemoryOutput(), Schema.from_arrow(pa.schema([field])), version)
+
+
 def test_a_store_that_fails_is_heard() -> None:
     class Full(MemoryOutput):
         def write(self, buffer: object) -> None:
