@@ -9,7 +9,7 @@ import pyarrow.types as pat
 from lance_spark.encoding.arrow_blocks import is_variable
 from lance_spark.encoding.levels import Levels, layer_numbers
 from lance_spark.encoding.meta import EncodedPage
-from lance_spark.encoding.v2_1.out_of_line_bitpacking import encode_block
+from lance_spark.encoding.v2_1.level_codec import encode_level_block
 from lance_spark.encoding.v2_1.shred import LeafColumn
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import Bytes
@@ -27,14 +27,13 @@ def write_all_null(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
     if simple or column.num_rows == 0:
         return _page(column, layout, ())
     if version >= (2, 2):
-        # Packed: a page of nulls is mostly runs of one level.
         repetition = definition = _NO_BYTES
         if levels.repetition is not None:
-            encoding, repetition = encode_block(levels.repetition)
+            encoding, repetition = encode_level_block(levels.repetition)
             layout.rep_compression.CopyFrom(encoding)
             layout.num_rep_values = levels.num_entries
         if levels.definition is not None:
-            encoding, definition = encode_block(levels.definition)
+            encoding, definition = encode_level_block(levels.definition)
             layout.def_compression.CopyFrom(encoding)
             layout.num_def_values = levels.num_entries
         return _page(column, layout, (repetition, definition))

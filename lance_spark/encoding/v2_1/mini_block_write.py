@@ -9,7 +9,7 @@ import numpy as np
 from lance_spark.encoding.levels import IndexArray, Levels, layer_numbers, max_repetition
 from lance_spark.encoding.meta import EncodedPage
 from lance_spark.encoding.v2_1.codec import ChunkBuffer, Chunks
-from lance_spark.encoding.v2_1.out_of_line_bitpacking import encode_blocks
+from lance_spark.encoding.v2_1.level_codec import encode_level_blocks
 from lance_spark.encoding.v2_1.shred import LeafColumn
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import Bytes
@@ -70,11 +70,11 @@ def write_mini_block(
     else:
         num_levels = np.zeros_like(num_levels)
     if levels.repetition is not None:
-        message, buffer = encode_blocks(levels.repetition, num_levels)
+        message, buffer = encode_level_blocks(levels.repetition, num_levels)
         layout.rep_compression.CopyFrom(message)
         parts.append(buffer)
     if levels.definition is not None:
-        message, buffer = encode_blocks(levels.definition, num_levels)
+        message, buffer = encode_level_blocks(levels.definition, num_levels)
         layout.def_compression.CopyFrom(message)
         parts.append(buffer)
     if any(int(part.sizes.max(initial=0)) > _MAX_LEVELS for part in parts):
