@@ -107,8 +107,7 @@ class FileWriter:
         Parameters
         ----------
         batch : pyarrow.RecordBatch
-            With the columns of the schema in their order. Extension types and views may stand for what they are stored
-            as.
+            With the columns of the schema in their order, of exactly their Arrow types.
 
         Raises
         ------
@@ -120,11 +119,14 @@ class FileWriter:
             raise SchemaMismatchError(
                 f"{self._output.name}: a batch has columns {batch.schema.names}, but the schema has {names}"
             )
-        arrays = [
-            _fitted(array, column.field)
-            for array, column in zip(batch.columns, self._columns, strict=True)
-        ]
-        for array, column in zip(arrays, self._columns, strict=True):
+        for array, column in zip(batch.columns, self._columns, strict=True):
+            wanted = column.field.arrow_field.type
+            if array.type != wanted:
+                raise SchemaMismatchError(
+                    f"{self._output.name}: column {column.field.name!r} of a batch is {array.type}, "
+                    f"but the schema has {wanted}; cast it"
+                )
+        for array, column in zip(batch.columns, self._columns, strict=True):
             column.add(array)
         self._num_rows += batch.num_rows
 
@@ -269,26 +271,6 @@ def _concatenated(arrays: list[pa.Array]) -> list[pa.Array]:
     except pa.ArrowInvalid:
         # Dictionaries that do not fit one index type, or 2 GiB of strings: each page has its own.
         return arrays
-
-
-def _fitted(array: pa.Array, field: Field) -> pa.Array:
-    """Return the array with the storage type of its field."""
-    wanted = field.arrow_field.type
-    if array.type == wanted:
-        return array
-    try:
-        stored = Field.from_arrow(pa.field(field.name, array.type), 0).arrow_field.type
-        if stored == wanted:
-            while isinstance(array, pa.ExtensionArray):
-                array = array.storage
-            return array if array.type == wanted else array.cast(wanted)
-    except (pa.ArrowException, UnsupportedTypeError) as error:
-        raise SchemaMismatchError(
-            f"column {field.name!r}: {array.type} cannot be written as {wanted}: {error}"
-        ) from None
-    raise SchemaMismatchError(
-        f"column {field.name!r} is {array.type}, but the schema has {wanted}; cast the column"
-    )
 
 
 def _refuse_types(schema: Schema, version: tuple[int, int]) -> None:
