@@ -18,6 +18,7 @@ constant pattern; rows that go on in the next word get that one in the same way.
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -112,13 +113,27 @@ def _rows(bits: int, width: int) -> _Rows:
     )
 
 
-def _gather(data: Bytes, starts: IndexArray, size: int) -> Bytes:
-    """Return ``data[start:start + size]`` of every start as the rows of a contiguous array."""
+class _Scratch(threading.local):
+    """Memory that every call of a thread uses again: fresh memory costs more than the work done in it."""
+
+    def __init__(self) -> None:
+        self.packed = np.empty(_GROUP_BYTES, np.uint8)
+        self.upper = np.empty(_GROUP_BYTES, np.uint8)
+        self.values = np.empty(_GROUP_BYTES, np.uint8)
+
+
+_scratch = _Scratch()
+
+
+def _gather(data: Bytes, starts: IndexArray, size: int) -> npt.NDArray[np.void]:
+    """Return ``data[start:start + size]`` of every start as the rows of a contiguous array of words."""
     step = _even_step(starts, size)
-    if step:
-        return np.ascontiguousarray(_strided(data, starts, size, step))
-    found: Bytes = _windows(data)[starts[:, None] + np.arange(0, size, _RUN)].view(np.uint8)
-    return found
+    if not step:
+        found: npt.NDArray[np.void] = _windows(data)[starts[:, None] + np.arange(0, size, _RUN)]
+        return found
+    packed = _scratch.packed[: len(starts) * size].reshape(len(starts), size)
+    packed[...] = _strided(data, starts, size, step)
+    return packed.view(f"V{_RUN}")
 
 
 def place(data: Bytes, starts: IndexArray, rows: Bytes) -> None:
@@ -191,13 +206,13 @@ def unpack(
     bits = out.itemsize * 8
     table = _rows(bits, width)
     mask = np.array((1 << width) - 1, out.dtype)
-    step = max(1, _GROUP_BYTES // (_RUN * bits))
-    scratch = np.empty((min(step, len(starts)), CHUNK_VALUES), out.dtype)
-    spare = np.empty_like(scratch) if rows is not None else None
+    step = _GROUP_BYTES // (_RUN * bits)
+    scratch = _scratch.upper.view(out.dtype).reshape(step, CHUNK_VALUES)
+    spare = _scratch.values.view(out.dtype).reshape(step, CHUNK_VALUES)
     for at in range(0, len(starts), step):
         here = starts[at : at + step]
-        words = _gather(data, here, packed_size(width)).view(f"V{_RUN}")
-        values = out[at : at + step] if spare is None else spare[: len(here)]
+        words = _gather(data, here, packed_size(width))
+        values = out[at : at + step] if rows is None else spare[: len(here)]
         words.take(table.word, axis=1, out=values.view(f"V{_RUN}"), mode="clip")
         if width < bits:
             np.right_shift(values, table.right, out=values)

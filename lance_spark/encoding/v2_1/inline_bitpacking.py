@@ -65,9 +65,12 @@ class InlineBitpackingCodec(Codec):
         widths = _widths(buffer, bits)
         values = np.empty((len(widths), CHUNK_VALUES), uint_type(bits))
         starts = buffer.starts + bits // 8
-        for width in np.unique(widths).tolist():
-            rows = np.flatnonzero(widths == width)
-            fastlanes.unpack(buffer.data, starts[rows], width, values, rows)
+        if len(widths) and (widths == widths[0]).all():
+            fastlanes.unpack(buffer.data, starts, int(widths[0]), values)
+        else:
+            for width in np.unique(widths).tolist():
+                rows = np.flatnonzero(widths == width)
+                fastlanes.unpack(buffer.data, starts[rows], width, values, rows)
         return block_of(compact(values, num_values))
 
 
