@@ -9,14 +9,13 @@
 A store that fails in step 3 may have created the file. The next round tells: a version with our transaction's uuid is our
 own; a version of somebody else in its place means that ours will never be. The same holds for an answer "exists already"
 that a store gives to its own repeated request.
-
-After its commit a transaction says that it was planned on the version right before it, as those of pylance do.
 """
 
 from __future__ import annotations
 
 import random
 import time
+from contextlib import suppress
 
 from lance_spark.errors import (
     CommitConflictError,
@@ -155,7 +154,9 @@ class _Attempts:
     def clean_up(self) -> None:
         """Delete the transaction's file; the change was not made."""
         if self._transaction_file is not None:
-            self._delete(self._transaction_file)
+            # Left there, it would be a file that nothing refers to; cleanup finds those.
+            with suppress(StorageError):
+                self._store.delete([self._transaction_file])
 
     def _catch_up(self, manifests: list[ManifestLocation]) -> Manifest | None:
         """Go on to the newest version; return the one that is ours, if there is."""
@@ -235,16 +236,15 @@ class _Attempts:
             flags.check_writable(
                 newest.flags, store.display, replaces_schema=operation.replaces_schema
             )
-        transaction = self._transaction.rebased(newest.version if newest else 0)
         draft = Draft(newest, enable_stable_row_ids=self._enable_stable_row_ids)
         operation.apply(draft)
-        message = transaction.encode()
+        message = self._transaction.encode()
         writes_file = newest is None or newest.flags.writes_transaction_files
-        proto = draft.finish(transaction.file_name if writes_file else "")
+        proto = draft.finish(self._transaction.file_name if writes_file else "")
         data = encode(proto, draft.index_section, message)
         location = scheme.locate(proto.version)
         if writes_file:
-            self._write_transaction(f"{FOLDER}/{transaction.file_name}", message)
+            self._write_transaction(f"{FOLDER}/{self._transaction.file_name}", message)
         self.tried = location.version
         try:
             created = store.put_if_absent(location.path, data)
@@ -269,16 +269,7 @@ class _Attempts:
             return
         # The manifest has a copy: what a crash takes away here is not missed.
         self._store.write_bytes(path, message, durable=False)
-        stale, self._transaction_file = self._transaction_file, path
-        if stale is not None:
-            self._delete(stale)
-
-    def _delete(self, path: str) -> None:
-        try:
-            self._store.delete([path])
-        except StorageError:
-            # A file that nothing refers to; cleanup finds it.
-            return
+        self._transaction_file = path
 
 
 class _PutFailedError(Exception):

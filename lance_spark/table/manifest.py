@@ -113,7 +113,7 @@ class Manifest:
         """
         if self._schema is None:
             # The file room takes Arrow along, which listing versions does without.
-            from lance_spark.file.schema import Schema  # noqa: PLC0415
+            from lance_spark.file.schema import Schema
 
             try:
                 self._schema = Schema.from_protos(self._proto.fields, self._proto.schema_metadata)

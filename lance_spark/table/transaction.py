@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid as uuid_module
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from google.protobuf.message import DecodeError
 
@@ -55,10 +55,6 @@ class Transaction:
     def file_name(self) -> str:
         """Name of its file below _transactions/."""
         return f"{self.read_version}-{self.uuid}.txn"
-
-    def rebased(self, read_version: int) -> Transaction:
-        """Return the same change, on top of a newer version."""
-        return replace(self, read_version=read_version)
 
     def encode(self) -> bytes:
         """Return the bytes of the message."""

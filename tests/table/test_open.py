@@ -1,0 +1,193 @@
+"""Opening a table by version, tag and time; pylance made the tables and says which version is which."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import lance
+import pytest
+
+from lance_spark.errors import (
+    CorruptTableError,
+    InvalidInputError,
+    InvalidOptionError,
+    TableNotFoundError,
+    UnsupportedError,
+    VersionNotFoundError,
+)
+from lance_spark.storage.store import ObjectStore
+from lance_spark.table import manifest as manifest_module
+from lance_spark.table import refs
+from lance_spark.table.deletions import read_deletions
+from lance_spark.table.history import list_versions, manifest_as_of
+from lance_spark.table.open import open_table
+from lance_spark.table.versions import list_manifests
+from tests.table.pylance_tables import new_table, rows
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Versions 1 to 4: 6, 9, 12 and 15 rows; version 2 is tagged."""
+    path = tmp_path / "t"
+    dataset = new_table(path)
+    for start in (6, 9, 12):
+        dataset = lance.write_dataset(rows(start), str(path), mode="append")
+    dataset.tags.create("second", 2)
+    return path
+
+
+def test_versions(path: Path) -> None:
+    assert open_table(str(path)).version == 4
+    for version in range(1, 5):
+        table = open_table(str(path), version=version)
+        assert (table.version, table.manifest.num_rows) == (version, 3 + 3 * version)
+    with pytest.raises(VersionNotFoundError, match="no version 9: it has the versions 1 to 4"):
+        open_table(str(path), version=9)
+
+
+def test_tags(path: Path) -> None:
+    dataset = lance.dataset(str(path))
+    store = ObjectStore.from_uri(path)
+    assert open_table(str(path), tag="second").version == 2
+    made = refs.create_tag(store, "mine", 3)
+    assert dataset.tags.get_version("mine") == 3
+    for name, theirs in dataset.tags.list().items():
+        ours = refs.read_tags(store)[name]
+        assert (ours.version, ours.branch) == (theirs["version"], theirs["branch"])
+        assert ours.manifest_size == theirs["manifest_size"]
+    assert refs.read_tag(store, "mine") == made
+    refs.delete_tag(store, "mine")
+    assert list(dataset.tags.list()) == ["second"]
+
+
+def test_tags_that_are_not_there(path: Path) -> None:
+    store = ObjectStore.from_uri(path)
+    with pytest.raises(VersionNotFoundError, match=r"no tag 'secnd': did you mean 'second'\?"):
+        open_table(str(path), tag="secnd")
+    with pytest.raises(VersionNotFoundError, match="no tag 'x': it has 'second'"):
+        open_table(str(path), tag="x")
+    with pytest.raises(InvalidInputError, match="has a tag 'second' already"):
+        refs.create_tag(store, "second", 1)
+    with pytest.raises(VersionNotFoundError, match="no version 9"):
+        refs.create_tag(store, "new", 9)
+    refs.delete_tag(store, "second")
+    with pytest.raises(VersionNotFoundError, match="no tag 'second': it has none"):
+        open_table(str(path), tag="second")
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", ".a", "a.", "a.lock", "a..b", "a b", "../t"])
+def test_names_no_tag_can_have(path: Path, name: str) -> None:
+    with pytest.raises(InvalidInputError, match="cannot be the name of a tag"):
+        open_table(str(path), tag=name)
+    if name:
+        with pytest.raises(OSError, match=r"(?i)ref"):
+            lance.dataset(str(path)).tags.create(name, 1)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"[1]",
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b'{"version": "2"}',
+        b'{"version": true}',
+        b'{"version": 0}',
+        b'{"version": 18446744073709551615}',
+        b'{"branch": "../../x", "version": 1}',
+    ],
+)
+def test_broken_tags(path: Path, content: bytes) -> None:
+    (path / "_refs/tags/second.json").write_bytes(content)
+    with pytest.raises(CorruptTableError, match=r"second\.json"):
+        open_table(str(path), tag="second")
+
+
+def test_branches(path: Path) -> None:
+    lance.dataset(str(path)).delete("id = 1")
+    branch = lance.dataset(str(path)).create_branch("feat/x")
+    lance.write_dataset(rows(15), branch, mode="append")
+    branch = lance.dataset(str(path)).checkout_version(("feat/x", None))
+    store = ObjectStore.from_uri(path)
+    tag = {"branch": "feat/x", "version": branch.version, "manifestSize": 1, "metadata": {}}
+    store.write_bytes("_refs/tags/there.json", json.dumps(tag).encode())
+    assert lance.dataset(str(path), version="there").count_rows() == 17
+    table = open_table(str(path), tag="there")
+    assert table.manifest.branch == "feat/x"
+    assert table.manifest.num_rows == 17
+    # The rows of the parent lie below the parent's root.
+    for fragment in table.manifest.fragments:
+        assert table.paths.open_data_file(fragment.files[0]).size == fragment.size_bytes
+    assert read_deletions(table.paths, table.manifest.fragments[0]).tolist() == [1]
+
+
+def test_times(path: Path) -> None:
+    theirs = lance.dataset(str(path)).versions()
+    ours = list_versions(ObjectStore.from_uri(path))
+    for own, other in zip(ours, theirs, strict=True):
+        assert own.version == other["version"]
+        # pylance rounds through a float.
+        local = own.timestamp.astimezone().replace(tzinfo=None)
+        assert abs(local - other["timestamp"]) <= timedelta(microseconds=2)
+        assert open_table(str(path), timestamp=own.timestamp).version == own.version
+    just_before = ours[2].timestamp - timedelta(microseconds=1)
+    assert open_table(str(path), timestamp=just_before).version == 2
+    assert open_table(str(path), timestamp=datetime.now(UTC)).version == 4
+    with pytest.raises(VersionNotFoundError, match="the oldest is version 1 of"):
+        open_table(str(path), timestamp=datetime(2020, 1, 1, tzinfo=UTC))
+    with pytest.raises(InvalidInputError, match="no time zone"):
+        open_table(str(path), timestamp=datetime(2020, 1, 1))
+
+
+@pytest.mark.parametrize("scheme", ["file", "memory"])
+def test_times_out_of_order(path: Path, scheme: str) -> None:
+    """The clock of the writer of version 3 was a day behind, that of version 2 a day ahead."""
+    local = ObjectStore.from_uri(path)
+    store = local if scheme == "file" else ObjectStore.from_uri("memory://out-of-order/t")
+    seconds = {1: 1_000, 2: 100_000, 3: 500, 4: 2_000}
+    for location in list_manifests(local):
+        manifest = manifest_module.read_manifest(local, location)
+        proto = manifest.to_proto()
+        proto.timestamp.seconds, proto.timestamp.nanos = seconds[location.version], 0
+        data = manifest_module.encode(proto, None, manifest.transaction_section)
+        store.write_bytes(location.path, data)
+    expected = {499: None, 500: 3, 999: 3, 1_000: 3, 1_999: 3, 2_000: 4, 100_000: 4}
+    for second, version in expected.items():
+        time = datetime.fromtimestamp(second, UTC)
+        if version is None:
+            with pytest.raises(VersionNotFoundError, match="no version as of"):
+                manifest_as_of(store, time)
+        else:
+            assert manifest_as_of(store, time).version == version
+    assert [info.version for info in list_versions(store)] == [1, 2, 3, 4]
+
+
+def test_one_way_at_a_time(path: Path) -> None:
+    with pytest.raises(InvalidOptionError, match="version and tag are given"):
+        open_table(str(path), version=1, tag="second")
+
+
+def test_no_table(tmp_path: Path) -> None:
+    for way in ({}, {"version": 1}, {"tag": "x"}, {"timestamp": datetime.now(UTC)}):
+        with pytest.raises(TableNotFoundError, match="is no Lance table"):
+            open_table(str(tmp_path / "none"), **way)  # type: ignore[arg-type]
+    (tmp_path / "_latest.manifest").write_bytes(b"")
+    with pytest.raises(UnsupportedError, match="early release"):
+        open_table(str(tmp_path))
+
+
+def test_can_be_pickled_and_keeps_secrets(path: Path) -> None:
+    options = {"secret": "hunter2"}
+    uri = f"memory://{path.name}-pickled/t"
+    store = ObjectStore.from_uri(uri)
+    source = ObjectStore.from_uri(path)
+    for location in list_manifests(source):
+        store.write_bytes(location.path, source.read_bytes(location.path))
+    table = open_table(uri, storage_options=options)
+    copy = pickle.loads(pickle.dumps(table))
+    assert copy.manifest.fragments == table.manifest.fragments
+    assert "hunter2" not in repr(copy)
