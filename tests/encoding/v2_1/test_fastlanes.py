@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -81,3 +83,19 @@ def test_bit_widths(bits, data):
     numbers = data.draw(st.lists(st.integers(0, 2**bits - 1), min_size=1, max_size=20))
     found = fastlanes.bit_widths(np.array([[n, 0] for n in numbers], f"u{bits // 8}"))
     assert found.tolist() == [n.bit_length() for n in numbers]
+
+
+def test_threads_do_not_share_memory():
+    def turn(seed: int) -> bool:
+        values = random_values(seed, 64 * 1024, 37, 64).reshape(64, 1024)
+        packed = fastlanes.pack(values, 37).reshape(-1)
+        starts = np.arange(64) * fastlanes.packed_size(37)
+        out = np.empty((64, 1024), np.uint64)
+        for _ in range(20):
+            fastlanes.unpack(packed, starts, 37, out)
+            if (out != values).any():
+                return False
+        return True
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(turn, range(4)))
