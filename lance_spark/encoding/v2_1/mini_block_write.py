@@ -15,7 +15,7 @@ from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import Bytes
 
 #: Levels of a chunk are counted in 16 bits, and so are the bytes of its levels.
-_MAX_LEVELS = (1 << 16) - 1
+MAX_LEVELS = (1 << 16) - 1
 #: A chunk word of 16 bits has 12 for the size in units of 8 bytes.
 MAX_SMALL_CHUNK = 8 << 12
 _MAX_LARGE_CHUNK = 8 << 28
@@ -65,7 +65,7 @@ def write_mini_block(
     )
     parts: list[ChunkBuffer] = []
     if levels.repetition is not None or levels.definition is not None:
-        if int(num_levels.max(initial=0)) > _MAX_LEVELS:
+        if int(num_levels.max(initial=0)) > MAX_LEVELS:
             return None
     else:
         num_levels = np.zeros_like(num_levels)
@@ -77,7 +77,7 @@ def write_mini_block(
         message, buffer = encode_level_blocks(levels.definition, num_levels)
         layout.def_compression.CopyFrom(message)
         parts.append(buffer)
-    if any(int(part.sizes.max(initial=0)) > _MAX_LEVELS for part in parts):
+    if any(int(part.sizes.max(initial=0)) > MAX_LEVELS for part in parts):
         return None
     assembled = _assemble(num_levels, parts, chunks.buffers, large)
     if assembled is None:

@@ -35,7 +35,7 @@ from lance_spark.encoding.blocks import (
     StructBlock,
     VariableWidthBlock,
 )
-from lance_spark.encoding.levels import BoolArray
+from lance_spark.encoding.levels import BoolArray, Levels
 from lance_spark.encoding.meta import EncodedPage
 from lance_spark.encoding.v2_1 import fixed_size_list, flat, general, variable
 from lance_spark.encoding.v2_1.choose import (
@@ -49,7 +49,7 @@ from lance_spark.encoding.v2_1.codec import ChunkLimits
 from lance_spark.encoding.v2_1.constant_layout_write import write_all_null, write_scalar
 from lance_spark.encoding.v2_1.full_zip_write import write_full_zip
 from lance_spark.encoding.v2_1.hints import Hints
-from lance_spark.encoding.v2_1.mini_block_write import DictionaryItems, write_mini_block
+from lance_spark.encoding.v2_1.mini_block_write import MAX_LEVELS, DictionaryItems, write_mini_block
 from lance_spark.encoding.v2_1.shred import LeafColumn
 from lance_spark.errors import InvalidInputError, UnsupportedTypeError
 
@@ -140,11 +140,29 @@ def _is_text(kind: pa.DataType) -> bool:
     )
 
 
-def _limits(hints: Hints, version: tuple[int, int], large: bool = False) -> ChunkLimits:
+def _limits(
+    column: LeafColumn, hints: Hints, version: tuple[int, int], *, large: bool = False
+) -> ChunkLimits:
     room = _LARGE_CHUNK_BYTES if large and version >= (2, 2) else _CHUNK_BYTES
     if hints.chunk_bytes is not None:
         room = min(hints.chunk_bytes, _CHUNK_BYTES if version < (2, 2) else 1 << 20)
-    return ChunkLimits(max_bytes=room, max_values=_MAX_VALUES)
+    return ChunkLimits(max_bytes=room, max_values=_values_per_chunk(column.levels))
+
+
+def _values_per_chunk(levels: Levels) -> int:
+    """Return how many values a chunk may have, so that it has no more levels than it can count."""
+    visible = levels.visible()
+    if visible is None or levels.num_entries <= MAX_LEVELS:
+        return _MAX_VALUES
+    ends = np.flatnonzero(visible) + 1
+    count = _MAX_VALUES
+    while count > 2:
+        bounds = np.concatenate([[0], ends[count - 1 :: count], [levels.num_entries]])
+        # A chunk may begin anywhere, and so reach into two of these stretches.
+        if int(np.diff(bounds).max()) <= MAX_LEVELS // 2:
+            break
+        count //= 2
+    return count
 
 
 def _encode_block(
@@ -187,7 +205,7 @@ def _fixed(
     wide = bits >= 8 * FULL_ZIP_BYTES and hints.structural != "miniblock"
     if bits > 1 and (wide or hints.structural == "fullzip"):
         return full_zip()
-    limits = _limits(hints, version)
+    limits = _limits(column, hints, version)
     found = dictionary_of(block, hints)
     if found is not None:
         return _dictionary(column, found, hints, version)
@@ -219,7 +237,7 @@ def _variable(
             return _dictionary(column, found, hints, version)
         if long:
             return full_zip()
-    limits = _limits(hints, version, large=True)
+    limits = _limits(column, hints, version, large=True)
     return _mini_block_or(column, choose_variable(block, hints, limits), version, full_zip)
 
 
@@ -235,7 +253,7 @@ def _vectors(
     wide = bits >= 8 * FULL_ZIP_BYTES and hints.structural != "miniblock"
     if whole and (wide or hints.structural == "fullzip"):
         return full_zip()
-    encoded = fixed_size_list.encode_chunks(block, _limits(hints, version))
+    encoded = fixed_size_list.encode_chunks(block, _limits(column, hints, version))
     if hints.compression in ("lz4", "zstd"):
         encoded = general.compress_chunks(*encoded, hints.compression, hints.compression_level)
     return _mini_block_or(column, encoded, version, full_zip)
@@ -269,7 +287,7 @@ def _packed(
 
     if hints.structural == "fullzip":
         return full_zip()
-    encoded = packed_struct.encode_chunks(block, _limits(hints, version))
+    encoded = packed_struct.encode_chunks(block, _limits(column, hints, version))
     if hints.compression in ("lz4", "zstd"):
         encoded = general.compress_chunks(*encoded, hints.compression, hints.compression_level)
     return _mini_block_or(column, encoded, version, full_zip)
@@ -279,7 +297,7 @@ def _dictionary(
     column: LeafColumn, block: DictionaryBlock, hints: Hints, version: tuple[int, int]
 ) -> EncodedPage:
     items = _items(block.items, hints, version, column.leaf.path)
-    encoded = choose_fixed(block.indices, Hints(), _limits(hints, version), column)
+    encoded = choose_fixed(block.indices, Hints(), _limits(column, hints, version), column)
 
     def refuse() -> EncodedPage:
         plain = _look_up(block)
