@@ -1,0 +1,198 @@
+"""Levels against the rules of the format, spelled out value by value, and back to Arrow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pat
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lance_spark.encoding.levels import Layer, Levels, Step, parse_layers
+from lance_spark.encoding.levels_read import unravel
+from lance_spark.encoding.v2_1.shape import leaf_fields
+from lance_spark.encoding.v2_1.shred import shred
+from lance_spark.errors import CorruptFileError, UnsupportedEncodingError, UnsupportedTypeError
+
+TYPES = [
+    pa.int32(),
+    pa.list_(pa.int32()),
+    pa.list_(pa.list_(pa.int32())),
+    pa.struct([("a", pa.int32())]),
+    pa.struct([("a", pa.struct([("b", pa.int32())]))]),
+    pa.list_(pa.struct([("a", pa.int32())])),
+    pa.struct([("a", pa.list_(pa.int32()))]),
+    pa.list_(pa.struct([("a", pa.list_(pa.struct([("b", pa.int32())])))])),
+    pa.large_list(pa.list_(pa.list_(pa.int32()))),
+]
+
+
+def values(kind: pa.DataType) -> st.SearchStrategy[Any]:
+    if pat.is_struct(kind):
+        inner = st.fixed_dictionaries({f.name: values(f.type) for f in kind})
+    elif pat.is_list(kind) or pat.is_large_list(kind):
+        inner = st.lists(values(kind.value_type), max_size=4)
+    else:
+        inner = st.integers(0, 9)
+    return st.none() | inner
+
+
+def rows_of(kind: pa.DataType) -> st.SearchStrategy[tuple[pa.DataType, list[Any]]]:
+    return st.lists(values(kind), max_size=12).map(lambda rows: (kind, rows))
+
+
+def slow_levels(kind: pa.DataType, rows: list[Any]) -> tuple[list[int], list[int], list[Layer]]:
+    """Walk every value; note what each layer has seen, then number the levels from the leaf outwards."""
+    nodes: list[pa.DataType] = []
+    node = kind
+    while True:
+        nodes.append(node)
+        if pat.is_struct(node):
+            node = node.field(0).type
+        elif pat.is_list(node) or pat.is_large_list(node):
+            node = node.value_type
+        else:
+            break
+    entries: list[tuple[int, tuple[int, str] | None]] = []
+    lists = [i for i, n in enumerate(nodes) if pat.is_list(n) or pat.is_large_list(n)]
+
+    def walk(depth: int, value: Any, rep: int) -> None:
+        node = nodes[depth]
+        if value is None:
+            entries.append((rep, (depth, "null")))
+        elif pat.is_struct(node):
+            walk(depth + 1, value[node.field(0).name], rep)
+        elif depth in lists:
+            if not value:
+                entries.append((rep, (depth, "empty")))
+            own = len(lists) - lists.index(depth) - 1
+            for i, item in enumerate(value):
+                walk(depth + 1, item, rep if i == 0 else own)
+        else:
+            entries.append((rep, None))
+
+    for row in rows:
+        walk(0, row, len(lists))
+    seen = {what for _, what in entries if what}
+    number: dict[tuple[int, str], int] = {}
+    layers: list[Layer] = []
+    for depth in reversed(range(len(nodes))):
+        null, empty = (depth, "null") in seen, (depth, "empty") in seen
+        for what in [(depth, "null")] * null + [(depth, "empty")] * empty:
+            number[what] = len(number) + 1
+        if depth in lists:
+            layers.append(
+                {
+                    (False, False): Layer.ALL_VALID_LIST,
+                    (True, False): Layer.NULLABLE_LIST,
+                    (False, True): Layer.EMPTYABLE_LIST,
+                    (True, True): Layer.NULL_AND_EMPTY_LIST,
+                }[null, empty]
+            )
+        else:
+            layers.append(Layer.NULLABLE_ITEM if null else Layer.ALL_VALID_ITEM)
+    return (
+        [rep for rep, _ in entries],
+        [number[what] if what else 0 for _, what in entries],
+        layers,
+    )
+
+
+def as_lists(slots: list[Any], steps: tuple[Step, ...], leaf: list[Any]) -> list[Any]:
+    """Put values and slots together again, one layer at a time."""
+    found = leaf
+    for slot, step in zip(slots, steps, strict=True):
+        if step.is_list:
+            cut, at = [], 0
+            for length in slot.lengths.tolist():
+                cut.append(found[at : at + length])
+                at += length
+            assert at == len(found)
+            found = cut
+        assert len(found) == slot.count
+        if slot.validity is not None:
+            found = [v if ok else None for v, ok in zip(found, slot.validity, strict=True)]
+    return found
+
+
+def without_structs(kind: pa.DataType, value: Any) -> Any:
+    if value is None:
+        return None
+    if pat.is_struct(kind):
+        return without_structs(kind.field(0).type, value[kind.field(0).name])
+    if pat.is_list(kind) or pat.is_large_list(kind):
+        return [without_structs(kind.value_type, v) for v in value]
+    return value
+
+
+@settings(max_examples=300)
+@given(st.sampled_from(TYPES).flatmap(rows_of))
+def test_levels_are_those_of_the_rules(case: tuple[pa.DataType, list[Any]]) -> None:
+    kind, rows = case
+    (column,) = shred(pa.array(rows, kind), pa.field("x", kind))
+    repetition, definition, layers = slow_levels(kind, rows)
+    levels = column.levels
+    assert list(levels.layers) == layers
+    assert levels.num_entries == len(repetition)
+    if levels.repetition is None:
+        assert not any(repetition)
+    else:
+        assert levels.repetition.tolist() == repetition
+    if levels.definition is None:
+        assert not any(definition)
+    else:
+        assert levels.definition.tolist() == definition
+
+
+@settings(max_examples=300)
+@given(st.sampled_from(TYPES).flatmap(rows_of), st.integers(0, 3), st.integers(0, 3))
+def test_slots_rebuild_the_rows(
+    case: tuple[pa.DataType, list[Any]], skip: int, drop: int
+) -> None:
+    kind, rows = case
+    array = pa.array([None] * skip + rows + [None] * drop, kind).slice(skip, len(rows))
+    (column,) = shred(array, pa.field("x", kind))
+    column.levels.check()
+    (leaf,) = leaf_fields(pa.field("x", kind))
+    slots = unravel(column.levels, leaf.steps)
+    leaves = [
+        v if column.live is None or column.live[i] else None
+        for i, v in enumerate(column.values.to_pylist())
+    ]
+    assert as_lists(slots, leaf.steps, leaves) == [without_structs(kind, row) for row in rows]
+
+
+def test_levels_that_no_layer_can_produce_are_refused() -> None:
+    layers = (Layer.NULLABLE_ITEM, Layer.ALL_VALID_LIST)
+    bad = [
+        (Levels(layers, 2, np.array([1, 2], np.uint16), None), "repetition level 2"),
+        (Levels(layers, 2, np.array([1, 0], np.uint16), np.array([2, 0], np.uint16)), "definition"),
+        (Levels(layers, 3, np.array([1, 0], np.uint16), None), "2 repetition levels for 3"),
+        (Levels(layers, 3, None, None), "no repetition levels"),
+    ]
+    for levels, message in bad:
+        with pytest.raises(CorruptFileError, match=message):
+            levels.check()
+
+
+def test_levels_must_begin_with_a_list_and_fit_the_type() -> None:
+    steps = (Step(), Step(is_list=True))
+    layers = (Layer.ALL_VALID_ITEM, Layer.ALL_VALID_LIST)
+    with pytest.raises(CorruptFileError, match="begin with the start of a list"):
+        unravel(Levels(layers, 2, np.array([0, 1], np.uint16), None), steps)
+    with pytest.raises(CorruptFileError, match="not those of the column's type"):
+        unravel(Levels(layers, 2, np.array([1, 1], np.uint16), None), (Step(), Step()))
+
+
+def test_unknown_layers_are_refused() -> None:
+    with pytest.raises(UnsupportedEncodingError, match="9"):
+        parse_layers([1, 9])
+
+
+def test_lists_and_fixed_size_lists_of_structs_do_not_mix() -> None:
+    kind = pa.list_(pa.list_(pa.struct([("a", pa.int8())]), 2))
+    with pytest.raises(UnsupportedTypeError, match=r"'x\.item\.item\.a'"):
+        shred(pa.array([[[{"a": 1}, {"a": 2}]]], kind), pa.field("x", kind))
