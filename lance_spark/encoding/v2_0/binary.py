@@ -23,7 +23,7 @@ import pyarrow as pa
 from lance_spark.encoding.arrow_blocks import bitmap, is_variable, offset_type
 from lance_spark.encoding.rows import RowNumbers, Rows
 from lance_spark.encoding.v2_0.page import GAP, Decoder, PageBuffers, expand, open_encoding
-from lance_spark.errors import CorruptFileError
+from lance_spark.errors import CorruptFileError, InvalidInputError
 from lance_spark.proto import encodings_v2_0_pb2 as pb
 from lance_spark.storage.source import Bytes, ReadPlan, gather_plans
 
@@ -151,8 +151,9 @@ class BinaryValues:
     def _build(self, offsets: RowNumbers, data: Bytes, valid: Flags | None) -> pa.Array:
         dtype = offset_type(self._kind)
         if int(offsets[-1]) > np.iinfo(dtype).max:
-            raise CorruptFileError(
-                f"{int(offsets[-1])} bytes do not fit one array of type {self._kind}"
+            raise InvalidInputError(
+                f"{int(offsets[-1])} bytes do not fit one array of type {self._kind}: "
+                "read fewer rows at a time"
             )
         buffers = [
             None if valid is None else bitmap(valid),

@@ -13,7 +13,7 @@ from lance_spark.encoding.arrow_blocks import is_variable, offset_type
 from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v2_0.flat import width_of
 from lance_spark.encoding.v2_0.page import Decoder, PageBuffers, open_encoding
-from lance_spark.errors import CorruptFileError
+from lance_spark.errors import CorruptFileError, InvalidInputError
 from lance_spark.proto import encodings_v2_0_pb2 as pb
 from lance_spark.storage.source import ReadPlan
 
@@ -32,8 +32,9 @@ class FixedSizeBinaryValues:
         data = yield from self._data.read(rows, per_row * self._values_per_row)
         dtype = offset_type(self._kind)
         if count * self._width > np.iinfo(dtype).max:
-            raise CorruptFileError(
-                f"{count * self._width} bytes do not fit one array of type {self._kind}"
+            raise InvalidInputError(
+                f"{count * self._width} bytes do not fit one array of type {self._kind}: "
+                "read fewer rows at a time"
             )
         if data.null_count:
             raise CorruptFileError("bytes of strings are null")

@@ -6,18 +6,16 @@ and so is what a code means (see `lance_spark.encoding.v2_1.fsst`).
 
 from __future__ import annotations
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.encoding.arrow_blocks import (
     from_block,
     is_variable,
-    offset_type,
+    to_block,
     validity_of,
     with_validity,
 )
-from lance_spark.encoding.blocks import VariableWidthBlock
 from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v2_0.page import Decoder, PageBuffers, open_encoding
 from lance_spark.errors import CorruptFileError
@@ -46,11 +44,8 @@ class FsstValues:
 
         codes = yield from self._codes.read(rows, per_row)
         if not len(codes):
-            return codes
-        _, edges, data = codes.buffers()
-        offsets = np.frombuffer(edges, offset_type(codes.type))[codes.offset :][: len(codes) + 1]
-        stored = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
-        block = decode_values(self._encoding, VariableWidthBlock(offsets, stored))
+            return pa.array([], self._kind)
+        block = decode_values(self._encoding, to_block(codes))
         if block.num_values != len(codes):
             raise CorruptFileError(f"{block.num_values} strings for {len(codes)} values")
         return with_validity(from_block(block, self._kind), validity_of(codes))
