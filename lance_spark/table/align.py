@@ -128,8 +128,6 @@ def _fit_struct(array: pa.StructArray, wanted: pa.StructType, path: str) -> pa.A
     children = [
         _fit(array.field(places[field.name]), field, f"{path}.{field.name}") for field in fields
     ]
-    if not fields:
-        return array.cast(wanted)
     mask = array.is_null() if array.null_count else None
     return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
 

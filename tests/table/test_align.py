@@ -1,0 +1,152 @@
+"""Batches brought to a table's schema: order, names and storage types, never values."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from lance_spark.errors import InvalidInputError, SchemaMismatchError
+from lance_spark.table.align import align
+
+INNER = pa.struct([pa.field("a", pa.int32()), pa.field("b", pa.utf8())])
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64()),
+        pa.field("s", INNER),
+        pa.field("l", pa.list_(pa.field("item", INNER))),
+        pa.field("ll", pa.large_list(pa.field("item", pa.int8()))),
+        pa.field("f", pa.list_(pa.field("item", INNER), 2)),
+        pa.field("m", pa.map_(pa.utf8(), INNER)),
+    ]
+)
+ROWS = [
+    {
+        "id": i,
+        "s": None if i % 3 == 0 else {"a": i, "b": None if i % 2 else str(i)},
+        "l": None if i % 4 == 0 else [{"a": j, "b": str(j)} for j in range(i % 5)],
+        "ll": None if i % 5 == 0 else list(range(i % 3)),
+        "f": None if i % 6 == 0 else [{"a": i, "b": "x"}, None],
+        "m": None if i % 7 == 0 else [(str(j), {"a": j, "b": None}) for j in range(i % 4)],
+    }
+    for i in range(50)
+]
+
+
+def shuffled() -> pa.RecordBatch:
+    """The rows under a schema that differs in order, names of children and nullability."""
+    inner = pa.struct([pa.field("b", pa.utf8()), pa.field("a", pa.int32())])
+    schema = pa.schema(
+        [
+            pa.field("m", pa.map_(pa.utf8(), inner)),
+            pa.field("f", pa.list_(pa.field("element", inner), 2)),
+            pa.field("ll", pa.large_list(pa.field("element", pa.int8(), nullable=False))),
+            pa.field("l", pa.list_(pa.field("element", inner))),
+            pa.field("s", inner),
+            pa.field("id", pa.int64(), nullable=False),
+        ]
+    )
+    return pa.RecordBatch.from_pylist(ROWS, schema)
+
+
+@pytest.mark.parametrize(("start", "length"), [(0, 50), (7, 20), (49, 1), (13, 0)])
+def test_everything_in_its_place(start: int, length: int) -> None:
+    aligned = align(shuffled().slice(start, length), SCHEMA)
+    aligned.validate(full=True)
+    assert aligned.schema.equals(SCHEMA, check_metadata=True)
+    expected = pa.RecordBatch.from_pylist(ROWS, SCHEMA).slice(start, length)
+    assert aligned.to_pylist() == expected.to_pylist()
+    assert aligned.equals(expected)
+
+
+def test_nothing_is_copied_where_nothing_differs() -> None:
+    batch = pa.RecordBatch.from_pylist(ROWS, SCHEMA)
+    before = pa.total_allocated_bytes()
+    aligned = align(batch, SCHEMA)
+    assert pa.total_allocated_bytes() == before
+    assert aligned.equals(batch)
+
+
+def test_stored_forms() -> None:
+    schema = pa.schema([pa.field("u", pa.binary(16)), pa.field("v", pa.utf8())])
+    storage = pa.array([bytes(16), None], pa.binary(16))
+    uuid = pa.ExtensionArray.from_storage(pa.uuid(), storage)
+    batch = pa.record_batch({"u": uuid, "v": pa.array(["x", None], pa.string_view())})
+    aligned = align(batch, schema)
+    assert aligned.schema == schema
+    assert aligned.column(0).equals(storage)
+    assert aligned.column(1).to_pylist() == ["x", None]
+
+
+def one(
+    kind: pa.DataType, values: list[object], wanted: pa.DataType, *, nullable: bool = True
+) -> pa.RecordBatch:
+    schema = pa.schema([pa.field("c", wanted, nullable)])
+    return align(pa.record_batch({"c": pa.array(values, kind)}), schema)
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        (pa.int32(), pa.int64()),
+        (pa.utf8(), pa.large_utf8()),
+        (pa.dictionary(pa.int32(), pa.utf8()), pa.utf8()),
+        (pa.dictionary(pa.int32(), pa.utf8()), pa.dictionary(pa.int8(), pa.utf8())),
+        (pa.list_(pa.int8()), pa.large_list(pa.int8())),
+        (pa.list_(pa.int8(), 2), pa.list_(pa.int8(), 3)),
+        (pa.list_(pa.int8()), pa.list_(pa.int16())),
+        (pa.struct([("a", pa.int8())]), pa.struct([("b", pa.int8())])),
+        (pa.struct([("a", pa.int8())]), pa.struct([("a", pa.int8()), ("b", pa.int8())])),
+        (pa.struct([("a", pa.int8())]), pa.struct([])),
+        (pa.timestamp("us"), pa.timestamp("us", "UTC")),
+        (pa.decimal128(10, 2), pa.decimal128(10, 3)),
+    ],
+)
+def test_nothing_is_cast(given: pa.DataType, wanted: pa.DataType) -> None:
+    with pytest.raises(SchemaMismatchError, match="column 'c"):
+        one(given, [None], wanted)
+
+
+def test_columns_that_do_not_fit() -> None:
+    schema = pa.schema([("a", pa.int8()), ("b", pa.int8())])
+    a = pa.array([1], pa.int8())
+    with pytest.raises(SchemaMismatchError, match="no column 'b'"):
+        align(pa.record_batch({"a": a}), schema)
+    with pytest.raises(SchemaMismatchError, match=r"\['x'\] too many"):
+        align(pa.record_batch({"a": a, "b": a, "x": a}), schema)
+    with pytest.raises(SchemaMismatchError, match="too many"):
+        align(pa.RecordBatch.from_arrays([a, a, a], names=["a", "b", "a"]), schema)
+
+
+def required(kind: pa.DataType) -> pa.Field:
+    return pa.field("x", kind, nullable=False)
+
+
+def test_nulls_where_none_must_be() -> None:
+    struct = pa.struct([required(pa.int8())])
+    loose = pa.struct([pa.field("x", pa.int8())])
+    with pytest.raises(InvalidInputError, match="'c' must not be null, but 1 of 2 values are"):
+        one(pa.int8(), [1, None], pa.int8(), nullable=False)
+    with pytest.raises(InvalidInputError, match=r"'c\.x' must not be null, but 1 of 1"):
+        one(loose, [{"x": None}, None], struct)
+    with pytest.raises(InvalidInputError, match=r"'c\.x' must not be null"):
+        one(pa.list_(pa.int8()), [[1], [None]], pa.list_(required(pa.int8())))
+    with pytest.raises(InvalidInputError, match=r"'c\.x' must not be null"):
+        one(pa.list_(pa.int8(), 1), [[1], [None]], pa.list_(required(pa.int8()), 1))
+    wanted = pa.map_(pa.utf8(), pa.field("value", pa.int8(), nullable=False))
+    with pytest.raises(InvalidInputError, match=r"'c\.value' must not be null"):
+        one(pa.map_(pa.utf8(), pa.int8()), [[("k", None)]], wanted)
+
+
+def test_what_lies_below_a_null_is_no_value() -> None:
+    struct = pa.struct([required(pa.int8())])
+    assert one(struct, [None, {"x": 1}], struct).num_rows == 2
+    fixed = pa.list_(required(pa.int8()), 2)
+    assert one(pa.list_(pa.int8(), 2), [None, [1, 2]], fixed).num_rows == 2
+    # Slices: the null lies outside.
+    lists = pa.list_(required(pa.int8()))
+    batch = pa.record_batch({"c": pa.array([[None], [1]], pa.list_(pa.int8()))}).slice(1)
+    assert align(batch, pa.schema([("c", lists)])).to_pylist() == [{"c": [1]}]
+    maps = pa.map_(pa.utf8(), pa.field("value", pa.int8(), nullable=False))
+    data = pa.array([[("a", None)], [("b", 1)]], pa.map_(pa.utf8(), pa.int8()))
+    sliced = pa.record_batch({"c": data}).slice(1)
+    assert align(sliced, pa.schema([("c", maps)])).to_pylist() == [{"c": [("b", 1)]}]
