@@ -1,0 +1,125 @@
+"""Pages that pylance writes, cut into the pieces that codecs are handed: an independent, plain reading of the bytes."""
+
+from __future__ import annotations
+
+import struct
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from google.protobuf.any_pb2 import Any
+from lance.file import LanceFileReader, LanceFileWriter
+
+from lance_spark.encoding.v2_1.codec import ChunkBuffer, Chunks
+from lance_spark.proto import encodings_v2_1_pb2 as pb
+from lance_spark.proto import file2_pb2
+
+
+@dataclass(frozen=True)
+class WrittenPage:
+    """One page of a file that pylance wrote."""
+
+    layout: pb.PageLayout
+    buffers: list[np.ndarray]
+    num_rows: int
+
+    @property
+    def kind(self) -> str:
+        return self.layout.WhichOneof("layout")
+
+    @property
+    def encoding(self) -> pb.CompressiveEncoding:
+        return getattr(self.layout, self.kind).value_compression
+
+
+def write(array: pa.Array, version: str = "2.1", metadata: dict | None = None) -> list[WrittenPage]:
+    """Write one column with pylance and return the pages of the first leaf column."""
+    field = pa.field("c", array.type, nullable=array.null_count > 0, metadata=metadata)
+    return write_field(array, field, version)
+
+
+def write_field(array: pa.Array, field: pa.Field, version: str) -> list[WrittenPage]:
+    schema = pa.schema([field])
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / "f.lance")
+        with LanceFileWriter(path, schema, version=version) as writer:
+            writer.write_batch(pa.record_batch([array], schema=schema))
+        back = LanceFileReader(path).read_all().to_table().column(0).combine_chunks()
+        assert back.cast(array.type).equals(array)
+        return pages_of(Path(path).read_bytes())
+
+
+def pages_of(file: bytes, column: int = 0) -> list[WrittenPage]:
+    table = struct.unpack_from("<QQQIIHH4s", file, len(file) - 40)[1]
+    at, size = struct.unpack_from("<QQ", file, table + 16 * column)
+    message = file2_pb2.ColumnMetadata.FromString(file[at : at + size])
+    data = np.frombuffer(file, np.uint8)
+    pages = []
+    for page in message.pages:
+        wrapped = Any.FromString(page.encoding.direct.encoding)
+        buffers = [
+            data[a : a + n] for a, n in zip(page.buffer_offsets, page.buffer_sizes, strict=True)
+        ]
+        pages.append(WrittenPage(pb.PageLayout.FromString(wrapped.value), buffers, page.length))
+    return pages
+
+
+def chunks_of(page: WrittenPage) -> Chunks:
+    """Cut a mini-block page into its chunks."""
+    layout = page.layout.mini_block_layout
+    word = "<u4" if layout.has_large_chunk else "<u2"
+    table = page.buffers[0].view(word).astype(np.int64)
+    data = page.buffers[1]
+    num_buffers = int(layout.num_buffers)
+    places: list[list[tuple[int, int]]] = [[] for _ in range(num_buffers)]
+    counts = []
+    at = 0
+    left = int(layout.num_items)
+    for entry in table.tolist():
+        count = 1 << (entry & 15) if len(counts) < len(table) - 1 else left
+        left -= count
+        counts.append(count)
+        head = at + 2
+        levels = []
+        for present in (layout.HasField("rep_compression"), layout.HasField("def_compression")):
+            if present:
+                levels.append(int(data[head : head + 2].copy().view("<u2")[0]))
+                head += 2
+        width = 4 if layout.has_large_chunk else 2
+        sizes = []
+        for _ in range(num_buffers):
+            sizes.append(int.from_bytes(data[head : head + width].tobytes(), "little"))
+            head += width
+        place = -(-head // 8) * 8
+        for size in levels:
+            place = -(-(place + size) // 8) * 8
+        for index, size in enumerate(sizes):
+            places[index].append((place, size))
+            place = -(-(place + size) // 8) * 8
+        at += ((entry >> 4) + 1) * 8
+        assert place == at
+    assert left == 0
+    buffers = tuple(
+        ChunkBuffer(
+            data,
+            np.array([a for a, _ in found], np.int64),
+            np.array([n for _, n in found], np.int64),
+        )
+        for found in places
+    )
+    return Chunks(buffers, np.array(counts, np.int64))
+
+
+def strings_of(block: object) -> list[bytes]:
+    """Return the values of a VariableWidthBlock, one by one."""
+    data = block.data.tobytes()
+    offsets = block.offsets.tolist()
+    return [data[a:b] for a, b in zip(offsets, offsets[1:], strict=False)]
+
+
+def as_bytes(array: pa.Array) -> list[bytes]:
+    """Return the values of a string or binary array as bytes, b"" for nulls."""
+    kind = pa.large_binary() if array.type in (pa.large_string(), pa.large_binary()) else pa.binary()
+    return [value or b"" for value in array.cast(kind).to_pylist()]
