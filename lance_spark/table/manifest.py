@@ -28,6 +28,7 @@ from google.protobuf.message import DecodeError
 from lance_spark.errors import (
     CorruptFileError,
     CorruptTableError,
+    InvalidInputError,
     MissingFileError,
     UnsupportedFeatureError,
 )
@@ -216,8 +217,17 @@ class Manifest:
 
     @property
     def base_paths(self) -> Mapping[int, BasePath]:
-        """Other roots that files of the table lie below, by id."""
-        return {base.id: BasePath.from_proto(base) for base in self._proto.base_paths}
+        """Other roots that files of the table lie below, by id.
+
+        Raises
+        ------
+        CorruptTableError
+            One has no path.
+        """
+        try:
+            return {base.id: BasePath.from_proto(base) for base in self._proto.base_paths}
+        except InvalidInputError as error:
+            raise CorruptTableError(f"{self.name}: base paths: {error}") from None
 
     @property
     def has_writer_version(self) -> bool:

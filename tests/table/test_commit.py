@@ -187,6 +187,23 @@ def test_an_append_leaves_the_rest_alone(path: Path) -> None:
     assert sorted(ids(path)) == [0, 1, 2, 3, 5, 6, 7, 8]
 
 
+def test_clusterings_go_with_their_columns(path: Path) -> None:
+    new_table(path)
+    store = ObjectStore.from_uri(path)
+    base = read_latest(store)
+    proto = base.to_proto()
+    proto.clustering.add(id=1, columns=[0], provider="p")
+    proto.max_clustering_id = 1
+    data = manifest_module.encode(proto, None, base.transaction_section)
+    store.write_bytes(versions.NamingScheme.V2.locate(1).path, data)
+    kept = append(path, 6).to_proto()
+    assert [c.provider for c in kept.clustering] == ["p"]
+    base = read_latest(store)
+    transaction = Transaction.new(base.version, overwrite(path, rows(0)))
+    gone = commit(store, transaction, base).to_proto()
+    assert (len(gone.clustering), gone.max_clustering_id) == (0, 1)
+
+
 def test_an_overwrite_replaces_rows_and_schema_only(path: Path) -> None:
     dataset = new_table(path)
     dataset.create_scalar_index("id", "BTREE")

@@ -5,12 +5,20 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import lance
 
+from lance_spark.file.schema import Schema
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.transaction import read_transaction
+from lance_spark.table.commit import commit
+from lance_spark.table.fragment import DataFile, Fragment
+from lance_spark.table.open import read_latest
+from lance_spark.table.operations.append import Append
+from lance_spark.table.operations.overwrite import Overwrite
+from lance_spark.table.transaction import Transaction, read_transaction
 from tests.table.pylance_tables import ids, manifests, new_table, rows, written_by_pylance
 
 COMMITS = 6
@@ -74,23 +82,28 @@ except TableExistsError:
 """
 
 
+def launch(script: tuple[str, ...]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", *script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+
+
+def wait_until_ready(process: subprocess.Popen[str]) -> None:
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n", process.communicate()[1]
+
+
 def run(scripts: list[tuple[str, ...]]) -> list[str]:
     """Start processes, let all begin at once, and return what they print."""
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", *script],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=Path(__file__).parents[2],
-        )
-        for script in scripts
-    ]
+    processes = [launch(script) for script in scripts]
     try:
         for process in processes:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n", process.communicate()[1]
+            wait_until_ready(process)
         for process in processes:
             assert process.stdin is not None
             process.stdin.write("\n")
@@ -104,8 +117,8 @@ def run(scripts: list[tuple[str, ...]]) -> list[str]:
     return [out.strip() for out, _ in results]
 
 
-def ours(path: Path, number: int) -> tuple[str, ...]:
-    starts = range(6 + 3 * COMMITS * number, 6 + 3 * COMMITS * (number + 1), 3)
+def ours(path: Path, number: int, commits: int = COMMITS) -> tuple[str, ...]:
+    starts = range(6 + 3 * commits * number, 6 + 3 * commits * (number + 1), 3)
     fragments = [written_by_pylance(path, rows(start)) for start in starts]
     return OURS, str(path), pickle.dumps(fragments).hex()
 
@@ -143,6 +156,50 @@ def test_writers_of_ours_and_of_pylance(tmp_path: Path) -> None:
     check(path, 4 * COMMITS)
     numbers = lance.dataset(str(path)).to_table(columns=[], with_row_id=True)["_rowid"]
     assert sorted(numbers.to_pylist()) == list(range(6 + 12 * COMMITS))
+
+
+def test_a_writer_that_is_killed(tmp_path: Path) -> None:
+    """Whatever the moment: the table is at one version or the next, and others go on."""
+    path = tmp_path / "t"
+    new_table(path)
+    process = launch(ours(path, 0, commits=100))
+    wait_until_ready(process)
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+    while len(manifests(path)) < 10:
+        time.sleep(0.002)
+    process.kill()
+    process.communicate()
+    commits = len(manifests(path)) - 1
+    assert 9 <= commits < 100
+    check(path, commits)
+    lance.write_dataset(rows(6 + 3 * commits), str(path), mode="append")
+    check(path, commits + 1)
+
+
+def test_threads_on_one_store(tmp_path: Path) -> None:
+    """A store in memory, as the object stores: every thread has a connection of its own."""
+    uri = f"memory://{tmp_path.name}/t"
+    schema = Schema.from_arrow(rows(0).schema)
+    creation = Overwrite((), tuple(schema.to_protos()), data_storage_version=(2, 2))
+    commit(ObjectStore.from_uri(uri), Transaction.new(0, creation), None)
+
+    def append(number: int) -> None:
+        store = ObjectStore.from_uri(uri)
+        for i in range(COMMITS):
+            base = read_latest(store)
+            file = DataFile(f"{number}-{i}.lance", (0, 1), (0, 1), 2, 2)
+            commit(store, Transaction.new(base.version, Append((Fragment(0, [file], 1),))), base)
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(append, range(6)))
+    newest = read_latest(ObjectStore.from_uri(uri))
+    assert newest.version == 1 + 6 * COMMITS
+    assert {fragment.files[0].path for fragment in newest.fragments} == {
+        f"{number}-{i}.lance" for number in range(6) for i in range(COMMITS)
+    }
+    assert [fragment.id for fragment in newest.fragments] == list(range(6 * COMMITS))
 
 
 def test_one_creates_the_table(tmp_path: Path) -> None:

@@ -119,6 +119,8 @@ class Overwrite(Operation):
         """
         proto = draft.proto
         draft.drop_content()
+        # Clusterings name columns by their ids, which start anew.
+        proto.ClearField("clustering")
         proto.ClearField("fields")
         proto.fields.extend(self.schema)
         proto.ClearField("schema_metadata")
