@@ -248,6 +248,43 @@ def test_stable_row_ids(path: Path) -> None:
     assert sorted(ids(path)) == [0, 2, 3, 4, 5, 6, 7, 8]
 
 
+def test_row_ids_that_others_moved_to_hidden_columns(path: Path) -> None:
+    dataset = new_table(path, enable_stable_row_ids=True)
+    dataset.update_config(
+        {"lance.row_lineage.spill": "true", "lance.row_lineage.inline_max_bytes": "1"}
+    )
+    dataset.delete("id = 1 or id = 4")
+    dataset.optimize.compact_files()
+    assert manifests(path)[-1].flags.reader == 2050
+    made = append(path, 6)
+    assert (made.flags.reader, made.flags.writer) == (2050, 2058)
+    table = lance.dataset(str(path)).to_table(columns=["id"], with_row_id=True)
+    assert table["_rowid"].to_pylist() == table["id"].to_pylist() == [0, 2, 3, 5, 6, 7, 8]
+
+
+def test_files_of_several_versions(path: Path) -> None:
+    new_table(path, data_storage_version="2.1")
+    lance.write_dataset(rows(6), str(path), mode="append", data_storage_version="2.2")
+    made = append(path, 9)
+    assert (made.flags.reader, made.flags.writer) == (256, 256)
+    assert ids(path) == list(range(12))
+
+
+def test_field_ids_that_are_never_used_again(path: Path) -> None:
+    new_table(path)
+    store = ObjectStore.from_uri(path)
+    base = read_latest(store)
+    proto = base.to_proto()
+    proto.writer_feature_flags, proto.max_allocated_field_id = 1 << 15, 5
+    data = manifest_module.encode(proto, None, base.transaction_section)
+    store.write_bytes(versions.NamingScheme.V2.locate(1).path, data)
+    made = append(path, 6)
+    assert (made.flags.writer, made.to_proto().max_allocated_field_id) == (1 << 15, 5)
+    assert ids(path) == list(range(9))
+    with pytest.raises(UnsupportedFeatureError, match="never used again"):
+        commit(store, Transaction.new(2, overwrite(path, rows(0))), made)
+
+
 def test_a_transaction_says_what_it_was_planned_on(path: Path) -> None:
     new_table(path)
     base = read_latest(ObjectStore.from_uri(path))
