@@ -37,18 +37,23 @@ class LanceDataSource(DataSource):
         ------
         InvalidOptionError, TableNotFoundError, VersionNotFoundError, UnsupportedTypeError
         """
+        from lance_spark.spark import catalog
         from lance_spark.spark.options import ReadOptions
         from lance_spark.spark.reader import table_schema
         from lance_spark.spark.types import to_spark_schema
 
-        return to_spark_schema(table_schema(ReadOptions.parse(self.options)))
+        schema = to_spark_schema(table_schema(ReadOptions.parse(self.options)))
+        if catalog.is_for_catalog(self.options):
+            return catalog.with_options(schema, self.options)
+        return schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of the columns of `schema`, which is the table's or the user's."""
+        from lance_spark.spark.catalog import options_of
         from lance_spark.spark.options import ReadOptions
         from lance_spark.spark.reader import LanceReader
 
-        return LanceReader(ReadOptions.parse(self.options), schema)
+        return LanceReader(ReadOptions.parse(options_of(schema, self.options)), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of rows of `schema`, which notes the version it starts from.

@@ -23,7 +23,7 @@ _IGNORED = frozenset(
     | {"pushdownfilters", "topn_push_down", "use_scalar_index"}
     | {"use_queued_write_buffer", "queue_depth", "max_rows_per_group", "max_batch_bytes"}
 )
-_READ = ("version", "timestamp", "tag", "columns", "batch_size", "target_rows_per_partition")
+READ_NAMES = ("version", "timestamp", "tag", "columns", "batch_size", "target_rows_per_partition")
 _WRITE = (
     "data_storage_version",
     "max_rows_per_file",
@@ -67,7 +67,8 @@ _INT64_MAX = 2**63 - 1
 
 NO_PATH = (
     "option path is missing: give the table's folder or URI, as in "
-    '.format("lance").load("/data/t.lance") or .save("/data/t.lance")'
+    '.format("lance").load("/data/t.lance"). A table of Spark\'s catalog is found again if it was made without columns, by '
+    "CREATE TABLE t USING lance LOCATION '...'"
 )
 NO_PATH_ON_WRITE = (
     "no path arrived: Spark tells a Python data source nothing about a table of its catalog on INSERT. Write with "
@@ -226,7 +227,7 @@ def _sort(options: Mapping[str, str]) -> _Parts:
             path = value
         elif name == "paths":
             path = _only_path(value)
-        elif name in _READ or name in _WRITE or name == "use_large_var_types":
+        elif name in READ_NAMES or name in _WRITE or name == "use_large_var_types":
             if plain.setdefault(name, value) != value:
                 raise InvalidOptionError(
                     f"option {name} is given twice, under two names, with two values: give one"
@@ -254,7 +255,7 @@ def _unknown(name: str) -> str:
 
     if name.lower() in _ELSEWHERE:
         return f"option {name} is not one of this source: {_ELSEWHERE[name.lower()]}"
-    known = ["path", *_READ, *_WRITE, *_SAME, "use_large_var_types", "storage_options"]
+    known = ["path", *READ_NAMES, *_WRITE, *_SAME, "use_large_var_types", "storage_options"]
     known += storage_options.KNOWN
     column, dot, rest = name.partition(".")
     if dot and rest.split(".")[0].lower() in ("arrow", "lance"):
@@ -264,7 +265,7 @@ def _unknown(name: str) -> str:
     if near:
         return f"unknown option {name}; did you mean {near[0]}?"
     return (
-        f"unknown option {name}; there are {', '.join(known[: 1 + len(_READ) + len(_WRITE)])}, and settings of the "
+        f"unknown option {name}; there are {', '.join(known[: 1 + len(READ_NAMES) + len(_WRITE)])}, and settings of the "
         f"store under storage_options.<name>"
     )
 
