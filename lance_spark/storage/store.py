@@ -294,7 +294,8 @@ def _base(path: str) -> str:
 
 
 def _connect(location: Location, options: Mapping[str, Any]) -> Any:
-    import fsspec  # noqa: PLC0415 - local tables do without it, and it takes a while to import
+    # Local tables do without it, and it takes a while to import.
+    import fsspec
 
     try:
         with translated(location.display, options):
