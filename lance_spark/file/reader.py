@@ -159,6 +159,12 @@ class FileReader:
             if self._source.name in str(error):
                 raise
             raise type(error)(f"{self._source.name}, column {field.name!r}: {error}") from error
+        except pa.ArrowException as error:
+            # Pages may each have a dictionary whose union is too large for the type of the indices.
+            raise UnsupportedEncodingError(
+                f"{self._source.name}, column {field.name!r}: Arrow cannot hold these {len(rows)} rows in one "
+                f"array of {field.arrow_field.type}: {error} Read fewer rows at once"
+            ) from error
         if len(array) != len(rows):
             raise CorruptFileError(
                 f"{self._source.name}, column {field.name!r}: {len(array)} values for {len(rows)} rows"

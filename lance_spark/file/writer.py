@@ -10,18 +10,16 @@ Specification: format/file, "File layout"; `lance_spark.file.footer` has the end
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.types as pat
 
 from lance_spark.encoding.meta import EncodedPage
 from lance_spark.errors import SchemaMismatchError, UnsupportedFeatureError, UnsupportedTypeError
 from lance_spark.file.columns import add_page, new_column
 from lance_spark.file.fields import column_fields
 from lance_spark.file.footer import ALIGNMENT, PADDING, encode_tail
+from lance_spark.file.pending import PendingRows
 from lance_spark.file.schema import Field, Schema
 from lance_spark.proto import file2_pb2, file_pb2
 from lance_spark.storage.output import OutputFile
@@ -29,9 +27,6 @@ from lance_spark.storage.source import ByteRange
 
 #: Arrow bytes of a column that make a page, as pylance has it.
 DEFAULT_PAGE_BYTES = 8 * 1024 * 1024
-#: Rows of a page at most: columns of nulls have no bytes, but their levels take memory while they are encoded.
-MAX_PAGE_ROWS = 64 * 1024 * 1024
-
 _WRITABLE = ((2, 1), (2, 2))
 
 
@@ -170,58 +165,16 @@ class _ColumnWriter:
         self.metadata: list[file2_pb2.ColumnMetadata] = [new_column() for _ in range(leaves)]
         self._output = output
         self._version = version
-        self._page_bytes = page_bytes
-        self._waiting: list[pa.Array] = []
-        self._waiting_bytes = 0
-        self._waiting_rows = 0
+        self._pending = PendingRows(page_bytes)
         self._rows_written = 0
 
     def add(self, array: pa.Array) -> None:
-        if not len(array):
-            return
-        self._waiting.append(array)
-        self._waiting_bytes += self._new_bytes(array)
-        self._waiting_rows += len(array)
-        if self._waiting_bytes >= self._page_bytes or self._waiting_rows >= MAX_PAGE_ROWS:
+        if len(array) and self._pending.add(array):
             self.flush()
-        else:
-            # A slice may hold the memory of a whole message of many columns; what has to wait is copied out of it.
-            self._waiting[-1] = pa.concat_arrays([array])
 
     def flush(self) -> None:
-        arrays, self._waiting = self._waiting, []
-        self._waiting_bytes = self._waiting_rows = 0
-        if not arrays:
-            return
-        for array in _concatenated(arrays):
-            for page in self._cut(array):
-                self._write_page(page)
-
-    def _new_bytes(self, array: pa.Array) -> int:
-        if not pat.is_dictionary(array.type):
-            return int(array.nbytes)
-        # Batches usually share one dictionary, and a page stores it once.
-        before = self._waiting[-2] if len(self._waiting) > 1 else None
-        shared = before is not None and _same_memory(before.dictionary, array.dictionary)
-        return int(array.indices.nbytes) + (0 if shared else int(array.dictionary.nbytes))
-
-    def _cut(self, array: pa.Array) -> Iterator[pa.Array]:
-        """Yield slices of near a page's size; rows may differ much in size, so that slices are measured again."""
-        size, rows = self._size(array), len(array)
-        pieces = max(round(size / self._page_bytes), math.ceil(rows / MAX_PAGE_ROWS))
-        if pieces <= 1 or rows <= 1:
-            yield array
-            return
-        step = math.ceil(rows / min(pieces, rows))
-        for start in range(0, rows, step):
-            piece = array.slice(start, step)
-            if self._size(piece) > 2 * self._page_bytes and len(piece) > 1:
-                yield from self._cut(piece)
-            else:
-                yield piece
-
-    def _size(self, array: pa.Array) -> int:
-        return int(array.indices.nbytes if pat.is_dictionary(array.type) else array.nbytes)
+        for page in self._pending.take():
+            self._write_page(page)
 
     def _write_page(self, array: pa.Array) -> None:
         from lance_spark.encoding.v2_1.field import encode_field
@@ -244,33 +197,11 @@ class _ColumnWriter:
         return ranges
 
 
-def _same_memory(one: pa.Array, other: pa.Array) -> bool:
-    places = [
-        [(array.offset, len(array))]
-        + [
-            (0, 0) if buffer is None else (buffer.address, buffer.size)
-            for buffer in array.buffers()
-        ]
-        for array in (one, other)
-    ]
-    return places[0] == places[1]
-
-
 def _align(output: OutputFile) -> int:
     gap = -output.tell() % ALIGNMENT
     if gap:
         output.write(PADDING * gap)
     return output.tell()
-
-
-def _concatenated(arrays: list[pa.Array]) -> list[pa.Array]:
-    if len(arrays) == 1:
-        return arrays
-    try:
-        return [pa.concat_arrays(arrays)]
-    except pa.ArrowInvalid:
-        # Dictionaries that do not fit one index type, or 2 GiB of strings: each page has its own.
-        return arrays
 
 
 def _refuse_types(schema: Schema, version: tuple[int, int]) -> None:

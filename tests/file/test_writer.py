@@ -11,6 +11,7 @@ from lance.file import LanceFileReader, LanceFileWriter
 from lance_spark.errors import (
     SchemaMismatchError,
     StorageError,
+    UnsupportedEncodingError,
     UnsupportedFeatureError,
     UnsupportedTypeError,
 )
@@ -173,14 +174,20 @@ def test_dictionaries_that_differ_are_unified_or_written_apart(tmp_path) -> None
         pa.array([f"{start + i}" for i in range(100)]).dictionary_encode().cast(kind)
         for start in (0, 50, 100, 200)
     ]
-    for chosen, pages in ((pieces[:1] * 3, 1), (pieces, 4)):
-        data = pa.table({"d": pa.chunked_array(chosen)})
-        raw, _ = written(data)
-        assert len(pages_of(raw)[0]) == pages
-        assert we_read(raw)["d"].to_pylist() == data["d"].to_pylist()
-        if pages == 1:
-            theirs = pylance_reads(raw, tmp_path / "f.lance")
-            assert theirs["d"].to_pylist() == data["d"].to_pylist()
+    same = pa.table({"d": pa.chunked_array(pieces[:1] * 3)})
+    raw, _ = written(same)
+    assert len(pages_of(raw)[0]) == 1
+    assert pylance_reads(raw, tmp_path / "f.lance")["d"].to_pylist() == same["d"].to_pylist()
+
+    other = pa.table({"d": pa.chunked_array(pieces)})
+    raw, _ = written(other)
+    assert len(pages_of(raw)[0]) == 4
+    reader = FileReader.open(MemorySource(raw))
+    for start in range(0, 400, 100):
+        (got,) = reader.read(reader.schema.fields, range(start, start + 100))
+        assert got.to_pylist() == other["d"].slice(start, 100).to_pylist()
+    with pytest.raises(UnsupportedEncodingError, match=r"'d'.*fewer rows"):
+        we_read(raw)
 
 
 def test_extension_types_are_named_for_pylance(tmp_path) -> None:
