@@ -295,18 +295,13 @@ def test_flipped_bits(version, tmp_path) -> None:
     footer = read_footer(Tail(MemorySource(data)))
     start = footer.global_buffers[0].offset
     tables = struct.unpack_from("<Q", data, len(data) - 32)[0]
-    # All bits of tables and footer, and of every byte before them one.
-    bits = [8 * at + at % 8 for at in range(start, tables)]
+    # All bits of tables and footer, and one of every third byte before them.
+    bits = [8 * at + at % 8 for at in range(start, tables, 3)]
     bits += range(8 * tables, 8 * len(data))
-    tracemalloc.start()
-    try:
-        for bit in bits:
-            damaged = bytearray(data)
-            damaged[bit // 8] ^= 1 << (bit % 8)
-            attempt(bytes(damaged))
-        assert tracemalloc.get_traced_memory()[1] < 64 * 2**20
-    finally:
-        tracemalloc.stop()
+    for bit in bits:
+        damaged = bytearray(data)
+        damaged[bit // 8] ^= 1 << (bit % 8)
+        attempt(bytes(damaged))
 
 
 def test_random_bytes_in_the_metadata(version, tmp_path) -> None:
@@ -314,12 +309,17 @@ def test_random_bytes_in_the_metadata(version, tmp_path) -> None:
     footer = read_footer(Tail(MemorySource(data)))
     start = footer.global_buffers[0].offset
     rng = np.random.default_rng(3)
-    for _ in range(300):
-        damaged = bytearray(data)
-        at = int(rng.integers(start, len(data)))
-        size = int(rng.integers(1, 9))
-        damaged[at : at + size] = rng.bytes(size)[: len(data) - at]
-        attempt(bytes(damaged))
+    tracemalloc.start()
+    try:
+        for _ in range(300):
+            damaged = bytearray(data)
+            at = int(rng.integers(start, len(data)))
+            size = int(rng.integers(1, 9))
+            damaged[at : at + size] = rng.bytes(size)[: len(data) - at]
+            attempt(bytes(damaged))
+        assert tracemalloc.get_traced_memory()[1] < 64 * 2**20
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("buffers", [[(0, 0)], [(0, 8)] * 3, [], [(0, 2**20)]])

@@ -48,6 +48,15 @@ def pylance_reads(raw: bytes, path) -> pa.Table:
     return LanceFileReader(str(path)).read_all().to_table()
 
 
+def decoded(data: pa.Table) -> pa.Table:
+    """Without dictionaries: those of several pages may be joined in any way."""
+    plain = [
+        field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
+        for field in data.schema
+    ]
+    return data.cast(pa.schema(plain))
+
+
 def we_read(raw: bytes) -> pa.Table:
     reader = FileReader.open(MemorySource(raw))
     return as_table(reader, reader.schema.fields, range(reader.num_rows))
@@ -67,11 +76,11 @@ def test_pylance_reads_what_we_write(version, page_bytes, tmp_path) -> None:
     raw, info = written(data, version, page_bytes)
     assert info.num_rows == data.num_rows
     assert info.size_bytes == len(raw)
-    assert pylance_reads(raw, tmp_path / "f.lance").equals(data)
+    assert decoded(pylance_reads(raw, tmp_path / "f.lance")).equals(decoded(data))
     assert LanceFileReader(str(tmp_path / "f.lance")).metadata().schema.metadata == {
         b"about": b"this"
     }
-    assert we_read(raw).equals(data)
+    assert decoded(we_read(raw)).equals(decoded(data))
 
 
 def test_a_table_takes_our_file_under_the_names_that_pylance_would_give(version, tmp_path) -> None:
