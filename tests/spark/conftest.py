@@ -1,0 +1,61 @@
+"""One Spark session for all tests that need one: two cores, two attempts per task, no web interface."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A session whose workers are this interpreter and find this checkout."""
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    )
+    scratch = tmp_path_factory.mktemp("spark")
+    session = (
+        SparkSession.builder.master("local[2,2]")
+        .appName("lance_spark tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "localhost")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "America/New_York")
+        .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
+        .config("spark.local.dir", str(scratch / "local"))
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def read(spark: Any, tmp_path: Path) -> Callable[..., Any]:
+    """Load the table `t.lance` of the test's folder, with options."""
+
+    def load(path: str | None = None, **options: object) -> Any:
+        return spark.read.format("lance").options(**options).load(path or str(tmp_path / "t.lance"))
+
+    return load
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[..., None]:
+    """Write a DataFrame to the table `t.lance` of the test's folder."""
+
+    def save(frame: Any, mode: str = "append", path: str | None = None, **options: object) -> None:
+        writer = frame.write.format("lance").mode(mode).options(**options)
+        writer.save(path or str(tmp_path / "t.lance"))
+
+    return save

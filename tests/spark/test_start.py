@@ -1,0 +1,78 @@
+"""What starting a read costs: Spark imports this package anew in each process that plans."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BUDGET = 0.3
+
+PLAN = """
+import json, sys, time
+import pyspark.sql.worker.plan_data_source_read
+before = set(sys.modules)
+started = time.perf_counter()
+from pyspark_lance import DefaultSource
+from pyspark.sql.datasource import CaseInsensitiveDict
+source = DefaultSource(CaseInsensitiveDict({"path": sys.argv[1]}))
+schema = source.schema()
+partitions = source.reader(schema).partitions()
+seconds = time.perf_counter() - started
+print(json.dumps([seconds, len(partitions), sorted(set(sys.modules) - before)]))
+"""
+
+
+def run(code: str, *arguments: str) -> Any:
+    out = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return json.loads(out.stdout.splitlines()[-1])
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> str:
+    lance.write_dataset(pa.table({"id": list(range(10))}), str(tmp_path / "t.lance"))
+    return str(tmp_path / "t.lance")
+
+
+def test_planning_a_read_starts_in_time(table: str) -> None:
+    runs = [run(PLAN, table) for _ in range(3)]
+    best = min(seconds for seconds, _, _ in runs)
+    print(f"importing and planning: {best:.3f} s of {BUDGET} s")
+    assert best < BUDGET
+    assert runs[0][1] == 1
+
+
+def test_planning_imports_nothing_heavy(table: str) -> None:
+    _, _, modules = run(PLAN, table)
+    heavy = {"pandas", "fsspec", "pyarrow.dataset", "pyarrow.compute", "pyarrow.parquet", "lance"}
+    assert not heavy & {".".join(name.split(".")[:2]) for name in modules} - {"lance_spark"}
+    assert not heavy & {name.split(".")[0] for name in modules}
+
+
+def test_looking_the_format_up_imports_almost_nothing() -> None:
+    code = """
+import json, sys
+import pyspark.sql.worker.lookup_data_sources
+before = set(sys.modules)
+import pyspark_lance
+print(json.dumps(sorted(set(sys.modules) - before)))
+"""
+    assert run(code) == [
+        "lance_spark",
+        "lance_spark.spark",
+        "lance_spark.spark.datasource",
+        "pyspark_lance",
+    ]

@@ -1,0 +1,159 @@
+"""Tasks that fail, are run twice, or die before the commit: no row twice, no file left that the job could have removed."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import LongType, StructType
+
+from lance_spark.errors import CommitConflictError, LanceError, UncertainCommitError
+from lance_spark.spark.options import WriteOptions
+from lance_spark.spark.writer import LanceCommitMessage, LanceRowWriter, LanceWriter, make_writer
+
+SCHEMA = StructType().add("id", LongType())
+Write = Callable[..., None]
+
+
+def writer_for(path: Path, *, overwrite: bool = False) -> Any:
+    made = make_writer(WriteOptions.parse({"path": str(path)}), SCHEMA, overwrite)
+    return pickle.loads(pickle.dumps(made))
+
+
+def batches(*values: int) -> Iterator[pa.RecordBatch]:
+    yield pa.record_batch({"id": pa.array(values, pa.int64())})
+
+
+def data_files(path: Path) -> list[str]:
+    folder = path / "data"
+    return sorted(file.name for file in folder.iterdir()) if folder.exists() else []
+
+
+def ids(path: Path) -> list[int]:
+    return sorted(lance.dataset(str(path)).to_table()["id"].to_pylist())
+
+
+def test_results_of_a_task_that_ran_twice_count_once(tmp_path: Path) -> None:
+    path = tmp_path / "t.lance"
+    writer = writer_for(path)
+    first = pickle.loads(pickle.dumps(writer.write(batches(1, 2))))
+    pickle.loads(pickle.dumps(writer)).write(batches(1, 2))
+    other = writer.write(batches(3))
+    writer.commit([first, other])
+    assert ids(path) == [1, 2, 3]
+
+
+def test_a_task_that_fails_removes_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "t.lance"
+    writer = writer_for(path)
+
+    def failing() -> Iterator[pa.RecordBatch]:
+        yield from batches(1, 2)
+        raise RuntimeError("upstream")
+
+    with pytest.raises(RuntimeError, match="upstream"):
+        writer.write(failing())
+    assert data_files(path) == []
+
+
+def test_abort_removes_what_finished_tasks_wrote(tmp_path: Path) -> None:
+    path = tmp_path / "t.lance"
+    writer_for(path).commit([writer_for(path).write(batches(0))])
+    before = data_files(path)
+    writer = writer_for(path)
+    done = writer.write(batches(1))
+    assert data_files(path) != before
+    pickle.loads(pickle.dumps(writer)).abort([done, None])
+    assert data_files(path) == before
+    assert ids(path) == [0]
+
+
+def test_a_lost_message_commits_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "t.lance"
+    writer = writer_for(path)
+    with pytest.raises(LanceError, match="nothing was committed"):
+        writer.commit([writer.write(batches(1)), None])
+    assert not (path / "_versions").exists()
+
+
+class Job:
+    """A job whose commit fails."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+        self.aborted: list[Any] = []
+
+    def commit(self, fragments: list[Any]) -> int:
+        raise self.error
+
+    def abort(self, fragments: list[Any]) -> None:
+        self.aborted.append(fragments)
+
+
+@pytest.mark.parametrize(
+    ("error", "removed"),
+    [
+        (CommitConflictError("conflict", retryable=True), True),
+        (UncertainCommitError("who knows"), False),
+        (KeyboardInterrupt(), False),
+    ],
+)
+def test_files_go_only_if_no_manifest_can_refer_to_them(error: Any, removed: bool) -> None:
+    job = Job(error)
+    writer = LanceWriter(job, ["id"])  # type: ignore[arg-type]
+    messages: list[Any] = [LanceCommitMessage(["fragment"])]  # type: ignore[list-item]
+    with pytest.raises(type(error)):
+        writer.commit(messages)
+    assert job.aborted == ([["fragment"]] if removed else [])
+    # Spark calls abort after a commit that failed; by then it is another process's word.
+    writer.abort(messages)
+    assert len(job.aborted) == int(removed)
+
+
+def test_rows_are_written_where_spark_has_no_writer_of_batches(tmp_path: Path) -> None:
+    path = tmp_path / "t.lance"
+    arrow = writer_for(path)
+    writer = LanceRowWriter(arrow.job, arrow.names, SCHEMA)
+    writer.commit([writer.write(iter([(i,) for i in range(20_000)]))])
+    assert ids(path) == list(range(20_000))
+
+
+def test_a_task_that_fails_once_leaves_each_row_once(
+    spark: Any, write: Write, tmp_path: Path
+) -> None:
+    def flaky(iterator: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        yield from iterator
+        if context is not None and context.attemptNumber() == 0 and context.partitionId() == 1:
+            raise RuntimeError("first attempt")
+
+    path = tmp_path / "t.lance"
+    write(spark.range(0, 30_000, 1, 3).mapInArrow(flaky, "id long"))
+    assert ids(path) == list(range(30_000))
+    assert len(data_files(path)) == 3
+
+
+def test_a_job_that_fails_leaves_no_file_and_no_version(
+    spark: Any, write: Write, tmp_path: Path
+) -> None:
+    def failing(iterator: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        yield from iterator
+        if TaskContext.get().partitionId() == 1:  # type: ignore[union-attr]
+            raise RuntimeError("always")
+
+    path = tmp_path / "t.lance"
+    write(spark.range(10))
+    before = data_files(path)
+    with pytest.raises(Exception, match="always"):
+        write(spark.range(0, 30_000, 1, 2).mapInArrow(failing, "id long"))
+    assert data_files(path) == before
+    assert lance.dataset(str(path)).version == 1
