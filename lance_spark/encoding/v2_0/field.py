@@ -30,6 +30,9 @@ from lance_spark.encoding.v2_0.structs import StructReader, check_header
 from lance_spark.encoding.v2_1.shape import child_fields, is_blob, storage_field
 from lance_spark.errors import CorruptFileError, UnsupportedTypeError
 
+#: Row numbers and what they are multiplied with have 64 bits; no file comes near.
+_MOST_ROWS = 1 << 48
+
 
 def is_leaf(field: pa.Field) -> bool:
     """Whether nothing below a field (of storage type) has a column."""
@@ -85,6 +88,8 @@ def _open(
     place = Place(file, f"{prefix}.{field.name}" if prefix else field.name, 0)
     column = next(columns)
     rows = total_rows(column.pages)
+    if rows > _MOST_ROWS:
+        raise CorruptFileError(f"{file}, column {place.column!r}: the pages claim {rows} values")
     reader: FieldReader
     if pat.is_map(kind):
         raise UnsupportedTypeError(

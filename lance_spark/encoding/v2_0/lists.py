@@ -25,8 +25,8 @@ import pyarrow.types as pat
 
 from lance_spark.encoding.arrow_blocks import bitmap
 from lance_spark.encoding.meta import ColumnMeta, FieldReader, Place
-from lance_spark.encoding.rows import RowNumbers, Rows, split_rows
-from lance_spark.encoding.v2_0.binary import Extents, Flags, read_extents
+from lance_spark.encoding.rows import Rows, split_rows
+from lance_spark.encoding.v2_0.binary import Extents, read_extents
 from lance_spark.encoding.v2_0.page import PageBuffers, open_encoding
 from lance_spark.encoding.v2_0.pages import check_rows, message_of
 from lance_spark.encoding.v2_1.page import errors_at, ranges_to
@@ -69,12 +69,13 @@ class ListReader:
         for i in range(len(column.pages)):
             with errors_at(replace(place, page=i)):
                 self._messages.append(message_of(column, i, "list").list)
-        ends = np.cumsum([0, *(m.num_items for m in self._messages)], dtype=object)
-        if ends[-1] != num_items:
+        counts = [message.num_items for message in self._messages]
+        if sum(counts) != num_items:
             raise CorruptFileError(
-                f"{place}: the lists have {ends[-1]} items, but their column holds {num_items}"
+                f"{place.file}, column {place.column!r}: the lists have {sum(counts)} items, "
+                f"but their column holds {num_items}"
             )
-        self._first_items = ends[:-1].astype(np.int64)
+        self._first_items = np.cumsum([0, *counts[:-1]], dtype=np.int64)
 
     def read(self, rows: Rows) -> ReadPlan[pa.Array]:
         pieces = split_rows(rows, self._lengths)
@@ -88,8 +89,17 @@ class ListReader:
         else:
             wanted = ranges_to(extents.starts, extents.ends)
             edges = np.concatenate([[0], np.cumsum(extents.ends - extents.starts)])
+        dtype = np.int64 if pat.is_large_list(self._kind) else np.int32
+        if len(wanted) > np.iinfo(dtype).max:
+            raise InvalidInputError(
+                f"{self._place.file}, column {self._place.column!r}: {len(wanted)} items do not fit "
+                f"one array of type {self._kind}: read fewer rows at a time"
+            )
         items = yield from self._items.read(wanted)
-        return self._build(edges, items, extents.valid)
+        offsets = (edges - edges[0]).astype(dtype, copy=False)
+        mask = None if extents.valid is None else bitmap(extents.valid)
+        buffers = [mask, pa.py_buffer(offsets)]
+        return pa.Array.from_buffers(self._kind, len(edges) - 1, buffers, children=[items])
 
     def _read_page(self, page: int, rows: Rows) -> ReadPlan[Extents]:
         message = self._messages[page]
@@ -106,17 +116,6 @@ class ListReader:
         if extents.edges is not None:
             return Extents.between(extents.edges + first, extents.valid)
         return Extents.of(extents.starts + first, extents.ends + first, extents.valid)
-
-    def _build(self, edges: RowNumbers, items: pa.Array, valid: Flags | None) -> pa.Array:
-        dtype = np.int64 if pat.is_large_list(self._kind) else np.int32
-        if len(items) > np.iinfo(dtype).max:
-            raise InvalidInputError(
-                f"{self._place}: {len(items)} items do not fit one array of type {self._kind}: "
-                "read fewer rows at a time"
-            )
-        offsets = (edges - edges[0]).astype(dtype, copy=False)
-        buffers = [None if valid is None else bitmap(valid), pa.py_buffer(offsets)]
-        return pa.Array.from_buffers(self._kind, len(edges) - 1, buffers, children=[items])
 
 
 def _joined(pieces: list[Extents]) -> Extents:

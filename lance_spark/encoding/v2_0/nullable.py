@@ -31,7 +31,12 @@ class AllNulls:
         self._kind = kind
 
     def read(self, rows: Rows, per_row: int = 1) -> ReadPlan[pa.Array]:
-        return pa.nulls(len(rows) * per_row, self._kind)
+        count = len(rows) * per_row
+        try:
+            return pa.nulls(count, self._kind)
+        except (MemoryError, OverflowError, pa.ArrowException):
+            # Nothing is stored, so that nothing but memory bounds their number.
+            raise CorruptFileError(f"{count} nulls do not fit into memory") from None
         yield
 
 

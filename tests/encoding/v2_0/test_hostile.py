@@ -12,7 +12,12 @@ import pytest
 
 from lance_spark.encoding.meta import ColumnMeta, PageMeta
 from lance_spark.encoding.v2_0.field import open_field
-from lance_spark.errors import CorruptFileError, LanceError, UnsupportedEncodingError
+from lance_spark.errors import (
+    CorruptFileError,
+    InvalidInputError,
+    LanceError,
+    UnsupportedEncodingError,
+)
 from lance_spark.proto import encodings_v2_0_pb2 as pb
 from lance_spark.storage.source import ByteRange, Bytes, run_plans
 from tests.encoding.v2_0.files import File, make, write
@@ -237,3 +242,21 @@ def test_the_pages_hold_fewer_rows(tmp_path: Path) -> None:
     path = make(tmp_path / "f.lance", field, 2, [bytes(16)], flat(64))
     with pytest.raises(CorruptFileError, match="row 2 was asked for, but the pages hold 2 rows"):
         File(path, pa.schema([field])).read("c", range(3))
+
+
+def test_lists_of_countless_nulls() -> None:
+    message = pb.List(offsets=flat(64), null_offset_adjustment=1 << 50, num_items=1 << 45)
+    lists = PageMeta((ByteRange(0, 8),), 1, 0, pb.ArrayEncoding(list=message).SerializeToString())
+    nothing = pb.ArrayEncoding(nullable=pb.Nullable(all_nulls=pb.Nullable.AllNull()))
+    items = PageMeta((), 1 << 45, 0, nothing.SerializeToString())
+    columns = [ColumnMeta((lists,)), ColumnMeta((items,))]
+    source = Memory(bytearray(ends(1 << 45)))
+    reader = open_field(pa.field("c", pa.large_list(pa.int64())), columns, "memory")
+    with pytest.raises(CorruptFileError, match="nulls do not fit into memory"):
+        run_plans(source, [reader.read(range(1))])
+    reader = open_field(pa.field("c", pa.list_(pa.int64())), columns, "memory")
+    with pytest.raises(InvalidInputError, match="read fewer rows at a time"):
+        run_plans(source, [reader.read(range(1))])
+    huge = ColumnMeta((replace(items, num_rows=(1 << 63) - 1),) * 2)
+    with pytest.raises(CorruptFileError, match="the pages claim"):
+        open_field(pa.field("c", pa.large_list(pa.int64())), [columns[0], huge], "memory")
