@@ -12,6 +12,7 @@ import lance
 import pyarrow as pa
 import pytest
 from pyspark.sql import functions as fn
+from pyspark.sql.types import DoubleType, StructType
 
 Read = Callable[..., Any]
 Write = Callable[..., None]
@@ -183,10 +184,8 @@ def test_a_user_schema_prunes_and_widens(
         spark.read.format("lance").schema("names string").load(uri).collect()
     with pytest.raises(Exception, match="column name is string in the table"):
         spark.read.format("lance").schema("name int").load(uri).collect()
+    strict = StructType().add("half", DoubleType(), False)
     with pytest.raises(Exception, match="column half holds a null"):
-        from pyspark.sql.types import DoubleType, StructType
-
-        strict = StructType().add("half", DoubleType(), False)
         spark.read.format("lance").schema(strict).load(uri).collect()
 
 
@@ -298,7 +297,7 @@ def test_bad_reads_are_refused_in_one_line(
     spark: Any, write: Write, read: Read, options: dict[str, str], said: str
 ) -> None:
     write(spark.range(5))
-    with pytest.raises(Exception, match="lance_spark.errors") as caught:
+    with pytest.raises(Exception, match=r"lance_spark\.errors") as caught:
         read(**options)
     (line,) = [line for line in str(caught.value).splitlines() if "lance_spark.errors" in line]
     assert said in line
