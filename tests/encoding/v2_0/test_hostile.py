@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from lance_spark.encoding.meta import ColumnMeta, PageMeta
@@ -66,6 +67,9 @@ def table_of(name: str) -> pa.Table:
     if name in CASES:
         array, metadata = CASES[name]
         array = pa.concat_arrays([array] * (-(-ROWS // len(array))))[:ROWS]
+        if name in ("fsst", "fsst_binary", "fsst_nulls_at_the_ends"):
+            # Writers leave short columns as they are.
+            array = pc.binary_repeat(array, 10)
         field = pa.field("c", array.type, metadata=metadata)
         return pa.table([array], schema=pa.schema([field]))
     return many_pages()[:ROWS].select([name]).rename_columns(["c"])
