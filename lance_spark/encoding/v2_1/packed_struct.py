@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lance_spark.encoding.blocks import DataBlock, FixedSizeListBlock, FixedWidthBlock, StructBlock
+from lance_spark.encoding.blocks import DataBlock, FixedWidthBlock, StructBlock
 from lance_spark.encoding.v2_1 import flat, registry
 from lance_spark.encoding.v2_1.codec import ChunkLimits, Chunks, Codec
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedEncodingError
@@ -34,9 +34,7 @@ class PackedStructCodec(Codec):
     def decode_chunks(self, encoding: pb.PackedStruct, chunks: Chunks) -> StructBlock:
         return _unpack(encoding, registry.decode_chunks(encoding.values, chunks))
 
-    def decode_block(
-        self, encoding: pb.PackedStruct, data: Bytes, num_values: int
-    ) -> StructBlock:
+    def decode_block(self, encoding: pb.PackedStruct, data: Bytes, num_values: int) -> StructBlock:
         return _unpack(encoding, registry.decode_block(encoding.values, data, num_values))
 
     def decode_values(self, encoding: pb.PackedStruct, values: DataBlock) -> StructBlock:
@@ -85,12 +83,6 @@ def pack(block: StructBlock) -> tuple[list[int], FixedWidthBlock]:
 
 
 def _fixed(child: DataBlock) -> FixedWidthBlock:
-    """Return a field with vectors as values of their whole width."""
-    if isinstance(child, FixedSizeListBlock) and child.validity is None:
-        items = _fixed(child.items)
-        return FixedWidthBlock(
-            items.data, items.bits_per_value * child.dimension, child.num_values
-        )
     if not isinstance(child, FixedWidthBlock) or not child.bits_per_value:
         raise InvalidInputError("packed structs can be stored of fixed-width fields only")
     if child.bits_per_value % 8:
@@ -104,9 +96,7 @@ def _encoding(widths: list[int], values: pb.CompressiveEncoding) -> pb.Compressi
     )
 
 
-def encode_chunks(
-    block: StructBlock, limits: ChunkLimits
-) -> tuple[pb.CompressiveEncoding, Chunks]:
+def encode_chunks(block: StructBlock, limits: ChunkLimits) -> tuple[pb.CompressiveEncoding, Chunks]:
     """Return rows as mini-block chunks.
 
     Raises

@@ -12,6 +12,7 @@ import pyarrow as pa
 from google.protobuf.any_pb2 import Any
 from lance.file import LanceFileReader, LanceFileWriter
 
+from lance_spark.encoding.blocks import VariableWidthBlock
 from lance_spark.encoding.v2_1.codec import ChunkBuffer, Chunks
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.proto import file2_pb2
@@ -110,6 +111,28 @@ def chunks_of(page: WrittenPage) -> Chunks:
         for found in places
     )
     return Chunks(buffers, np.array(counts, np.int64))
+
+
+def values_of(page: WrittenPage) -> VariableWidthBlock:
+    """Return the stored values of a full-zip page of variable width without nulls and lists."""
+    layout = page.layout.full_zip_layout
+    assert layout.bits_rep == layout.bits_def == 0
+    width = layout.bits_per_offset // 8
+    data = page.buffers[0].tobytes()
+    values = []
+    at = 0
+    while at < len(data):
+        size = int.from_bytes(data[at : at + width], "little")
+        values.append(data[at + width : at + width + size])
+        at += width + size
+    return block_of(values)
+
+
+def block_of(values: list[bytes], kind: type = np.int32) -> VariableWidthBlock:
+    """Return byte strings as a block."""
+    offsets = np.zeros(len(values) + 1, kind)
+    np.cumsum([len(value) for value in values], out=offsets[1:])
+    return VariableWidthBlock(offsets, np.frombuffer(b"".join(values), np.uint8))
 
 
 def strings_of(block: object) -> list[bytes]:
