@@ -45,7 +45,7 @@ _HEADER = 8
 _MAX_SYMBOL = 8
 _INT32_MAX = (1 << 31) - 1
 #: Codes that are expanded at once: what a step reads and writes stays in the processor's cache.
-_BLOCK = 1 << 15
+_BLOCK = 1 << 17
 
 
 class FsstCodec(Codec):
@@ -166,10 +166,12 @@ def expand(symbols: _Symbols, codes: Bytes, offsets: IndexArray) -> tuple[Bytes,
             found[done:upto] = starts[inside]
         else:
             starts, size = _by_pairs(symbols, block, out, written)
+            here = found[done:upto]
+            np.take(starts, inside >> 1, out=here, mode="clip")
             # A value may start at the second code of a pair.
-            found[done:upto] = starts[inside >> 1]
-            odd = np.flatnonzero(inside & 1)
-            found[done + odd] += symbols.lengths[block[inside[odd] - 1]]
+            before = symbols.lengths.take(block.take(inside - 1, mode="clip"), mode="clip")
+            before *= inside & 1
+            here += before
         written, at, done = size, stop, upto
     found[done:] = written
     return out[:written], found
@@ -203,8 +205,7 @@ def _by_pairs(symbols: _Symbols, codes: Bytes, out: Bytes, at: int) -> tuple[Ind
     starts[0] = at
     np.take(symbols.pair_lengths, numbers, out=starts[1:], mode="clip")
     np.cumsum(starts, out=starts)
-    texts = symbols.pairs.take(numbers, mode="clip")
-    _stores(out, 2 * _MAX_SYMBOL)[starts[:-1]] = texts
+    _stores(out, 2 * _MAX_SYMBOL)[starts[:-1]] = symbols.pairs.take(numbers, mode="clip")
     end = int(starts[-1])
     if len(codes) % 2:
         code = int(codes[-1])
