@@ -154,11 +154,15 @@ def _decompress_bare(data: Bytes, max_size: int) -> Bytes:
 
 @cache
 def _codec(scheme: str, level: int | None) -> pa.Codec:
-    try:
-        if scheme == "lz4":
-            return pa.Codec("lz4_raw")
-        if scheme == "zstd":
-            return pa.Codec("zstd", 3 if level is None else level)
-    except (ValueError, OverflowError, OSError) as error:
-        raise InvalidInputError(f"compression level {level} cannot be used: {error}") from None
-    raise InvalidInputError(f"compression must be 'lz4' or 'zstd', not {scheme!r}")
+    if scheme == "lz4":
+        return pa.Codec("lz4_raw")
+    if scheme != "zstd":
+        raise InvalidInputError(f"compression must be 'lz4' or 'zstd', not {scheme!r}")
+    level = 3 if level is None else level
+    low, high = (
+        pa.Codec.minimum_compression_level("zstd"),
+        pa.Codec.maximum_compression_level("zstd"),
+    )
+    if not low <= level <= high:
+        raise InvalidInputError(f"compression level {level} is not one of {low} to {high}")
+    return pa.Codec("zstd", level)

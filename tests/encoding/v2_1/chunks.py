@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import tempfile
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -139,10 +140,12 @@ def strings_of(block: object) -> list[bytes]:
     """Return the values of a VariableWidthBlock, one by one."""
     data = block.data.tobytes()
     offsets = block.offsets.tolist()
-    return [data[a:b] for a, b in zip(offsets, offsets[1:], strict=False)]
+    return [data[a:b] for a, b in pairwise(offsets)]
 
 
 def as_bytes(array: pa.Array) -> list[bytes]:
     """Return the values of a string or binary array as bytes, b"" for nulls."""
-    kind = pa.large_binary() if array.type in (pa.large_string(), pa.large_binary()) else pa.binary()
+    kind = (
+        pa.large_binary() if array.type in (pa.large_string(), pa.large_binary()) else pa.binary()
+    )
     return [value or b"" for value in array.cast(kind).to_pylist()]

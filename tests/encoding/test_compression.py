@@ -1,0 +1,101 @@
+"""LZ4 and Zstandard buffers: round trips, what pylance writes is in v2_1/test_general.py, and claims that lie."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lance_spark.encoding.compression import compress, decompress, message_of, scheme_of
+from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedEncodingError
+from lance_spark.proto import encodings_v2_1_pb2 as pb
+
+SCHEMES = ["lz4", "zstd"]
+
+
+def bytes_of(data: bytes) -> np.ndarray:
+    return np.frombuffer(data, np.uint8)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@given(st.binary(max_size=50), st.integers(0, 300))
+@settings(max_examples=60, deadline=None)
+def test_round_trip(scheme: str, data: bytes, times: int) -> None:
+    plain = bytes_of(data * times)
+    stored = bytes_of(compress(scheme, plain))
+    assert decompress(scheme, stored).tobytes() == plain.tobytes()
+
+
+def test_layout_is_length_then_block() -> None:
+    text = b"the length comes first " * 20
+    stored = compress("lz4", bytes_of(text))
+    assert stored[:4] == len(text).to_bytes(4, "little")
+    body = pa.Codec("lz4_raw").decompress(stored[4:], decompressed_size=len(text))
+    assert body.to_pybytes() == text
+    stored = compress("zstd", bytes_of(text), 9)
+    assert stored[:8] == len(text).to_bytes(8, "little")
+    assert stored[8:12] == b"\x28\xb5\x2f\xfd"
+
+
+def test_bare_frame_is_read() -> None:
+    text = b"no length in front " * 5000
+    frame = pa.Codec("zstd").compress(text, asbytes=True)
+    assert decompress("zstd", bytes_of(frame)).tobytes() == text
+    with pytest.raises(CorruptFileError):
+        decompress("zstd", bytes_of(frame), len(text) - 1)
+    with pytest.raises(CorruptFileError):
+        decompress("zstd", bytes_of(frame[:-3]))
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("wrong", [-1, 1, 1000, 1 << 31])
+def test_wrong_length(scheme: str, wrong: int) -> None:
+    text = bytes_of(b"some text, repeated; " * 40)
+    width = 4 if scheme == "lz4" else 8
+    stored = compress(scheme, text)
+    claim = (len(text) + wrong).to_bytes(width, "little")
+    with pytest.raises(CorruptFileError):
+        decompress(scheme, bytes_of(claim + stored[width:]))
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_more_than_wanted(scheme: str) -> None:
+    stored = bytes_of(compress(scheme, np.zeros(1000, np.uint8)))
+    assert len(decompress(scheme, stored, 1000)) == 1000
+    with pytest.raises(CorruptFileError, match="1000"):
+        decompress(scheme, stored, 999)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@given(st.binary(max_size=60))
+@settings(max_examples=200, deadline=None)
+def test_hostile_bytes(scheme: str, data: bytes) -> None:
+    with suppress(CorruptFileError):
+        assert len(decompress(scheme, bytes_of(data), 1 << 20)) <= 1 << 20
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@given(st.data())
+@settings(max_examples=100, deadline=None)
+def test_damaged_bytes(scheme: str, data: st.DataObject) -> None:
+    stored = bytearray(compress(scheme, bytes_of(b"abcabcabd" * 30)))
+    stored[data.draw(st.integers(0, len(stored) - 1))] = data.draw(st.integers(0, 255))
+    stored = stored[: data.draw(st.integers(0, len(stored)))]
+    with suppress(CorruptFileError):
+        assert len(decompress(scheme, bytes_of(bytes(stored)), 1 << 20)) <= 1 << 20
+
+
+def test_names() -> None:
+    assert scheme_of(message_of("lz4", None)) == "lz4"
+    assert scheme_of(message_of("zstd", 7)) == "zstd"
+    assert message_of("zstd", 7).level == 7
+    with pytest.raises(UnsupportedEncodingError):
+        scheme_of(pb.BufferCompression())
+    with pytest.raises(InvalidInputError):
+        message_of("snappy", None)
+    with pytest.raises(InvalidInputError):
+        compress("zstd", np.zeros(1, np.uint8), 99)
