@@ -277,7 +277,6 @@ def write_dataset(
     InvalidInputError, InvalidOptionError, UnsupportedTypeError, StorageError
     """
     # Readers need none of it.
-    from lance_spark.table.align import align
     from lance_spark.table.write_job import begin_write
 
     found, batches = _batches(data, schema)
@@ -293,11 +292,10 @@ def write_dataset(
         storage_options=storage_options,
         **limits,
     )
-    arrow_schema = job.arrow_schema
     writer = job.writer()
     try:
         for batch in batches:
-            writer.write(align(batch, arrow_schema))
+            writer.write(batch)
         fragments = writer.finish()
     except BaseException:
         writer.abort()

@@ -52,13 +52,18 @@ class Ravel:
         return None if codes is None else codes == 0
 
     def add_item(self, validity: BoolArray | None) -> Ravel:
-        """Add a struct or the leaf, with one flag per slot (None: all valid)."""
+        """Add a struct or the leaf, with one flag per slot (None: all valid).
+
+        Slots below a null make the layer nullable, as pylance has it: its reader fails for lists and structs that are
+        declared to have no nulls there.
+        """
         live = self.live()
         null = None
         if validity is not None:
             null = ~validity if live is None else live & ~validity
         if null is None or not null.any():
-            return replace(self, layers=(*self.layers, Layer.ALL_VALID_ITEM))
+            layer = Layer.ALL_VALID_ITEM if live is None or live.all() else Layer.NULLABLE_ITEM
+            return replace(self, layers=(*self.layers, layer))
         code = np.uint16(self._codes + 1)
         if self.definition is None:
             definition = null.astype(np.uint16)
@@ -104,7 +109,9 @@ class Ravel:
             null = live & ~validity
             live &= validity
         empty = live & (lengths == 0)
-        has_null, has_empty = bool(null.any()), bool(empty.any())
+        has_empty = bool(empty.any())
+        # As in `add_item`.
+        has_null = bool(null.any()) or (codes is not None and bool(codes.any()))
         layer = {
             (False, False): Layer.ALL_VALID_LIST,
             (True, False): Layer.NULLABLE_LIST,
@@ -115,7 +122,7 @@ class Ravel:
         own = np.zeros(len(lengths), np.uint16) if codes is None else codes.copy()
         if has_empty:
             own[empty] = self._codes + 1
-        if has_null:
+        if len(null):
             own[null] = self._codes + 1 + has_empty
         return self._expand(layer, kept, own), kept
 

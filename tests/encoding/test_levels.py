@@ -77,6 +77,13 @@ def slow_levels(kind: pa.DataType, rows: list[Any]) -> tuple[list[int], list[int
     for row in rows:
         walk(0, row, len(lists))
     seen = {what for _, what in entries if what}
+    # The slots below a null count as null too, up to and with the next list.
+    for depth in [depth for depth, what in seen if what == "null"]:
+        if depth not in lists:
+            for inner in range(depth + 1, len(nodes)):
+                seen.add((inner, "null"))
+                if inner in lists:
+                    break
     number: dict[tuple[int, str], int] = {}
     layers: list[Layer] = []
     for depth in reversed(range(len(nodes))):
