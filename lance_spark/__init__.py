@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     # Executors and the planning worker import this package for one of its rooms; the others wait until asked for.
     if name == "LanceError":
-        from lance_spark.errors import LanceError  # noqa: PLC0415
+        from lance_spark.errors import LanceError
 
         return LanceError
     if name in __all__:
-        from lance_spark import dataset  # noqa: PLC0415
+        from lance_spark import dataset
 
         return getattr(dataset, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

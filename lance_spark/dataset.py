@@ -172,9 +172,7 @@ class Dataset:
             target_rows = default_target_rows(rows, size, min_partitions)
         return [self._task(schema, slices, batch_size) for slices in pack(fragments, target_rows)]
 
-    def _task(
-        self, schema: Any, slices: tuple[FragmentSlice, ...], batch_size: int
-    ) -> ScanTask:
+    def _task(self, schema: Any, slices: tuple[FragmentSlice, ...], batch_size: int) -> ScanTask:
         manifest = self._table.manifest
         return ScanTask(
             uri=self.uri,
@@ -310,9 +308,7 @@ def write_dataset(
     return open_dataset(uri, version, storage_options=storage_options)
 
 
-def _batches(
-    data: Any, schema: pa.Schema | None
-) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
+def _batches(data: Any, schema: pa.Schema | None) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
     if isinstance(data, pa.Table):
         return data.schema, data.to_batches()
     if isinstance(data, pa.RecordBatch):

@@ -18,6 +18,8 @@ fixed-size list is. Blocks and arrays share their buffers wherever the layouts a
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -288,11 +290,7 @@ def to_block(array: pa.Array, live: BoolArray | None = None) -> DataBlock:
     buffers = array.buffers()
     if is_variable(kind):
         data = _NO_BYTES if buffers[2] is None else np.frombuffer(buffers[2], np.uint8)
-        dtype = offset_type(kind)
-        if buffers[1] is None or not buffers[1].size:
-            return VariableWidthBlock(np.zeros(1, dtype), data)
-        offsets = np.frombuffer(buffers[1], dtype)[start : start + count + 1]
-        return VariableWidthBlock(offsets, data)
+        return VariableWidthBlock(_offsets(buffers[1], kind, start, count), data)
     bits = fixed_width(kind)
     if not bits or pat.is_nested(kind):
         raise UnsupportedTypeError(f"values of type {kind} cannot be stored")
@@ -307,6 +305,17 @@ def to_block(array: pa.Array, live: BoolArray | None = None) -> DataBlock:
         return FixedWidthBlock(data[start // 8 : (start + count + 7) // 8], 1, count)
     width = bits // 8
     return FixedWidthBlock(data[start * width : (start + count) * width], bits, count)
+
+
+def _offsets(
+    buffer: pa.Buffer | None, kind: pa.DataType, start: int, count: int
+) -> npt.NDArray[np.int32] | npt.NDArray[np.int64]:
+    dtype = offset_type(kind)
+    if buffer is None or not buffer.size:
+        # Arrow lets an empty array go without.
+        return np.zeros(1, np.int64 if dtype is np.int64 else np.int32)
+    offsets: npt.NDArray[Any] = np.frombuffer(buffer, dtype)
+    return offsets[start : start + count + 1]
 
 
 def _child_block(array: pa.Array, index: int, live: BoolArray | None) -> DataBlock:

@@ -133,7 +133,9 @@ def _merge_child(
 
 def _items(array: pa.Array) -> pa.Array:
     if isinstance(array, pa.FixedSizeListArray):
-        return array.values.slice(array.offset * array.type.list_size, len(array) * array.type.list_size)
+        return array.values.slice(
+            array.offset * array.type.list_size, len(array) * array.type.list_size
+        )
     start, stop = array.offsets[0].as_py(), array.offsets[-1].as_py()
     return array.values.slice(start, stop - start)
 

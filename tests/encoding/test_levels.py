@@ -156,9 +156,7 @@ def test_levels_are_those_of_the_rules(case: tuple[pa.DataType, list[Any]]) -> N
 
 @settings(max_examples=300)
 @given(st.sampled_from(TYPES).flatmap(rows_of), st.integers(0, 3), st.integers(0, 3))
-def test_slots_rebuild_the_rows(
-    case: tuple[pa.DataType, list[Any]], skip: int, drop: int
-) -> None:
+def test_slots_rebuild_the_rows(case: tuple[pa.DataType, list[Any]], skip: int, drop: int) -> None:
     kind, rows = case
     array = pa.array([None] * skip + rows + [None] * drop, kind).slice(skip, len(rows))
     (column,) = shred(array, pa.field("x", kind))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from lance_spark.table.fragment import Fragment
 
 from lance_spark.scan.fragment import live_to_physical
 from lance_spark.scan.plan import default_target_rows, pack
+from lance_spark.table.fragment import Fragment
 
 
 def fragments(sizes: list[int]) -> list[Fragment]:

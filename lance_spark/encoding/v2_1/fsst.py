@@ -181,7 +181,7 @@ def _true_escapes(marks: IndexArray, codes: Bytes, offsets: IndexArray) -> Index
     """Return which of the bytes 255 are escapes: the byte after an escape is none, whatever it is."""
     heads = np.flatnonzero(np.diff(marks, prepend=-2) != 1)
     number = np.arange(len(marks)) - np.repeat(heads, np.diff(heads, append=len(marks)))
-    escapes = marks[number % 2 == 0]
+    escapes: IndexArray = marks[number % 2 == 0]
     following = escapes + 1
     if int(following[-1]) >= len(codes) or np.isin(following, offsets, assume_unique=False).any():
         raise CorruptFileError("a string ends in the middle of an FSST escape")

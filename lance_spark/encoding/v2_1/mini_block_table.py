@@ -150,7 +150,7 @@ def parse_row_index(data: Bytes, *, depth: int, num_chunks: int, num_rows: int) 
     ends = table[:, 0]
     if int(ends.max()) > num_rows or int(ends.sum()) != num_rows:
         raise CorruptFileError(f"the repetition index does not count {num_rows} rows")
-    unfinished: BoolArray = table[:, 1:].any(axis=1)
+    unfinished: BoolArray = np.any(table[:, 1:], axis=1)
     if unfinished[-1]:
         raise CorruptFileError("the last chunk leaves a row unfinished")
     return RowIndex(_starts(ends), unfinished)

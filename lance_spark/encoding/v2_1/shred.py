@@ -76,9 +76,7 @@ def _shred(
         values = storable(array)
         ravel = ravel.add_item(validity_of(values))
         levels = ravel.levels()
-        columns.append(
-            LeafColumn(next(leaves), ravel.num_rows, values, ravel.live(), levels)
-        )
+        columns.append(LeafColumn(next(leaves), ravel.num_rows, values, ravel.live(), levels))
         return
     kind = array.type
     validity = validity_of(array)

@@ -336,9 +336,7 @@ def _items(items: DataBlock, hints: Hints, version: tuple[int, int], path: str) 
         )
     scheme = hints.dict_compression or ("lz4" if version >= (2, 2) else "none")
     if scheme != "none":
-        wrapped = general.compress_block(
-            encoding, data, scheme, hints.dict_compression_level
-        )
+        wrapped = general.compress_block(encoding, data, scheme, hints.dict_compression_level)
         if len(wrapped[1]) < len(data):
             encoding, data = wrapped
     return DictionaryItems(encoding, data, items.num_values)
