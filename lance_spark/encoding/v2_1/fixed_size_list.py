@@ -194,7 +194,7 @@ def encode_chunks(
     bits += sum(level.items for level in levels if level.validity is not None)
     fit = min(limits.max_bytes * 8 // bits, limits.max_values)
     step = 1 << fit.bit_length() - 1 if fit else 0
-    if step < 2 and total > 1:
+    if step < min(total, 2):
         raise InvalidInputError(f"vectors of {bits // 8} bytes are too wide for mini-blocks")
     step = max(step, 1)
     counts: npt.NDArray[np.int64] = np.full(-(-total // step), step, np.int64)
