@@ -1,7 +1,7 @@
 """Writing: executors write data files and send fragments home, the driver commits them in one step.
 
-A task that fails removes its files; those of a task that Spark ran twice, and whose second result it dropped, are never part of
-the table. Nothing is visible before the commit.
+A task that fails removes its files, and a job that is aborted those of all its tasks. Files of a task that Spark ran twice,
+and whose second result it dropped, are never part of the table. Nothing is visible before the commit.
 """
 
 from __future__ import annotations
@@ -122,7 +122,8 @@ class LanceWriter(DataSourceWriter):
         commit itself has removed the files if it knew that nobody refers to them.
         """
         if any(message is None for message in messages):
-            self.job.abort(_fragments(messages))
+            # A task whose input failed may have finished its file, but its message was thrown away.
+            self.job.abort_all()
 
 
 class LanceRowWriter(LanceWriter):

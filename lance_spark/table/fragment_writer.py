@@ -22,10 +22,26 @@ DEFAULT_MAX_ROWS_PER_FILE = 1024 * 1024
 DEFAULT_MAX_BYTES_PER_FILE = 90 * 1024**3
 
 
-def new_data_file_name() -> str:
-    """Return a fresh file name: a UUID, its first three bytes in binary so that object stores spread the prefix."""
+#: Bytes at the end of a file's UUID that tell the write it belongs to.
+TAG_BYTES = 6
+
+
+def new_data_file_name(tag: bytes = b"") -> str:
+    """Return a fresh file name: a UUID, its first three bytes in binary so that object stores spread the prefix.
+
+    Parameters
+    ----------
+    tag : bytes
+        Takes the place of as many bytes at the UUID's end, which are random otherwise. See `written_by`.
+    """
     raw = uuid.uuid4().bytes
+    raw = raw[: len(raw) - len(tag)] + tag
     return "".join(f"{byte:08b}" for byte in raw[:3]) + raw[3:].hex() + ".lance"
+
+
+def written_by(names: Iterable[str], tag: bytes) -> list[str]:
+    """Return those of some file names that carry the tag of a write."""
+    return [name for name in names if name.endswith(f"{tag.hex()}.lance")]
 
 
 class FragmentWriter:
@@ -41,6 +57,8 @@ class FragmentWriter:
         File version, for example ``(2, 2)``.
     max_rows_per_file, max_bytes_per_file : int
         A file is closed once it holds that many rows (exactly), or at least that many bytes.
+    tag : bytes
+        Ends the names of the files; see `new_data_file_name`.
     """
 
     def __init__(
@@ -51,6 +69,7 @@ class FragmentWriter:
         *,
         max_rows_per_file: int = DEFAULT_MAX_ROWS_PER_FILE,
         max_bytes_per_file: int = DEFAULT_MAX_BYTES_PER_FILE,
+        tag: bytes = b"",
     ) -> None:
         self._store = store
         self._schema = schema
@@ -58,6 +77,7 @@ class FragmentWriter:
         self._version = version
         self._max_rows = max_rows_per_file
         self._max_bytes = max_bytes_per_file
+        self._tag = tag
         self._fragments: list[Fragment] = []
         self._output: OutputFile | None = None
         self._writer: FileWriter | None = None
@@ -100,7 +120,7 @@ class FragmentWriter:
         self._fragments = []
 
     def _start(self) -> FileWriter:
-        self._path = new_data_file_name()
+        self._path = new_data_file_name(self._tag)
         self._output = self._store.open_output(f"data/{self._path}")
         self._writer = FileWriter(self._output, self._schema, self._version)
         self._rows = 0

@@ -5,7 +5,7 @@
 | `begin_write` | driver | looks at the table, settles schema, field ids and file version |
 | `WriteJob.writer` | workers | data files; nothing refers to them yet |
 | `WriteJob.commit` | driver | one manifest with all fragments |
-| `WriteJob.abort` | driver | deletes the data files of a write that was not committed |
+| `WriteJob.abort`, `abort_all` | driver | deletes the data files of a write that was not committed |
 
 An append to a table that is not there creates it. If somebody else creates it meanwhile with the same columns, the rows
 are appended to theirs.
@@ -13,6 +13,7 @@ are appended to theirs.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
@@ -36,8 +37,10 @@ from lance_spark.table.fragment import Fragment
 from lance_spark.table.fragment_writer import (
     DEFAULT_MAX_BYTES_PER_FILE,
     DEFAULT_MAX_ROWS_PER_FILE,
+    TAG_BYTES,
     FragmentWriter,
     delete_fragments,
+    written_by,
 )
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.open import open_table, read_latest
@@ -84,6 +87,8 @@ class WriteJob:
     config, table_metadata : mapping of str to str
         Set on a table that is created or overwritten.
     storage_options : mapping, not shown by `repr`
+    tag : bytes
+        Random; ends the names of the job's data files, so that those of writers that were never heard of can be found.
     """
 
     uri: str
@@ -97,6 +102,7 @@ class WriteJob:
     config: Mapping[str, str] = field(default_factory=dict)
     table_metadata: Mapping[str, str] = field(default_factory=dict)
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    tag: bytes = field(default_factory=lambda: os.urandom(TAG_BYTES))
 
     @property
     def arrow_schema(self) -> pa.Schema:
@@ -111,6 +117,7 @@ class WriteJob:
             self.file_version,
             max_rows_per_file=self.max_rows_per_file,
             max_bytes_per_file=self.max_bytes_per_file,
+            tag=self.tag,
         )
 
     def commit(
@@ -174,6 +181,19 @@ class WriteJob:
         StorageError
         """
         delete_fragments(self._store(), fragments)
+
+    def abort_all(self) -> None:
+        """Delete every data file that a writer of this job has written, of a job that was not committed.
+
+        Lists the table's data files.
+
+        Raises
+        ------
+        StorageError
+        """
+        store = self._store()
+        names = written_by(store.list_names("data"), self.tag)
+        store.delete([f"data/{name}" for name in names])
 
     def _store(self) -> ObjectStore:
         return ObjectStore.from_uri(self.uri, self.storage_options)
