@@ -241,10 +241,13 @@ def random_type(rng: np.random.Generator, depth: int, *, maps: bool = False) -> 
     return pa.large_list(item) if choice > 0.95 else pa.list_(item)
 
 
-def random_table(seed: int, *, maps: bool = False, max_rows: int = 2_000) -> pa.Table:
-    """A table of a few columns of random types and patterns; the seed decides everything."""
+def random_table(
+    seed: int, *, maps: bool = False, max_rows: int = 2_000, num_rows: int | None = None
+) -> pa.Table:
+    """A table of a few columns of random types and patterns; the arguments decide everything."""
     rng = np.random.default_rng(seed)
     rows = int(rng.choice([0, 1, 7, 100, 1_023, 1_024, 1_025, rng.integers(0, max_rows)]))
+    rows = rows if num_rows is None else num_rows
     columns, fields = [], []
     for i in range(rng.integers(1, 4)):
         kind = random_type(rng, int(rng.integers(0, 4)), maps=maps)

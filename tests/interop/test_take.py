@@ -1,0 +1,176 @@
+"""Rows by position, batches of odd sizes and parts of structs, of tables with several fragments, pages and deletions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import lance_spark
+from lance_spark.file.writer import FileWriter
+from tests.interop.tables import assert_same, random_table
+from tests.interop.test_random import has_struct
+
+SEEDS = 40
+ROWS = 3_000
+
+
+@pytest.fixture
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FileWriter.__init__, "__defaults__", (4096,))
+
+
+def part_of(array: pa.Array, field: pa.Field, paths: list[list[str]]) -> tuple[pa.Array, pa.Field]:
+    """The children that the paths name, in the struct's own order."""
+    if any(not path for path in paths):
+        return array, field
+    children, fields = [], []
+    for child in field.type:
+        below = [path[1:] for path in paths if path[0] == child.name]
+        if below:
+            kept, kept_field = part_of(array.field(child.name), child, below)
+            children.append(kept)
+            fields.append(kept_field)
+    mask = array.is_null() if array.null_count else None
+    return (
+        pa.StructArray.from_arrays(children, fields=fields, mask=mask),
+        field.with_type(pa.struct(fields)),
+    )
+
+
+def subset(table: pa.Table, columns: list[str]) -> pa.Table:
+    tops = list(dict.fromkeys(name.split(".")[0] for name in columns))
+    arrays, fields = [], []
+    for top in tops:
+        paths = [name.split(".")[1:] for name in columns if name.split(".")[0] == top]
+        array, field = part_of(
+            pa.concat_arrays(table[top].chunks), table.schema.field(top), paths
+        )
+        arrays.append(array)
+        fields.append(field)
+    return pa.table(arrays, schema=pa.schema(fields))
+
+
+def some_columns(schema: pa.Schema, rng: np.random.Generator) -> list[str]:
+    """Some columns in any order, and of structs some children in any order."""
+    names: list[str] = []
+    for field in schema:
+        if rng.random() < 0.3:
+            continue
+        paths = [field.name]
+        if pa.types.is_struct(field.type) and rng.random() < 0.8:
+            count = int(rng.integers(1, field.type.num_fields + 1))
+            picked = rng.permutation(field.type.num_fields)[:count].tolist()
+            paths = []
+            for i in picked:
+                child = field.type.field(i)
+                below = f"{field.name}.{child.name}"
+                if pa.types.is_struct(child.type) and rng.random() < 0.5:
+                    below += f".{child.type.field(child.type.num_fields - 1).name}"
+                paths.append(below)
+        names += paths
+    return [names[i] for i in rng.permutation(len(names))] or [schema.names[-1]]
+
+
+def indices_of(rows: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    if not rows:
+        return {"none": np.zeros(0, np.int64)}
+    return {
+        "none": np.zeros(0, np.int64),
+        "random": rng.integers(0, rows, 60),
+        "sorted": np.unique(rng.integers(0, rows, 300)),
+        "duplicates": np.repeat(rng.integers(0, rows, 7), 4),
+        "ends": np.array([rows - 1, 0, rows // 2]),
+        "run": np.arange(rows // 3, min(rows, rows // 3 + 1200)),
+        "all": rng.permutation(rows),
+    }
+
+
+def check(path: Path, expected: pa.Table, rng: np.random.Generator, note: str) -> None:
+    """Read a table of ours in every way there is."""
+    ours = lance_spark.open_dataset(str(path))
+    assert ours.count_rows() == expected.num_rows
+    assert_same(ours.to_table(), expected, note)
+    for kind, rows in indices_of(expected.num_rows, rng).items():
+        assert_same(ours.take(rows), expected.take(pa.array(rows)), f"{note}, take {kind}")
+        columns = some_columns(expected.schema, rng)
+        part = subset(expected, columns)
+        assert_same(
+            ours.take(rows, columns), part.take(pa.array(rows)), f"{note}, take {kind} {columns}"
+        )
+    size = int(rng.choice([1, 7, 333, 1_000, 1_025, 4_097]))
+    if size == 1:
+        size = max(1, expected.num_rows // 50)
+    columns = some_columns(expected.schema, rng)
+    batches = list(ours.to_batches(columns, batch_size=size))
+    assert all(0 < batch.num_rows <= size for batch in batches)
+    got = pa.Table.from_batches(batches, schema=batches[0].schema) if batches else None
+    if got is not None:
+        got.validate(full=True)
+        assert_same(got, subset(expected, columns), f"{note}, batches of {size} {columns}")
+    tasks = ours.plan(target_rows=max(1, expected.num_rows // 5))
+    found = [batch for task in tasks for batch in task.batches()]
+    assert_same(pa.Table.from_batches(found, ours.schema), expected, f"{note}, tasks")
+
+
+def delete(path: Path, rng: np.random.Generator) -> None:
+    """Delete rows all over the table, and a run of them."""
+    dataset = lance.dataset(str(path))
+    first = int(rng.integers(0, ROWS - 600))
+    share = int(rng.choice([2, 13, 50]))
+    dataset.delete(f"id % {share} = 1 or (id >= {first} and id < {first + 600})")
+
+
+def with_ids(table: pa.Table) -> pa.Table:
+    return table.append_column("id", pa.array(np.arange(table.num_rows)))
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_pylance_wrote(tmp_path: Path, seed: int) -> None:
+    version = ["2.0", "2.1", "2.2"][seed % 3]
+    rng = np.random.default_rng(seed)
+    table = with_ids(random_table(10_000 + seed, maps=version == "2.2", num_rows=ROWS))
+    if version == "2.0":
+        # pylance cannot write null structs in 2.0.
+        table = table.select([n for n in table.column_names if not has_struct(table[n].type)])
+    path = tmp_path / "t.lance"
+    limit = int(rng.choice([700, 1_500, 10_000]))
+    lance.write_dataset(
+        table,
+        str(path),
+        data_storage_version=version,
+        max_rows_per_file=limit,
+        max_page_bytes=int(rng.choice([1_000, 10_000, 1 << 25])),
+    )
+    if seed % 4:
+        delete(path, rng)
+    expected = lance.dataset(str(path)).to_table()
+    check(path, expected, rng, f"{version} seed {seed}")
+
+
+@pytest.mark.usefixtures("small_pages")
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_we_wrote(tmp_path: Path, seed: int) -> None:
+    version = ["2.1", "2.2"][seed % 2]
+    rng = np.random.default_rng(seed)
+    table = with_ids(random_table(20_000 + seed, maps=version == "2.2", num_rows=ROWS))
+    path = tmp_path / "t.lance"
+    limit = int(rng.choice([700, 1_500, 10_000]))
+    lance_spark.write_dataset(
+        table, str(path), data_storage_version=version, max_rows_per_file=limit
+    )
+    theirs = lance.dataset(str(path))
+    assert_same(theirs.to_table(), table, f"{version} seed {seed}")
+    if seed % 4:
+        delete(path, rng)
+        theirs = lance.dataset(str(path))
+    expected = theirs.to_table()
+    kept = table.filter(pa.array(np.isin(table["id"].to_numpy(), expected["id"].to_numpy())))
+    assert_same(expected, kept, f"{version} seed {seed}, deleted")
+    check(path, expected, rng, f"{version} seed {seed}")
+    for rows in indices_of(expected.num_rows, rng).values():
+        if len(rows):
+            assert_same(theirs.take(rows.tolist()), expected.take(pa.array(rows)), "pylance takes")
