@@ -3,6 +3,9 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+
+# Spark starts its Python workers with this interpreter.
+export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 WORKERS ?= 2
 
 .PHONY: demo test test-runtimes test-long lint format proto bench clean java

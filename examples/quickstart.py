@@ -8,9 +8,11 @@ writes and reads vectors, and has pylance read the same folders, to show that th
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,10 +30,9 @@ import lance_spark
 @contextmanager
 def step(text: str) -> Iterator[None]:
     """Print what a step does and how long it took."""
-    print(f"{text} ...", end=" ", flush=True)
     started = time.perf_counter()
     yield
-    print(f"{time.perf_counter() - started:.1f} s")
+    print(f"{time.perf_counter() - started:6.1f} s  {text}", flush=True)
 
 
 def flights_frame(spark: SparkSession) -> object:
@@ -44,6 +45,9 @@ def flights_frame(spark: SparkSession) -> object:
 
 
 def main() -> None:
+    # Workers run in the interpreter of this script, whatever python3 is on the path.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "demo-data").absolute()
     shutil.rmtree(folder, ignore_errors=True)
     flights_path, vectors_path = str(folder / "flights.lance"), str(folder / "vectors.lance")
@@ -53,6 +57,7 @@ def main() -> None:
             SparkSession.builder.master("local[2]")
             .appName("lance_spark quickstart")
             .config("spark.ui.enabled", "false")
+            .config("spark.ui.showConsoleProgress", "false")
             .config("spark.sql.session.timeZone", "UTC")
             .config("spark.sql.execution.arrow.pyspark.enabled", "true")
             .getOrCreate()
@@ -83,17 +88,17 @@ def main() -> None:
             "carrier", "flight", "dep_delay", "time_hour"
         )
         delayed.write.format("lance").mode("overwrite").save(flights_path)
-    print(f"  now: {spark.read.format('lance').load(flights_path).count():,} rows")
+    print(f"          now: {spark.read.format('lance').load(flights_path).count():,} rows")
 
     with step("Reading version 1 again"):
         first = spark.read.format("lance").option("version", 1).load(flights_path)
         assert first.count() == rows
         assert len(first.columns) == len(frame.columns)
-    print(f"  then: {first.count():,} rows of {len(first.columns)} columns")
+    print(f"          then: {first.count():,} rows of {len(first.columns)} columns")
 
     with step("Reading two columns only, by a user schema"):
         two = spark.read.format("lance").schema("carrier string, dep_delay int").load(flights_path)
-        print(two.agg(sf.max("dep_delay")).first()[0], "minutes late at worst", end=" ... ")
+        print(f"          {two.agg(sf.max('dep_delay')).first()[0]} minutes late at worst")
 
     with step("The same from SQL"):
         spark.sql(
@@ -132,7 +137,9 @@ def main() -> None:
         assert lance.dataset(flights_path, version=1).count_rows() == rows
         field = lance.dataset(vectors_path).schema.field("vector")
         assert field.type.list_size == 128
-    print(f"  pylance {lance.__version__}: version {theirs.version}, vectors are {field.type}")
+    print(
+        f"          pylance {lance.__version__}: version {theirs.version}, vectors are {field.type}"
+    )
 
     with step("Without Spark: the ten first rows by row number"):
         dataset = lance_spark.open_dataset(flights_path, version=1)
