@@ -16,8 +16,8 @@ rest             zeros
 ===============  ===================================================================================
 
 Codes are expanded two at a time: a table of all 65,536 pairs tells up to 16 bytes and how many of them count. They
-are stored one after the other at ascending places, so that each pair covers what the one before wrote too much. Blocks
-of codes with literal bytes among them go the same way one symbol at a time.
+are stored one after the other at ascending places, so that each pair covers what the one before wrote too much. An
+escape and its byte are a pair; a code that stands alone before an escape has an entry of its own.
 Specification: the fsst crate of Lance; Fsst in protos/encodings_v2_1.proto.
 """
 
@@ -44,6 +44,7 @@ _MAGIC = b"TSSF"
 _HEADER = 8
 _MAX_SYMBOL = 8
 _INT32_MAX = (1 << 31) - 1
+_PAIRS = 1 << 16
 #: Codes that are expanded at once: what a step reads and writes stays in the processor's cache.
 _BLOCK = 1 << 17
 
@@ -69,18 +70,16 @@ class _Symbols:
 
     Attributes
     ----------
-    single : 8-byte values, 512
-        The symbol of each code; from 256 on the literal bytes.
-    lengths : int64 array of 512
-    pairs : 16-byte values, 65,536
-        The symbols of two codes, the first in the low byte.
-    pair_lengths : int64 array of 65,536
+    count : int
+        Codes from this one on have no symbol.
+    texts : 16-byte values, 65,536 + 256
+        The symbols of two codes, the first in the low byte; then those of single codes.
+    lengths : int64 array, one element for each text
     """
 
-    single: npt.NDArray[np.void]
+    count: int
+    texts: npt.NDArray[np.void]
     lengths: IndexArray
-    pairs: npt.NDArray[np.void]
-    pair_lengths: IndexArray
 
 
 @lru_cache(maxsize=16)
@@ -88,29 +87,31 @@ def _symbols(table: bytes) -> _Symbols:
     count = table[0]
     if len(table) < _HEADER + (_MAX_SYMBOL + 1) * count:
         raise CorruptFileError(f"a symbol table of {len(table)} bytes for {count} symbols")
-    texts = np.zeros((512, _MAX_SYMBOL), np.uint8)
-    lengths = np.zeros(512, np.int64)
     end = _HEADER + _MAX_SYMBOL * count
-    texts[:count] = np.frombuffer(table, np.uint8)[_HEADER:end].reshape(count, _MAX_SYMBOL)
-    lengths[:count] = np.frombuffer(table, np.uint8)[end : end + count]
-    if int(lengths.max(initial=0)) > _MAX_SYMBOL:
-        raise CorruptFileError(f"a symbol of {int(lengths.max())} bytes")
-    texts[256:, 0] = np.arange(256)
-    lengths[256:] = 1
-    # The bytes past a symbol's end are zeros, so that two symbols can be laid over each other.
-    texts[np.arange(_MAX_SYMBOL) >= lengths[:, None]] = 0
-    low, high = np.tile(np.arange(256), 256), np.repeat(np.arange(256), 256)
-    pairs = np.zeros((65536, 2 * _MAX_SYMBOL), np.uint8)
-    for length in range(_MAX_SYMBOL + 1):
-        of_length = np.flatnonzero(lengths[low] == length)
-        pairs[of_length, length : length + _MAX_SYMBOL] = texts[high[of_length]]
-    pairs[:, :_MAX_SYMBOL] |= texts[low]
-    return _Symbols(
-        texts.view("V8").reshape(-1),
-        lengths,
-        pairs.view("V16").reshape(-1),
-        lengths[low] + lengths[high],
-    )
+    stored = np.frombuffer(table, np.uint8)[end : end + count]
+    if count and not 1 <= int(stored.min()) <= int(stored.max()) <= _MAX_SYMBOL:
+        raise CorruptFileError("a symbol is not 1 to 8 bytes long")
+    words = np.zeros(256, np.uint64)
+    lengths = np.zeros(256, np.int64)
+    # The bytes past a symbol's end become zeros, so that two symbols can be laid over each other.
+    unused = 8 * (_MAX_SYMBOL - stored.astype(np.uint64))
+    words[:count] = (np.frombuffer(table, "<u8", count, _HEADER) << unused) >> unused
+    lengths[:count] = stored
+    first, second, bits = words[None, :], words[:, None], (8 * lengths).astype(np.uint64)[None, :]
+    texts = np.zeros((_PAIRS + 256, 2), np.uint64)
+    pairs = texts[:_PAIRS].reshape(256, 256, 2)
+    # numpy shifts a word by all its 64 bits to 0.
+    pairs[:, :, 0] = first | (second << bits)
+    pairs[:, :, 1] = second >> (64 - bits)
+    pairs[:, _ESCAPE, 0] = np.arange(256)
+    pairs[:, _ESCAPE, 1] = 0
+    texts[_PAIRS:, 0] = words
+    sums = np.zeros(_PAIRS + 256, np.int64)
+    of_pairs = sums[:_PAIRS].reshape(256, 256)
+    np.add(lengths[None, :], lengths[:, None], out=of_pairs)
+    of_pairs[:, _ESCAPE] = 1
+    sums[_PAIRS:] = lengths
+    return _Symbols(count, texts.view("V16").reshape(-1), sums)
 
 
 def _expand(encoding: pb.Fsst, block: DataBlock) -> VariableWidthBlock:
@@ -151,6 +152,10 @@ def expand(symbols: _Symbols, codes: Bytes, offsets: IndexArray) -> tuple[Bytes,
     escapes = np.flatnonzero(codes == _ESCAPE)
     if len(escapes):
         escapes = _true_escapes(escapes, codes, offsets)
+    if symbols.count < _ESCAPE:
+        strange = np.flatnonzero(codes >= symbols.count)
+        if not np.isin(strange, np.concatenate([escapes, escapes + 1])).all():
+            raise CorruptFileError(f"a code is none of the {symbols.count} symbols")
     written = at = 0
     done = 0
     while at < len(codes):
@@ -161,20 +166,52 @@ def expand(symbols: _Symbols, codes: Bytes, offsets: IndexArray) -> tuple[Bytes,
         upto = int(np.searchsorted(offsets, stop, side="left"))
         inside = offsets[done:upto] - at
         block = codes[at:stop]
-        if last > first:
-            starts, size = _with_literals(symbols, block, escapes[first:last] - at, out, written)
-            found[done:upto] = starts[inside]
-        else:
-            starts, size = _by_pairs(symbols, block, out, written)
-            here = found[done:upto]
-            np.take(starts, inside >> 1, out=here, mode="clip")
-            # A value may start at the second code of a pair.
-            before = symbols.lengths.take(block.take(inside - 1, mode="clip"), mode="clip")
-            before *= inside & 1
-            here += before
-        written, at, done = size, stop, upto
+        items, block, inside = _paired(block, escapes[first:last] - at, inside)
+        starts = np.empty(len(items) + 1, np.int64)
+        starts[0] = written
+        np.take(symbols.lengths, items, out=starts[1:], mode="clip")
+        np.cumsum(starts, out=starts)
+        _stores(out)[starts[:-1]] = symbols.texts.take(items, mode="clip")
+        here = found[done:upto]
+        np.take(starts, inside >> 1, out=here, mode="clip")
+        # A value may start at the second code of a pair.
+        before = block.take(inside - 1, mode="clip").astype(np.int64)
+        here += symbols.lengths[_PAIRS + before] * (inside & 1)
+        written, at, done = int(starts[-1]), stop, upto
     found[done:] = written
     return out[:written], found
+
+
+def _paired(
+    codes: Bytes, escapes: IndexArray, inside: IndexArray
+) -> tuple[npt.NDArray[Any], Bytes, IndexArray]:
+    """Pair codes up so that every escape is the first of its pair.
+
+    Returns
+    -------
+    items : integer array
+        Numbers of texts in the symbol table.
+    codes : uint8 array
+        With a byte of any value put after each code that stands alone.
+    inside : int64 array
+        Positions in the codes, moved with them.
+    """
+    # An escape in the second place, counted from the end of the escape before, moves on by one.
+    moved = escapes[np.diff(escapes, prepend=0) % 2 == 1]
+    if len(moved):
+        codes = np.insert(codes, moved, 0)
+        inside = inside + np.searchsorted(moved, inside)
+    alone = (moved + np.arange(len(moved))) // 2
+    if len(codes) % 2:
+        alone = np.append(alone, len(codes) // 2)
+        codes = np.append(codes, np.uint8(0))
+    if codes.ctypes.data % 2:
+        codes = codes.copy()
+    items: npt.NDArray[Any] = codes.view("<u2")
+    if len(alone):
+        items = items.astype(np.intp)
+        items[alone] = _PAIRS + (items[alone] & 255)
+    return items, codes, inside
 
 
 def _true_escapes(marks: IndexArray, codes: Bytes, offsets: IndexArray) -> IndexArray:
@@ -182,49 +219,12 @@ def _true_escapes(marks: IndexArray, codes: Bytes, offsets: IndexArray) -> Index
     heads = np.flatnonzero(np.diff(marks, prepend=-2) != 1)
     number = np.arange(len(marks)) - np.repeat(heads, np.diff(heads, append=len(marks)))
     escapes: IndexArray = marks[number % 2 == 0]
-    following = escapes + 1
-    if int(following[-1]) >= len(codes) or np.isin(following, offsets, assume_unique=False).any():
+    ends = offsets[1:][codes.take(offsets[1:] - 1, mode="clip") == _ESCAPE] - 1
+    if int(escapes[-1]) + 1 == len(codes) or np.isin(ends, escapes).any():
         raise CorruptFileError("a string ends in the middle of an FSST escape")
     return escapes
 
 
-def _stores(out: Bytes, width: int) -> npt.NDArray[np.void]:
-    """Return `out` as one element of `width` bytes from every byte on."""
-    kind: np.dtype[Any] = np.dtype(f"V{width}")
-    return np.ndarray((len(out) - width + 1,), kind, buffer=out, strides=(1,))
-
-
-def _by_pairs(symbols: _Symbols, codes: Bytes, out: Bytes, at: int) -> tuple[IndexArray, int]:
-    """Expand codes without escapes; return where each pair starts, and the end."""
-    even = len(codes) // 2
-    pairs = codes[: 2 * even]
-    if pairs.ctypes.data % 2:
-        pairs = pairs.copy()
-    numbers = pairs.view("<u2")
-    starts = np.empty(even + 1, np.int64)
-    starts[0] = at
-    np.take(symbols.pair_lengths, numbers, out=starts[1:], mode="clip")
-    np.cumsum(starts, out=starts)
-    _stores(out, 2 * _MAX_SYMBOL)[starts[:-1]] = symbols.pairs.take(numbers, mode="clip")
-    end = int(starts[-1])
-    if len(codes) % 2:
-        code = int(codes[-1])
-        _stores(out, _MAX_SYMBOL)[end] = symbols.single[code]
-        end += int(symbols.lengths[code])
-    return starts, end
-
-
-def _with_literals(
-    symbols: _Symbols, codes: Bytes, escapes: IndexArray, out: Bytes, at: int
-) -> tuple[IndexArray, int]:
-    """Expand codes one by one; return where each code starts, and the end."""
-    numbers = codes.astype(np.int64)
-    numbers[escapes + 1] += 256
-    lengths = symbols.lengths[numbers]
-    lengths[escapes] = 0
-    starts = np.empty(len(codes) + 1, np.int64)
-    starts[0] = at
-    np.cumsum(lengths, out=starts[1:])
-    starts[1:] += at
-    _stores(out, _MAX_SYMBOL)[starts[:-1]] = symbols.single[numbers]
-    return starts, int(starts[-1])
+def _stores(out: Bytes) -> npt.NDArray[np.void]:
+    """Return `out` as one element of 16 bytes from every byte on."""
+    return np.ndarray((len(out) - 15,), np.dtype("V16"), buffer=out, strides=(1,))

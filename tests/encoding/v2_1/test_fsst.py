@@ -180,3 +180,10 @@ def test_hostile_codes(codes: bytes, times: int) -> None:
     assert block.num_values == len(values)
     assert (np.diff(block.offsets) >= 0).all()
     assert block.offsets[-1] <= len(block.data) <= 8 * len(codes) * times
+
+
+def test_code_without_a_symbol() -> None:
+    for times in (1, 60000):
+        for code in (b"\2", b"\xfe\0", b"\xff\xff\5"):
+            with pytest.raises(CorruptFileError):
+                registry.decode_values(message_of([b"a", b"b"]), block_of([b"\0", code] * times))
