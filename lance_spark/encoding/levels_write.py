@@ -51,18 +51,26 @@ class Ravel:
         codes = self._slot_codes()
         return None if codes is None else codes == 0
 
-    def add_item(self, validity: BoolArray | None) -> Ravel:
+    def add_item(self, validity: BoolArray | None, *, nullable: bool = False) -> Ravel:
         """Add a struct or the leaf, with one flag per slot (None: all valid).
 
         Slots below a null make the layer nullable, as pylance has it: its reader fails for lists and structs that are
         declared to have no nulls there.
+
+        Parameters
+        ----------
+        validity : bool array, one per slot, or None
+        nullable : bool
+            Whether the layer takes a level even if nothing is null. Structs around lists need that if other pages may
+            have nulls: pylance takes the items of an all-valid page for its structs once it reads such pages together.
         """
         live = self.live()
         null = None
         if validity is not None:
             null = ~validity if live is None else live & ~validity
         if null is None or not null.any():
-            layer = Layer.ALL_VALID_ITEM if live is None or live.all() else Layer.NULLABLE_ITEM
+            below_null = live is not None and not live.all()
+            layer = Layer.NULLABLE_ITEM if nullable or below_null else Layer.ALL_VALID_ITEM
             return replace(self, layers=(*self.layers, layer))
         code = np.uint16(self._codes + 1)
         if self.definition is None:
@@ -155,7 +163,10 @@ class Ravel:
         """Return the levels, counted from the leaf outwards, once the leaf itself was added."""
         lists = np.uint16(sum(layer.is_list for layer in self.layers) + 1)
         repetition = _turn(self.repetition, lists)
-        definition = _turn(self.definition, np.uint16(self._codes + 1))
+        definition = self.definition
+        if definition is None and self._codes:
+            definition = np.zeros(self.num_entries, np.uint16)
+        definition = _turn(definition, np.uint16(self._codes + 1))
         return Levels(self.layers[::-1], self.num_entries, repetition, definition)
 
 

@@ -84,6 +84,10 @@ def slow_levels(kind: pa.DataType, rows: list[Any]) -> tuple[list[int], list[int
                 seen.add((inner, "null"))
                 if inner in lists:
                     break
+    # Nullable structs around lists have a level for null in any case.
+    for depth, node in enumerate(nodes):
+        if pat.is_struct(node) and any(inner > depth for inner in lists):
+            seen.add((depth, "null"))
     number: dict[tuple[int, str], int] = {}
     layers: list[Layer] = []
     for depth in reversed(range(len(nodes))):

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.encoding.arrow_blocks import storable, validity_of
-from lance_spark.encoding.levels import BoolArray, IndexArray, Levels
+from lance_spark.encoding.levels import BoolArray, IndexArray, Layer, Levels
 from lance_spark.encoding.levels_write import Ravel
 from lance_spark.encoding.v2_1.shape import Leaf, child_fields, is_leaf, leaf_fields, storage_field
 from lance_spark.errors import UnsupportedTypeError
@@ -81,9 +81,12 @@ def _shred(
     kind = array.type
     validity = validity_of(array)
     if pat.is_struct(kind):
-        ravel = ravel.add_item(validity)
-        for index, child in enumerate(child_fields(field)):
-            _shred(array.field(index), child, ravel, leaves, columns)
+        nullable = field.nullable or ravel.layers[-1:] == (Layer.NULLABLE_ITEM,)
+        children = child_fields(field)
+        declared = [nullable and _has_list(child.type) for child in children]
+        inners = {flag: ravel.add_item(validity, nullable=flag) for flag in set(declared)}
+        for index, (child, flag) in enumerate(zip(children, declared, strict=True)):
+            _shred(array.field(index), child, inners[flag], leaves, columns)
         return
     (child,) = child_fields(field)
     if pat.is_fixed_size_list(kind):
@@ -95,6 +98,15 @@ def _shred(
         inner, kept = ravel.add_list(np.diff(offsets), validity)
         items = _items(array.values, offsets, kept)
     _shred(items, child, inner, leaves, columns)
+
+
+def _has_list(kind: pa.DataType) -> bool:
+    """Whether a type is a list, or a struct around one."""
+    if pat.is_struct(kind):
+        return any(_has_list(kind.field(i).type) for i in range(kind.num_fields))
+    if isinstance(kind, pa.BaseExtensionType):
+        return _has_list(kind.storage_type)
+    return bool(pat.is_list(kind) or pat.is_large_list(kind) or pat.is_map(kind))
 
 
 def _items(values: pa.Array, offsets: IndexArray, kept: IndexArray) -> pa.Array:
