@@ -57,7 +57,9 @@ def main() -> None:
             ours.write.parquet(str(parquet_path))
         frames = {
             "lance_spark": ours,
-            "ceiling": spark.read.format("prebuilt").load(str(arrow_path)),
+            "ceiling": spark.read.format("prebuilt")
+            .option("tasks", ours.rdd.getNumPartitions())
+            .load(str(arrow_path)),
             "pylance": spark.read.format("pylance").load(str(lance_path)),
             "parquet": spark.read.parquet(str(parquet_path)),
         }

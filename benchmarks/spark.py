@@ -19,6 +19,7 @@ def session(cores: int = 2) -> SparkSession:
     spark = (
         SparkSession.builder.master(f"local[{cores}]")
         .appName("lance_spark benchmarks")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.ui.enabled", "false")
         .config("spark.driver.memory", "6g")
         .config("spark.sql.shuffle.partitions", cores)
