@@ -118,8 +118,8 @@ class Ravel:
             live &= validity
         empty = live & (lengths == 0)
         has_empty = bool(empty.any())
-        # As in `add_item`.
-        has_null = bool(null.any()) or (codes is not None and bool(codes.any()))
+        # As in `add_item`; pylance also loses count of lists without a level between structs and lists with one.
+        has_null = bool(null.any()) or Layer.NULLABLE_ITEM in self.layers
         layer = {
             (False, False): Layer.ALL_VALID_LIST,
             (True, False): Layer.NULLABLE_LIST,

@@ -84,10 +84,11 @@ def slow_levels(kind: pa.DataType, rows: list[Any]) -> tuple[list[int], list[int
                 seen.add((inner, "null"))
                 if inner in lists:
                     break
-    # Nullable structs around lists have a level for null in any case.
+    # Nullable structs around lists have a level for null in any case, and so have the lists.
     for depth, node in enumerate(nodes):
-        if pat.is_struct(node) and any(inner > depth for inner in lists):
-            seen.add((depth, "null"))
+        below = [inner for inner in lists if inner > depth]
+        if pat.is_struct(node) and below:
+            seen |= {(inner, "null") for inner in (depth, *below)}
     number: dict[tuple[int, str], int] = {}
     layers: list[Layer] = []
     for depth in reversed(range(len(nodes))):
