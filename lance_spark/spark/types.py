@@ -143,7 +143,10 @@ def batch_schema(schema: spark.StructType) -> pa.Schema:
 
     for field in schema:
         _refuse_foreign(field.dataType, field.name)
-    return to_arrow_schema(schema, timezone="UTC")
+    # Timestamps are UTC by default until Spark 4.1; from 4.2 on the zone must be said.
+    if "timezone" in (to_arrow_schema.__kwdefaults__ or ()):
+        return to_arrow_schema(schema, timezone="UTC")
+    return to_arrow_schema(schema)
 
 
 def to_arrow_schema(

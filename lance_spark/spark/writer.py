@@ -17,6 +17,7 @@ from pyspark.sql.datasource import DataSourceWriter, WriterCommitMessage
 
 from lance_spark.errors import LanceError, SchemaMismatchError, UncertainCommitError
 from lance_spark.spark.convert import BatchConverter
+from lance_spark.spark.layout import with_offsets
 from lance_spark.spark.options import WriteOptions
 from lance_spark.spark.projection import find
 from lance_spark.spark.reader import display
@@ -85,7 +86,8 @@ class LanceWriter(DataSourceWriter):
                     )
                     convert = BatchConverter(source, self.job.arrow_schema, reading=False)
                     writer = self.job.writer()
-                renamed = pa.RecordBatch.from_arrays(batch.columns, schema=source)
+                columns = [with_offsets(column) for column in batch.columns]
+                renamed = pa.RecordBatch.from_arrays(columns, schema=source)
                 for piece in convert(renamed):
                     writer.write(piece)
             return LanceCommitMessage([] if writer is None else writer.finish())

@@ -14,6 +14,8 @@ import pytest
 from pyspark.sql import functions as fn
 from pyspark.sql.types import DoubleType, StructType
 
+from tests.spark.versions import HAS_TIME
+
 Read = Callable[..., Any]
 Write = Callable[..., None]
 
@@ -95,6 +97,33 @@ def test_every_type_comes_back(spark: Any, write: Write, read: Read, tmp_path: P
     assert read().schema == frame.schema
     assert rows_of(read()) == rows_of(frame)
     lance.dataset(str(tmp_path / "t.lance")).validate()
+
+
+def test_times_of_day_come_back(read: Read, write: Write, tmp_path: Path) -> None:
+    values = [dt.time(23, 59, 59, 999_999), None, dt.time(0)]
+    names = {"s": pa.time32("s"), "ns": pa.time64("ns")}
+    whole = [value and value.replace(microsecond=0) for value in values]
+    times = pa.table(
+        {
+            "s": pa.array(whole, names["s"]),
+            "ns": pa.array(values, names["ns"]),
+            "many": pa.array([values, None, []], pa.list_(names["ns"])),
+        }
+    )
+    lance.write_dataset(times, str(tmp_path / "t.lance"))
+    frame = read()
+    shown = "time(6)" if HAS_TIME else "bigint"
+    assert frame.dtypes == [("s", shown), ("ns", shown), ("many", f"array<{shown}>")]
+    if HAS_TIME:
+        assert [tuple(row) for row in frame.collect()] == list(
+            zip(whole, values, [values, None, []], strict=True)
+        )
+    else:
+        nanoseconds = 86_399_999_999_000
+        assert [row.ns for row in frame.collect()] == [nanoseconds, None, 0]
+    write(frame)
+    theirs = lance.dataset(str(tmp_path / "t.lance")).to_table()
+    assert theirs == pa.concat_tables([times, times])
 
 
 def test_tables_of_pylance_are_read(read: Read, tmp_path: Path) -> None:
