@@ -18,8 +18,6 @@ fixed-size list is. Blocks and arrays share their buffers wherever the layouts a
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -310,12 +308,13 @@ def to_block(array: pa.Array, live: BoolArray | None = None) -> DataBlock:
 def _offsets(
     buffer: pa.Buffer | None, kind: pa.DataType, start: int, count: int
 ) -> npt.NDArray[np.int32] | npt.NDArray[np.int64]:
-    dtype = offset_type(kind)
-    if buffer is None or not buffer.size:
-        # Arrow lets an empty array go without.
-        return np.zeros(1, np.int64 if dtype is np.int64 else np.int32)
-    offsets: npt.NDArray[Any] = np.frombuffer(buffer, dtype)
-    return offsets[start : start + count + 1]
+    # An empty array may come without a buffer, or with an empty one.
+    buffer = buffer if buffer is not None and buffer.size else None
+    if offset_type(kind) is np.int64:
+        wide = np.zeros(1, np.int64) if not buffer else np.frombuffer(buffer, np.int64)
+        return wide[start : start + count + 1] if buffer else wide
+    short = np.zeros(1, np.int32) if not buffer else np.frombuffer(buffer, np.int32)
+    return short[start : start + count + 1] if buffer else short
 
 
 def _child_block(array: pa.Array, index: int, live: BoolArray | None) -> DataBlock:

@@ -46,9 +46,7 @@ def subset(table: pa.Table, columns: list[str]) -> pa.Table:
     arrays, fields = [], []
     for top in tops:
         paths = [name.split(".")[1:] for name in columns if name.split(".")[0] == top]
-        array, field = part_of(
-            pa.concat_arrays(table[top].chunks), table.schema.field(top), paths
-        )
+        array, field = part_of(pa.concat_arrays(table[top].chunks), table.schema.field(top), paths)
         arrays.append(array)
         fields.append(field)
     return pa.table(arrays, schema=pa.schema(fields))
