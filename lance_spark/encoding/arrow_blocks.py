@@ -153,7 +153,7 @@ def _from_fixed(block: FixedWidthBlock, kind: pa.DataType) -> pa.Array:
     data = block.data[:size]
     if pat.is_boolean(kind) and bits == 8:
         return pa.Array.from_buffers(kind, count, [None, bitmap(data != 0)])
-    if fixed_width(kind) != bits:
+    if fixed_width(kind) != bits or pat.is_nested(kind) or pat.is_dictionary(kind):
         raise CorruptFileError(f"values of {bits} bits store a column of type {kind}")
     return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(data)])
 
@@ -308,13 +308,12 @@ def to_block(array: pa.Array, live: BoolArray | None = None) -> DataBlock:
 def _offsets(
     buffer: pa.Buffer | None, kind: pa.DataType, start: int, count: int
 ) -> npt.NDArray[np.int32] | npt.NDArray[np.int64]:
-    # An empty array may come without a buffer, or with an empty one.
-    buffer = buffer if buffer is not None and buffer.size else None
-    if offset_type(kind) is np.int64:
-        wide = np.zeros(1, np.int64) if not buffer else np.frombuffer(buffer, np.int64)
-        return wide[start : start + count + 1] if buffer else wide
-    short = np.zeros(1, np.int32) if not buffer else np.frombuffer(buffer, np.int32)
-    return short[start : start + count + 1] if buffer else short
+    wide = offset_type(kind) is np.int64
+    if buffer is None or not buffer.size:
+        return np.zeros(1, np.int64) if wide else np.zeros(1, np.int32)
+    if wide:
+        return np.frombuffer(buffer, np.int64)[start : start + count + 1]
+    return np.frombuffer(buffer, np.int32)[start : start + count + 1]
 
 
 def _child_block(array: pa.Array, index: int, live: BoolArray | None) -> DataBlock:
