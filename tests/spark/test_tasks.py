@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -150,10 +151,17 @@ def test_a_job_that_fails_leaves_the_table_and_its_folder_as_they_were(
         from pyspark import TaskContext
 
         yield from iterator
-        if TaskContext.get().partitionId() == 1:  # type: ignore[union-attr]
-            raise RuntimeError("always")
+        if TaskContext.get().partitionId() == 0:  # type: ignore[union-attr]
+            done.touch()
+            return
+        # A task that begins its file after the job was aborted leaves it there: let the other one end first.
+        deadline = time.monotonic() + 30
+        while not done.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        time.sleep(1)
+        raise RuntimeError("always")
 
-    path = tmp_path / "t.lance"
+    path, done = tmp_path / "t.lance", tmp_path / "done"
     write(spark.range(10))
     before = data_files(path)
     with pytest.raises(Exception, match="always"):
