@@ -62,6 +62,8 @@ class ConstantPage:
         self._scalar: pa.Array | None = None
         if len(meta.buffers) > 3:
             raise CorruptFileError(f"a constant page of {len(meta.buffers)} buffers")
+        if len(meta.buffers) < 2 and (layout.num_rep_values or layout.num_def_values):
+            raise CorruptFileError("the buffers of levels are missing")
         if layout.HasField("inline_value"):
             self._scalar = _fixed_scalar(layout.inline_value, leaf.field.type)
 
@@ -121,6 +123,8 @@ class ConstantPage:
 
 def _parse_levels(data: Bytes, encoding: pb.CompressiveEncoding, count: int) -> LevelArray | None:
     if not len(data):
+        if count:
+            raise CorruptFileError(f"the buffer of {count} levels is empty")
         return None
     if encoding.WhichOneof("compression") is None:
         if len(data) % 2:

@@ -91,13 +91,16 @@ class FixedSizeListCodec(Codec):
         at = 0
         flags: list[BoolArray | None] = []
         for level, has_validity in levels:
-            size = (level.items + 7) // 8 if has_validity else 0
+            if not has_validity:
+                flags.append(None)
+                continue
+            size = (level.items + 7) // 8
             if at + size > width:
                 raise CorruptFileError("a vector is too short for its bitmaps")
             bits = np.unpackbits(
                 table[:, at : at + size], axis=1, count=level.items, bitorder="little"
             )
-            flags.append(bits.reshape(-1).view(np.bool_) if has_validity else None)
+            flags.append(bits.reshape(-1).view(np.bool_))
             at += size
         items = levels[-1][0].items
         rest = width - at

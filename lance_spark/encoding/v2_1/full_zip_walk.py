@@ -2,7 +2,8 @@
 
 How long an entry is can only be read from the entry, so the rows of a read are walked side by side: one step takes the
 next entry of every row that is not yet done. Entries of fixed width mostly have one stride; a step then looks as many
-strides ahead as pays, and takes all entries up to the first that is short.
+strides ahead as pays, and takes all entries up to the first that is short. What is left of the last few rows, once steps
+no longer take many entries, is walked row by row.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from lance_spark.storage.source import Bytes
 
 #: Entries that one step looks at, over all rows.
 _LOOK_AHEAD = 1 << 16
+#: A step that takes fewer entries costs more than to take them one by one.
+_FEW = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +98,17 @@ def walk_rows(grid: Grid, data: Bytes, starts: IndexArray, ends: IndexArray) -> 
     lengths: list[IndexArray] = []
     active = np.arange(len(starts))
     at, stop = starts, ends
+    ahead = _FEW
     while len(active):
-        step = _variable_step if grid.variable else _fixed_step
-        which, place, control, length, after = step(grid, data, at, stop)
+        if grid.variable:
+            which, place, control, length, after = _variable_step(grid, data, at)
+        else:
+            most = max(_LOOK_AHEAD // len(at), 1)
+            which, place, control, length, after = _fixed_step(
+                grid, data, at, stop, min(ahead, most)
+            )
+            # Twice as far as the entries of this step went.
+            ahead = 2 * int(np.bincount(which).max())
         rows.append(active[which])
         places.append(place)
         controls.append(control)
@@ -106,6 +117,14 @@ def walk_rows(grid: Grid, data: Bytes, starts: IndexArray, ends: IndexArray) -> 
             raise CorruptFileError("an entry is longer than its row")
         more = after < stop
         active, at, stop = active[more], after[more], stop[more]
+        if len(which) < _FEW:
+            break
+    for number, first, end in zip(active.tolist(), at.tolist(), stop.tolist(), strict=True):
+        found = _walk_row(grid, data[first:end])
+        rows.append(np.full(found.shape[1], number))
+        places.append(found[0] + first)
+        controls.append(found[1])
+        lengths.append(found[2])
     row, place = np.concatenate(rows), np.concatenate(places)
     control, length = np.concatenate(controls), np.concatenate(lengths)
     if len(rows) > 1:
@@ -121,10 +140,34 @@ def walk_rows(grid: Grid, data: Bytes, starts: IndexArray, ends: IndexArray) -> 
     return Entries(control, value_at[visible], length[visible])
 
 
+def _walk_row(grid: Grid, data: Bytes) -> IndexArray:
+    """Return place, control word and length of each entry of one row: every entry tells where the next one is."""
+    raw = data.tobytes()
+    end, head, width = len(raw), grid.control, grid.width
+    mask = (1 << grid.bits_def) - 1
+    found: list[tuple[int, int, int]] = []
+    at = 0
+    while at < end:
+        start, at = at, at + head
+        control = int.from_bytes(raw[start:at], "little")
+        definition = control & mask
+        length = 0
+        if not grid.variable:
+            length = width
+            at += width if definition <= grid.max_visible else 0
+        elif definition == 0:
+            length = int.from_bytes(raw[at : at + width], "little")
+            at += width + length
+        found.append((start, control, length))
+    if at != end:
+        raise CorruptFileError("an entry is longer than its row")
+    return np.array(found, np.int64).T
+
+
 _Step = tuple[IndexArray, IndexArray, IndexArray, IndexArray, IndexArray]
 
 
-def _variable_step(grid: Grid, data: Bytes, at: IndexArray, stop: IndexArray) -> _Step:
+def _variable_step(grid: Grid, data: Bytes, at: IndexArray) -> _Step:
     control = numbers_at(data, at, grid.control)
     valid = (control & ((1 << grid.bits_def) - 1)) == 0
     length = np.zeros(len(at), np.int64)
@@ -135,9 +178,9 @@ def _variable_step(grid: Grid, data: Bytes, at: IndexArray, stop: IndexArray) ->
     return np.arange(len(at)), at, control, length, after
 
 
-def _fixed_step(grid: Grid, data: Bytes, at: IndexArray, stop: IndexArray) -> _Step:
+def _fixed_step(grid: Grid, data: Bytes, at: IndexArray, stop: IndexArray, ahead: int) -> _Step:
     stride = grid.control + grid.width
-    ahead = min(max(_LOOK_AHEAD // len(at), 1), int((stop - at).max()) // stride + 1)
+    ahead = min(ahead, int((stop - at).max()) // stride + 1)
     place = at[:, None] + stride * np.arange(ahead)
     inside = place + grid.control <= stop[:, None]
     if not inside[:, 0].all():
