@@ -19,13 +19,13 @@ PLAN = """
 import json, sys, time
 import pyspark.sql.worker.plan_data_source_read
 before = set(sys.modules)
-started = time.perf_counter()
+started = time.process_time()
 from pyspark_lance import DefaultSource
 from pyspark.sql.datasource import CaseInsensitiveDict
 source = DefaultSource(CaseInsensitiveDict({"path": sys.argv[1]}))
 schema = source.schema()
 partitions = source.reader(schema).partitions()
-seconds = time.perf_counter() - started
+seconds = time.process_time() - started
 print(json.dumps([seconds, len(partitions), sorted(set(sys.modules) - before)]))
 """
 
@@ -48,7 +48,8 @@ def table(tmp_path: Path) -> str:
 
 
 def test_planning_a_read_starts_in_time(table: str) -> None:
-    runs = [run(PLAN, table) for _ in range(3)]
+    # Processor time: other tests run beside this one.
+    runs = [run(PLAN, table) for _ in range(5)]
     best = min(seconds for seconds, _, _ in runs)
     print(f"importing and planning: {best:.3f} s of {BUDGET} s")
     assert best < BUDGET
