@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceReader, DataSourceWriter
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
     from pyspark.sql.types import StructType
 
 
@@ -66,3 +71,32 @@ class LanceDataSource(DataSource):
         from lance_spark.spark.writer import make_writer
 
         return make_writer(WriteOptions.parse(self.options), schema, overwrite)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """Refuse: a table is no source of a stream.
+
+        Raises
+        ------
+        UnsupportedError
+        """
+        from lance_spark.errors import UnsupportedError
+
+        raise UnsupportedError(
+            'format("lance") is no source of streams: read the table by spark.read, each of its versions by the option version'
+        )
+
+    def streamWriter(  # noqa: N802 - Spark's name
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamWriter:
+        """Refuse: a stream cannot be written as it is.
+
+        Raises
+        ------
+        UnsupportedError
+        """
+        from lance_spark.errors import UnsupportedError
+
+        raise UnsupportedError(
+            'format("lance") takes no streams: append each of its batches, by writeStream.foreachBatch(lambda frame, _: '
+            'frame.write.format("lance").mode("append").save(path))'
+        )

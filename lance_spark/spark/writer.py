@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql import datasource
-from pyspark.sql.datasource import DataSourceWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceWriter, WriterCommitMessage
 
 from lance_spark.errors import LanceError, SchemaMismatchError, UncertainCommitError
 from lance_spark.spark.convert import BatchConverter
@@ -30,12 +28,6 @@ if TYPE_CHECKING:
     from lance_spark.table.fragment_writer import FragmentWriter
     from lance_spark.table.write_job import WriteJob
 
-#: Rows that become one batch where Spark hands over rows.
-ROWS_OF_A_BATCH = 8192
-
-# Early builds of Spark 4.0 lack it; rows are then taken one by one.
-_ArrowWriter: Any = getattr(datasource, "DataSourceArrowWriter", None)
-
 
 class LanceCommitMessage(WriterCommitMessage):
     """The fragments that one task wrote.
@@ -50,7 +42,7 @@ class LanceCommitMessage(WriterCommitMessage):
         self.fragments = tuple(fragments)
 
 
-class LanceWriter(DataSourceWriter):
+class LanceWriter(DataSourceArrowWriter):
     """Writes batches of Arrow; planned on the driver, pickled to the executors.
 
     Parameters
@@ -64,7 +56,7 @@ class LanceWriter(DataSourceWriter):
         self.job = job
         self.names = list(names)
 
-    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the batches of one task.
 
         Raises
@@ -128,39 +120,6 @@ class LanceWriter(DataSourceWriter):
             self.job.abort_all()
 
 
-class LanceRowWriter(LanceWriter):
-    """Writes rows, where Spark has no writer of batches.
-
-    Parameters
-    ----------
-    job : WriteJob
-    names : sequence of str
-    schema : StructType
-        Of the rows.
-    """
-
-    def __init__(self, job: WriteJob, names: Sequence[str], schema: StructType) -> None:
-        super().__init__(job, names)
-        self.spark_schema = schema
-
-    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        """Write the rows of one task."""
-        return super().write(self._batches(iterator))
-
-    def _batches(self, rows: Iterator[Any]) -> Iterator[pa.RecordBatch]:
-        from pyspark.sql.conversion import LocalDataToArrowConversion
-
-        while chunk := list(islice(rows, ROWS_OF_A_BATCH)):
-            table = LocalDataToArrowConversion.convert(chunk, self.spark_schema, False)
-            yield from table.combine_chunks().to_batches()
-
-
-if _ArrowWriter is not None:
-
-    class LanceArrowWriter(LanceWriter, _ArrowWriter):  # type: ignore[misc]
-        """Writes batches, as Spark hands them over."""
-
-
 def make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> DataSourceWriter:
     """Plan a write on the driver.
 
@@ -206,9 +165,7 @@ def make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> D
         **limits,
     )
     check_types(schema, options, names, job.arrow_schema)
-    if _ArrowWriter is None:
-        return LanceRowWriter(job, names, schema)
-    return LanceArrowWriter(job, names)
+    return LanceWriter(job, names)
 
 
 def existing_schema(options: WriteOptions) -> pa.Schema | None:

@@ -15,7 +15,7 @@ from pyspark.sql.types import LongType, StructType
 
 from lance_spark.errors import CommitConflictError, LanceError, UncertainCommitError
 from lance_spark.spark.options import WriteOptions
-from lance_spark.spark.writer import LanceCommitMessage, LanceRowWriter, LanceWriter, make_writer
+from lance_spark.spark.writer import LanceCommitMessage, LanceWriter, make_writer
 
 SCHEMA = StructType().add("id", LongType())
 Write = Callable[..., None]
@@ -118,14 +118,6 @@ def test_files_go_only_if_no_manifest_can_refer_to_them(error: Any, removed: boo
     # Spark calls abort after a commit that failed; by then it is another process's word.
     writer.abort(messages)
     assert len(job.aborted) == int(removed)
-
-
-def test_rows_are_written_where_spark_has_no_writer_of_batches(tmp_path: Path) -> None:
-    path = tmp_path / "t.lance"
-    arrow = writer_for(path)
-    writer = LanceRowWriter(arrow.job, arrow.names, SCHEMA)
-    writer.commit([writer.write(iter([(i,) for i in range(20_000)]))])
-    assert ids(path) == list(range(20_000))
 
 
 def test_a_task_that_fails_once_leaves_each_row_once(
