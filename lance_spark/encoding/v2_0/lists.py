@@ -29,7 +29,8 @@ from lance_spark.encoding.rows import Rows, split_rows
 from lance_spark.encoding.v2_0.binary import Extents, read_extents
 from lance_spark.encoding.v2_0.page import PageBuffers, open_encoding
 from lance_spark.encoding.v2_0.pages import check_rows, message_of
-from lance_spark.encoding.v2_1.page import errors_at, ranges_to
+from lance_spark.encoding.v2_1.fixed_width import ranges
+from lance_spark.encoding.v2_1.page import errors_at
 from lance_spark.errors import CorruptFileError, InvalidInputError
 from lance_spark.proto import encodings_v2_0_pb2 as pb
 from lance_spark.storage.source import ReadPlan, gather_plans
@@ -87,7 +88,7 @@ class ListReader:
         if edges is not None:
             wanted = range(int(edges[0]), int(edges[-1]))
         else:
-            wanted = ranges_to(extents.starts, extents.ends)
+            wanted = ranges(extents.starts, extents.ends - extents.starts)
             edges = np.concatenate([[0], np.cumsum(extents.ends - extents.starts)])
         dtype = np.int64 if pat.is_large_list(self._kind) else np.int32
         if len(wanted) > np.iinfo(dtype).max:

@@ -107,14 +107,6 @@ def runs_of(numbers: IndexArray) -> list[range]:
     return [range(a, b + 1) for a, b in zip(firsts.tolist(), lasts.tolist(), strict=True)]
 
 
-def ranges_to(starts: IndexArray, ends: IndexArray) -> IndexArray:
-    """Return the positions of all ranges ``starts[i]:ends[i]``, one after the other."""
-    lengths = ends - starts
-    before = np.cumsum(lengths) - lengths
-    positions: IndexArray = np.arange(int(lengths.sum())) + np.repeat(starts - before, lengths)
-    return positions
-
-
 def joined(buffers: Sequence[Bytes]) -> Bytes:
     """Return the bytes of several buffers as one; no copy if there is one."""
     return buffers[0] if len(buffers) == 1 else np.concatenate(buffers)

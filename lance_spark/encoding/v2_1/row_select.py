@@ -6,7 +6,7 @@ import numpy as np
 
 from lance_spark.encoding.levels import IndexArray, Levels, max_repetition
 from lance_spark.encoding.rows import Rows
-from lance_spark.encoding.v2_1.page import ranges_to
+from lance_spark.encoding.v2_1.fixed_width import ranges
 from lance_spark.errors import CorruptFileError
 
 Places = slice | IndexArray
@@ -76,4 +76,4 @@ def entries_of(
         raise CorruptFileError("the repetition levels do not hold the rows that they should")
     if isinstance(rows, range):
         return slice(int(starts[found[0]]), int(stops[found[1]]))
-    return ranges_to(starts[found], stops[found])
+    return ranges(starts[found], stops[found] - starts[found])
