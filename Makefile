@@ -8,16 +8,16 @@ BIN := $(VENV)/bin
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 WORKERS ?= 2
 
-.PHONY: demo test test-runtimes test-long lint format proto bench clean java
+.PHONY: demo test test-long lint format proto bench clean java
 
-demo: $(VENV)/.test java
+demo: java $(VENV)/.test
 	$(BIN)/python examples/quickstart.py
 
-test: $(VENV)/.test java
+test: java $(VENV)/.test
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests
 
 # The random tables of the suite, ten times as many.
-test-long: $(VENV)/.test java
+test-long: java $(VENV)/.test
 	LANCE_SPARK_TEST_TABLES=10000 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests/interop
 
 lint: $(VENV)/.dev
@@ -32,9 +32,10 @@ format: $(VENV)/.dev
 proto: $(VENV)/.dev
 	$(BIN)/python protos/generate.py
 
-bench: $(VENV)/.bench java
+bench: java $(VENV)/.bench
 	$(BIN)/python benchmarks/scan.py
 	$(BIN)/python benchmarks/write.py
+	$(BIN)/python benchmarks/decode.py
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -55,8 +56,12 @@ $(VENV)/.bench: $(VENV)/.test
 	@touch $@
 
 java:
-	@{ [ -n "$$JAVA_HOME" ] && [ -x "$$JAVA_HOME/bin/java" ]; } || command -v java >/dev/null || \
-	  { echo "Spark needs Java 17 or 21, and there is none: apt-get install openjdk-17-jre-headless"; exit 1; }
+	@java=java; [ -z "$$JAVA_HOME" ] || java="$$JAVA_HOME/bin/java"; \
+	  command -v "$$java" >/dev/null || \
+	  { echo "Spark needs Java 17 or newer, and there is none: apt-get install openjdk-17-jre-headless"; exit 1; }; \
+	  version=$$("$$java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p' | head -1); \
+	  [ -z "$$version" ] || [ "$$version" -ge 17 ] || \
+	  { echo "Spark needs Java 17 or newer, this is $$version: apt-get install openjdk-17-jre-headless"; exit 1; }
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
