@@ -1,0 +1,60 @@
+"""A cluster of processes: the example of spark-submit, as its own text says to run it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import lance
+import pyspark
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SUBMIT = Path(sys.executable).with_name("spark-submit")
+#: Three short-lived JVMs: no time for their best code.
+JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+@pytest.mark.skipif(not SUBMIT.exists(), reason=f"no spark-submit beside {sys.executable}")
+def test_the_example_runs_on_executors_of_their_own(tmp_path: Path) -> None:
+    # Executors leave their logs in the home of Spark: one of links keeps them out of the installed package.
+    home = tmp_path / "home"
+    home.mkdir()
+    for name in ("bin", "jars", "python"):
+        (home / name).symlink_to(Path(pyspark.__file__).parent / name)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_HOME": str(home),
+        "SPARK_LOCAL_DIRS": str(tmp_path / "local"),
+    }
+    # What belongs to a session of this process.
+    for name in ("PYSPARK_DRIVER_PYTHON", "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
+        environment.pop(name, None)
+    command = [
+        str(SUBMIT),
+        *("--master", "local-cluster[2,1,1024]"),
+        *("--properties-file", "spark-conf/spark-defaults.conf"),
+        *("--conf", "spark.ui.enabled=false"),
+        *("--conf", "spark.driver.host=localhost"),
+        *("--conf", f"spark.driver.extraJavaOptions={JAVA}"),
+        *("--conf", f"spark.executor.extraJavaOptions={JAVA}"),
+        "examples/spark_submit.py",
+        str(tmp_path),
+    ]
+    ran = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    assert "wrote    200,000 rows" in ran.stdout
+    assert "appended 220,000 rows now" in ran.stdout
+    assert "before   200,000 rows, in version 1" in ran.stdout
+    executors = {path.parent.name for path in home.glob("work/*/*/stderr")}
+    assert len(executors) == 2
+    table = lance.dataset(str(tmp_path / "readings.lance"))
+    table.validate()
+    assert [table.version, table.count_rows()] == [2, 220_000]
+    assert table.schema.field("vector").type.list_size == 8
