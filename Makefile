@@ -7,8 +7,9 @@ BIN := $(VENV)/bin
 # Spark starts its Python workers with this interpreter.
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 WORKERS ?= 2
+PYSPARKS ?= 4.0 4.1 4.2 4.3
 
-.PHONY: demo test test-long lint format proto bench clean java
+.PHONY: demo test test-long test-pyspark lint format proto bench clean java
 
 demo: java $(VENV)/.test
 	$(BIN)/python examples/quickstart.py
@@ -19,6 +20,18 @@ test: java $(VENV)/.test
 # The random tables of the suite, ten times as many.
 test-long: java $(VENV)/.test
 	LANCE_SPARK_TEST_TABLES=10000 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests/interop
+
+# The tests that need Spark on every minor version of it, each in an environment that is thrown away.
+test-pyspark: java
+	@failed=; for version in $(PYSPARKS); do \
+	  echo "pyspark $$version"; env=build/pyspark-$$version; rm -rf $$env; \
+	  $(PYTHON) -m venv $$env && \
+	  $$env/bin/python -m pip install -q -e '.[test]' "pyspark==$$version.*" && \
+	  PYSPARK_PYTHON=$(CURDIR)/$$env/bin/python $$env/bin/python -m pytest -q tests/spark || \
+	  failed="$$failed $$version"; \
+	  rm -rf $$env; \
+	done; \
+	[ -z "$$failed" ] || { echo "failed on pyspark$$failed"; exit 1; }
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
