@@ -30,9 +30,16 @@ Encoded = tuple[pb.CompressiveEncoding, Chunks]
 
 #: Dictionaries of fewer values than this save nothing worth a third buffer.
 _MIN_DICTIONARY = 100
-#: Values looked at before a dictionary is built, and the share of distinct ones that ends the attempt.
+#: Values looked at before a dictionary is built, and the share of distinct ones that ends the attempt. A sample has
+#: nearly as many as it has values long before the page has; numbers gain too little for that to matter.
 _SAMPLE = 4096
-_SAMPLE_SHARE = 0.5
+_SAMPLE_SHARE = 0.98
+_SAMPLE_SHARE_OF_NUMBERS = 0.5
+#: Share of the plain bytes from which on the items of a dictionary are held against compressed strings.
+_LARGE_DICTIONARY = 0.1
+_LZ4_OVER_ZSTD = 1.4
+#: Bytes of a sample's piece.
+_PIECE = 16 * 1024
 #: What light encodings must save before their decoding is worth it.
 _WORTH = 0.9
 
@@ -98,21 +105,40 @@ def dictionary_of(block: DataBlock, hints: Hints) -> DictionaryBlock | None:
         return None
     array = pa.Array.from_buffers(kind, count, buffers)
     limit = count // hints.dict_divisor if hints.dict_divisor else count // 2
-    if _distinct_in_sample(array) > _SAMPLE_SHARE:
+    numbers = pa.types.is_integer(kind)
+    if _distinct_in_sample(array) > (_SAMPLE_SHARE_OF_NUMBERS if numbers else _SAMPLE_SHARE):
         return None
     encoded = array.dictionary_encode()
     items = encoded.dictionary
     if len(items) > limit:
         return None
-    bits = max(len(items) - 1, 1).bit_length()
-    size = count * bits / 8 + items.nbytes
-    if size >= cheap * hints.dict_size_ratio:
-        return None
     from lance_spark.encoding.arrow_blocks import to_block
 
     indices = to_block(encoded.indices)
     assert isinstance(indices, FixedWidthBlock)
+    bits = max(len(items) - 1, 1).bit_length()
+    runs = rle.count_runs(indices) * (indices.bits_per_value // 8 + 1)
+    places = min(count * bits / 8, runs)
+    size = float(items.nbytes)
+    if isinstance(block, VariableWidthBlock) and size > cheap * _LARGE_DICTIONARY:
+        share = _compressed_share(block)
+        size *= min(1.0, share * _LZ4_OVER_ZSTD)
+        cheap *= share if share < _WORTH else 1.0
+    if places + size >= cheap * hints.dict_size_ratio:
+        return None
     return DictionaryBlock(indices, to_block(items))
+
+
+def _compressed_share(block: VariableWidthBlock) -> float:
+    """Return what a compressor leaves of the bytes of some strings."""
+    from lance_spark.encoding.compression import compress
+
+    first, last = int(block.offsets[0]), int(block.offsets[-1])
+    if last - first < 1024:
+        return 1.0
+    starts = np.linspace(first, max(first, last - _PIECE), 4).astype(np.int64)
+    pieces = [block.data[start : min(start + _PIECE, last)] for start in starts.tolist()]
+    return sum(len(compress("zstd", p, 1)) for p in pieces) / sum(len(p) for p in pieces)
 
 
 def _distinct_in_sample(array: pa.Array) -> float:

@@ -24,6 +24,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from lance_spark.encoding.arrow_blocks import to_block, with_validity
@@ -106,13 +107,21 @@ def _empty_struct(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
 
 
 def _without_garbage(values: pa.Array, live: BoolArray | None) -> pa.Array:
-    """Return the values with nothing in the slots of nulls, whatever Arrow left there."""
+    """Return the values with no garbage in the slots of nulls: empty strings, or the value before, so that runs go on."""
     if live is None or pat.is_nested(values.type) or pat.is_dictionary(values.type):
         return values
     if pat.is_null(values.type):
         return values
     masked = with_validity(_plain(values), live)
-    return masked.fill_null(_zero(values.type))
+    if _is_text(values.type):
+        return masked.fill_null(_zero(values.type))
+    kind = values.type
+    # Arrow's kernel does not know all types of these widths.
+    same = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}.get(kind.bit_width, kind)
+    filled = pc.fill_null_forward(masked.view(same))
+    if filled.null_count:
+        filled = filled.fill_null(_zero(same))
+    return filled.view(kind)
 
 
 def _plain(values: pa.Array) -> pa.Array:
@@ -124,9 +133,9 @@ def _plain(values: pa.Array) -> pa.Array:
 
 
 def _zero(kind: pa.DataType) -> pa.Scalar:
-    width = 0 if _is_text(kind) else max(kind.bit_width // 8, 1)
     if _is_text(kind):
         return pa.scalar(b"", pa.binary()).cast(kind)
+    width = max(kind.bit_width // 8, 1)
     zero = pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(bytes(width))])
     return zero[0]
 
@@ -297,7 +306,8 @@ def _dictionary(
     column: LeafColumn, block: DictionaryBlock, hints: Hints, version: tuple[int, int]
 ) -> EncodedPage:
     items = _items(block.items, hints, version, column.leaf.path)
-    encoded = choose_fixed(block.indices, Hints(), _limits(column, hints, version), column)
+    indices = _filled(block.indices, column.live)
+    encoded = choose_fixed(indices, Hints(), _limits(column, hints, version), column)
 
     def refuse() -> EncodedPage:
         plain = _look_up(block)
@@ -306,6 +316,15 @@ def _dictionary(
         return write_full_zip(column, *flat.encode_values(plain))
 
     return _mini_block_or(column, encoded, version, refuse, items)
+
+
+def _filled(indices: FixedWidthBlock, live: BoolArray | None) -> FixedWidthBlock:
+    """Return positions with those of null slots replaced by the ones before, so that runs go on."""
+    if live is None:
+        return indices
+    places = np.maximum.accumulate(np.where(live, np.arange(len(live)), int(live.argmax())))
+    positions = indices.data.view(f"<u{indices.bits_per_value // 8}")[places]
+    return FixedWidthBlock(positions.view(np.uint8), indices.bits_per_value, len(positions))
 
 
 def _look_up(block: DictionaryBlock) -> FixedWidthBlock | VariableWidthBlock:
@@ -334,7 +353,7 @@ def _items(items: DataBlock, hints: Hints, version: tuple[int, int], path: str) 
         raise UnsupportedTypeError(
             f"column {path!r}: dictionaries can be stored of strings and of fixed-width values only"
         )
-    scheme = hints.dict_compression or ("lz4" if version >= (2, 2) else "none")
+    scheme = hints.dict_compression or "lz4"
     if scheme != "none":
         wrapped = general.compress_block(encoding, data, scheme, hints.dict_compression_level)
         if len(wrapped[1]) < len(data):
