@@ -5,15 +5,15 @@ key, after ``lance-encoding:``         values                       meaning
 =====================================  ===========================  ===================================================
 compression                            none, lz4, zstd, fsst        none: plain values; lz4, zstd: compress what the
                                                                     light encodings leave; fsst: as if not given
-compression-level                      integer                      level of zstd
+compression-level                      integer up to 22             level of zstd
 structural-encoding                    miniblock, fullzip           layout of the pages
 rle-threshold                          0 to 1                       run lengths if runs < threshold * values; 0: never
 bss                                    off, on, auto                byte planes below a compressor, for floats
 dict-divisor                           positive integer             a dictionary if items < values / divisor
 dict-size-ratio                        above 0, up to 1             a dictionary if it makes the page this much smaller
 dict-values-compression                none, lz4, zstd              compression of the dictionary's items
-dict-values-compression-level          integer                      level of zstd for them
-minichunk-size                         positive integer             bytes of a chunk's values
+dict-values-compression-level          integer up to 22             level of zstd for them
+minichunk-size                         positive integer             bytes of a chunk's values, if two of them fit
 packed                                 true, false                  a struct's rows as one leaf
 =====================================  ===========================  ===================================================
 """
@@ -83,7 +83,7 @@ class Hints:
                 "none, lz4, zstd or fsst",
                 None,
             ),
-            compression_level=get("compression-level", int, "an integer", None),
+            compression_level=get("compression-level", _level, _LEVELS, None),
             structural=get(
                 "structural-encoding",
                 _one_of("miniblock", "fullzip"),
@@ -102,12 +102,29 @@ class Hints:
                 "none, lz4 or zstd",
                 None,
             ),
-            dict_compression_level=get("dict-values-compression-level", int, "an integer", None),
+            dict_compression_level=get("dict-values-compression-level", _level, _LEVELS, None),
             chunk_bytes=get("minichunk-size", _positive, "a positive number of bytes", None),
         )
 
 
+def check_packed(field: pa.Field) -> None:
+    """Refuse a struct field whose metadata says neither that it is packed nor that it is not.
+
+    Raises
+    ------
+    InvalidInputError
+    """
+    value = (field.metadata or {}).get(_PACKED)
+    if value is not None and value.lower() not in (b"true", b"false"):
+        raise InvalidInputError(
+            f"column {field.name!r}: metadata {_PACKED.decode()!r} is {value.decode(errors='replace')!r}, "
+            "but must be true or false"
+        )
+
+
 _NONE = Hints()
+_PACKED = (_PREFIX + "packed").encode()
+_LEVELS = "an integer that is a level of zstd"
 
 
 def _one_of(*names: str) -> Callable[[str], str]:
@@ -117,6 +134,17 @@ def _one_of(*names: str) -> Callable[[str], str]:
         return value
 
     return parse
+
+
+def _level(value: str) -> int:
+    number = int(value)
+    low, high = (
+        pa.Codec.minimum_compression_level("zstd"),
+        pa.Codec.maximum_compression_level("zstd"),
+    )
+    if not low <= number <= high:
+        raise ValueError
+    return number
 
 
 def _share(least: float) -> Callable[[str], float]:

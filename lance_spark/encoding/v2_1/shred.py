@@ -12,6 +12,7 @@ import pyarrow.types as pat
 from lance_spark.encoding.arrow_blocks import storable, validity_of
 from lance_spark.encoding.levels import BoolArray, IndexArray, Layer, Levels
 from lance_spark.encoding.levels_write import Ravel
+from lance_spark.encoding.v2_1.hints import check_packed
 from lance_spark.encoding.v2_1.shape import Leaf, child_fields, is_leaf, leaf_fields, storage_field
 from lance_spark.errors import UnsupportedTypeError
 
@@ -81,6 +82,7 @@ def _shred(
     kind = array.type
     validity = validity_of(array)
     if pat.is_struct(kind):
+        check_packed(field)
         nullable = field.nullable or ravel.layers[-1:] == (Layer.NULLABLE_ITEM,)
         children = child_fields(field)
         declared = [nullable and _has_list(child.type) for child in children]

@@ -59,10 +59,14 @@ FULL_ZIP_BYTES = 256
 #: Strings of this mean length still share chunks: a compressor gets little out of a single one.
 _LONG_STRING = 1024
 _LONGEST_IN_CHUNK = 8 * 1024
+#: What fits into a chunk twice, and its bitmaps.
+_WIDEST_IN_CHUNK = 8 * 1024
 _MAX_VALUES = 1 << 15
 #: Value bytes of a chunk; its header and levels must fit into 32 KiB with them in 2.1.
 _CHUNK_BYTES = 24 * 1024
 _LARGE_CHUNK_BYTES = 64 * 1024
+#: The fewest that a hint can ask for: a few of the widest values that mini-blocks have without a hint.
+_MIN_CHUNK_BYTES = 4 * FULL_ZIP_BYTES
 
 
 def encode_leaf(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
@@ -89,12 +93,11 @@ def encode_leaf(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
         if scalar is not None:
             return write_scalar(column, scalar)
     try:
-        block = to_block(values, live)
-    except UnsupportedTypeError as error:
-        raise UnsupportedTypeError(f"column {path!r}: {error}") from None
-    except InvalidInputError as error:
-        raise InvalidInputError(f"column {path!r}: {error}") from None
-    return _encode_block(column, block, hints, version)
+        return _encode_block(column, to_block(values, live), hints, version)
+    except (UnsupportedTypeError, InvalidInputError) as error:
+        if f"column {path!r}" in str(error):
+            raise
+        raise type(error)(f"column {path!r}: {error}") from None
 
 
 def _empty_struct(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
@@ -150,11 +153,17 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _limits(
-    column: LeafColumn, hints: Hints, version: tuple[int, int], *, large: bool = False
+    column: LeafColumn,
+    hints: Hints,
+    version: tuple[int, int],
+    *,
+    large: bool = False,
+    least: int = _MIN_CHUNK_BYTES,
 ) -> ChunkLimits:
     room = _LARGE_CHUNK_BYTES if large and version >= (2, 2) else _CHUNK_BYTES
     if hints.chunk_bytes is not None:
-        room = min(hints.chunk_bytes, _CHUNK_BYTES if version < (2, 2) else 1 << 20)
+        most = _CHUNK_BYTES if version < (2, 2) else 1 << 20
+        room = min(max(hints.chunk_bytes, least, _MIN_CHUNK_BYTES), most)
     return ChunkLimits(max_bytes=room, max_values=_values_per_chunk(column.levels))
 
 
@@ -211,10 +220,10 @@ def _fixed(
             whole = FixedWidthBlock(flags, 8, block.num_values)
         return write_full_zip(column, *flat.encode_values(whole))
 
-    wide = bits >= 8 * FULL_ZIP_BYTES and hints.structural != "miniblock"
+    wide = bits >= 8 * (_WIDEST_IN_CHUNK if hints.structural == "miniblock" else FULL_ZIP_BYTES)
     if bits > 1 and (wide or hints.structural == "fullzip"):
         return full_zip()
-    limits = _limits(column, hints, version)
+    limits = _limits(column, hints, version, least=bits // 4)
     found = dictionary_of(block, hints)
     if found is not None:
         return _dictionary(column, found, hints, version)
@@ -246,7 +255,8 @@ def _variable(
             return _dictionary(column, found, hints, version)
         if long:
             return full_zip()
-    limits = _limits(column, hints, version, large=True)
+    two = 2 * longest + 4 * block.offsets.dtype.itemsize
+    limits = _limits(column, hints, version, large=True, least=two)
     return _mini_block_or(column, choose_variable(block, hints, limits), version, full_zip)
 
 
@@ -259,10 +269,10 @@ def _vectors(
         return write_full_zip(column, *fixed_size_list.encode_values(block))
 
     whole = bits % 8 == 0
-    wide = bits >= 8 * FULL_ZIP_BYTES and hints.structural != "miniblock"
+    wide = bits >= 8 * (_WIDEST_IN_CHUNK if hints.structural == "miniblock" else FULL_ZIP_BYTES)
     if whole and (wide or hints.structural == "fullzip"):
         return full_zip()
-    encoded = fixed_size_list.encode_chunks(block, _limits(column, hints, version))
+    encoded = fixed_size_list.encode_chunks(block, _limits(column, hints, version, least=bits // 2))
     if hints.compression in ("lz4", "zstd"):
         encoded = general.compress_chunks(*encoded, hints.compression, hints.compression_level)
     return _mini_block_or(column, encoded, version, full_zip)
@@ -296,7 +306,12 @@ def _packed(
 
     if hints.structural == "fullzip":
         return full_zip()
-    encoded = packed_struct.encode_chunks(block, _limits(column, hints, version))
+    width = sum(c.bits_per_value for c in block.children if isinstance(c, FixedWidthBlock))
+    if width >= 8 * _WIDEST_IN_CHUNK:
+        return full_zip()
+    encoded = packed_struct.encode_chunks(
+        block, _limits(column, hints, version, least=width // 4 + 16)
+    )
     if hints.compression in ("lz4", "zstd"):
         encoded = general.compress_chunks(*encoded, hints.compression, hints.compression_level)
     return _mini_block_or(column, encoded, version, full_zip)
