@@ -14,7 +14,7 @@ from lance_spark.file.writer import FileWriter
 from tests.interop.tables import assert_same, random_table
 from tests.interop.test_random import has_struct
 
-SEEDS = 40
+SEEDS = 30
 ROWS = 3_000
 
 
