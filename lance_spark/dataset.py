@@ -169,7 +169,9 @@ class Dataset:
         if target_rows is None:
             rows = sum(fragment.physical_rows for fragment in fragments)
             size = sum(fragment.size_bytes for fragment in fragments)
-            target_rows = default_target_rows(rows, size, min_partitions)
+            target_rows = default_target_rows(
+                rows, size, min_partitions, max(len(schema.fields), 1)
+            )
         return [self._task(schema, slices, batch_size) for slices in pack(fragments, target_rows)]
 
     def _task(self, schema: Any, slices: tuple[FragmentSlice, ...], batch_size: int) -> ScanTask:

@@ -14,6 +14,12 @@ from lance_spark.table.fragment import Fragment
 #: Cuts inside a fragment are multiples of this many rows, so that no two tasks decode the same chunks.
 CUT_ALIGNMENT = 4096
 
+#: What a task reads at most, and at least. Handing a row to Spark costs as much as eight of its narrow columns do, so that
+#: two million rows take some tenths of a second; a task takes about a twentieth of a second to start.
+_LARGEST_BYTES = 128 * 1024 * 1024
+_SMALLEST_BYTES = 32 * 1024 * 1024
+_SMALLEST_ROWS = 2 * 1024 * 1024
+
 
 def pack(fragments: Sequence[Fragment], target_rows: int) -> list[tuple[FragmentSlice, ...]]:
     """Pack fragments into groups of about `target_rows` physical rows.
@@ -48,7 +54,9 @@ def pack(fragments: Sequence[Fragment], target_rows: int) -> list[tuple[Fragment
     return groups
 
 
-def default_target_rows(total_rows: int, total_bytes: int, parallelism: int) -> int:
+def default_target_rows(
+    total_rows: int, total_bytes: int, parallelism: int, num_columns: int = 1
+) -> int:
     """Choose the rows of a task from the size of what is read.
 
     Parameters
@@ -57,18 +65,21 @@ def default_target_rows(total_rows: int, total_bytes: int, parallelism: int) -> 
         Rows of the table and bytes of its data files.
     parallelism : int
         Tasks that run at the same time.
+    num_columns : int
+        Columns that are read.
 
     Returns
     -------
     int
         Such that a task reads at most 128 MiB of files, that all of `parallelism` have work if the table is large enough
-        to share, and that no task is smaller than what starting it costs (65,536 rows or 4 MiB).
+        to share, and that no task is so small that starting it costs more than a fifth of it: two million rows of one
+        column, fewer of many, or 32 MiB of files.
     """
     if total_rows <= 0:
         return 1
     row_bytes = max(total_bytes / total_rows, 1e-3)
-    largest = 128 * 1024 * 1024 / row_bytes
-    smallest = min(65_536.0, 4 * 1024 * 1024 / row_bytes)
+    largest = _LARGEST_BYTES / row_bytes
+    smallest = min(_SMALLEST_ROWS / (1 + (num_columns - 1) / 8), _SMALLEST_BYTES / row_bytes)
     even = total_rows / max(parallelism, 1)
     return max(1, int(max(min(largest, even), smallest)))
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lance_spark.scan.task import ScanTask
 
 #: Rows of a batch at most, unless the option batch_size says otherwise. The scan itself keeps wide rows to fewer.
-DEFAULT_BATCH_SIZE = 8192
+DEFAULT_BATCH_SIZE = 65_536
 #: Partitions a large table is split into at least: the planning process knows nothing of the cluster's cores.
 MIN_PARTITIONS = 8
 
