@@ -17,7 +17,7 @@ CUT_ALIGNMENT = 4096
 #: What a task reads at most, and at least. Handing a row to Spark costs as much as eight of its narrow columns do, so that
 #: two million rows take some tenths of a second; a task takes about a twentieth of a second to start.
 _LARGEST_BYTES = 128 * 1024 * 1024
-_SMALLEST_BYTES = 32 * 1024 * 1024
+_SMALLEST_BYTES = 64 * 1024 * 1024
 _SMALLEST_ROWS = 2 * 1024 * 1024
 
 
@@ -73,7 +73,7 @@ def default_target_rows(
     int
         Such that a task reads at most 128 MiB of files, that all of `parallelism` have work if the table is large enough
         to share, and that no task is so small that starting it costs more than a fifth of it: two million rows of one
-        column, fewer of many, or 32 MiB of files.
+        column, fewer of many, or 64 MiB of files.
     """
     if total_rows <= 0:
         return 1

@@ -56,7 +56,7 @@ def test_target_shares_the_work_and_stays_above_what_a_task_costs() -> None:
     assert default_target_rows(10_000, 80_000, 8) == 2 * 1024 * 1024
     assert default_target_rows(8_000_000, 64_000_000, 8) == 2 * 1024 * 1024
     assert default_target_rows(8_000_000, 64_000_000, 8, num_columns=9) == 1024 * 1024
-    assert default_target_rows(200_000, 204_800_000, 8) == 32 * 1024
+    assert default_target_rows(200_000, 204_800_000, 8) == 64 * 1024
     # Vectors of 4 KiB: 128 MiB are 32,768 rows.
     assert default_target_rows(10_000_000, 40_960_000_000, 4) == 32_768
     assert default_target_rows(0, 0, 4) == 1
