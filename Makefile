@@ -49,6 +49,7 @@ bench: java $(VENV)/.bench
 	$(BIN)/python benchmarks/scan.py
 	$(BIN)/python benchmarks/write.py
 	$(BIN)/python benchmarks/decode.py
+	$(BIN)/python benchmarks/start.py
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -156,6 +156,7 @@ def expand(symbols: _Symbols, codes: Bytes, offsets: IndexArray) -> tuple[Bytes,
         strange = np.flatnonzero(codes >= symbols.count)
         if not np.isin(strange, np.concatenate([escapes, escapes + 1])).all():
             raise CorruptFileError(f"a code is none of the {symbols.count} symbols")
+    singles = symbols.lengths[_PAIRS:]
     written = at = 0
     done = 0
     while at < len(codes):
@@ -175,8 +176,9 @@ def expand(symbols: _Symbols, codes: Bytes, offsets: IndexArray) -> tuple[Bytes,
         here = found[done:upto]
         np.take(starts, inside >> 1, out=here, mode="clip")
         # A value may start at the second code of a pair.
-        before = block.take(inside - 1, mode="clip").astype(np.int64)
-        here += symbols.lengths[_PAIRS + before] * (inside & 1)
+        before = singles.take(block.take(inside - 1, mode="clip"), mode="clip")
+        before *= inside & 1
+        here += before
         written, at, done = int(starts[-1]), stop, upto
     found[done:] = written
     return out[:written], found
@@ -192,26 +194,21 @@ def _paired(
     items : integer array
         Numbers of texts in the symbol table.
     codes : uint8 array
-        With a byte of any value put after each code that stands alone.
+        With an escape, which has no symbol in the second place, after each code that stands alone.
     inside : int64 array
         Positions in the codes, moved with them.
     """
-    # An escape in the second place, counted from the end of the escape before, moves on by one.
+    # An escape in the second place, counted from the end of the escape before, moves on by one. What is put in its
+    # place has no symbol, so that the code before stands alone.
     moved = escapes[np.diff(escapes, prepend=0) % 2 == 1]
     if len(moved):
-        codes = np.insert(codes, moved, 0)
+        codes = np.insert(codes, moved, _ESCAPE)
         inside = inside + np.searchsorted(moved, inside)
-    alone = (moved + np.arange(len(moved))) // 2
     if len(codes) % 2:
-        alone = np.append(alone, len(codes) // 2)
-        codes = np.append(codes, np.uint8(0))
+        codes = np.append(codes, np.uint8(_ESCAPE))
     if codes.ctypes.data % 2:
         codes = codes.copy()
-    items: npt.NDArray[Any] = codes.view("<u2")
-    if len(alone):
-        items = items.astype(np.intp)
-        items[alone] = _PAIRS + (items[alone] & 255)
-    return items, codes, inside
+    return codes.view("<u2"), codes, inside
 
 
 def _true_escapes(marks: IndexArray, codes: Bytes, offsets: IndexArray) -> IndexArray:
