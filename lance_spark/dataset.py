@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from lance_spark.errors import InvalidInputError, LanceError, UncertainCommitError
+from lance_spark.errors import InvalidInputError
 from lance_spark.scan.fragment import FragmentReader
 from lance_spark.scan.plan import default_target_rows, pack
 from lance_spark.scan.task import FragmentSlice, ScanTask
@@ -20,7 +20,6 @@ from lance_spark.table.refs import read_tags
 
 #: Rows of a batch at most. Many rows per batch are what columnar engines work best with.
 DEFAULT_BATCH_SIZE = 65_536
-DEFAULT_MAX_ROWS_PER_FILE = 1024 * 1024
 
 
 class Dataset:
@@ -236,7 +235,7 @@ def write_dataset(
     *,
     schema: pa.Schema | None = None,
     data_storage_version: str | None = None,
-    max_rows_per_file: int = DEFAULT_MAX_ROWS_PER_FILE,
+    max_rows_per_file: int | None = None,
     max_bytes_per_file: int | None = None,
     enable_stable_row_ids: bool = False,
     storage_options: Mapping[str, str] | None = None,
@@ -254,8 +253,8 @@ def write_dataset(
         Of an iterable that may be empty; otherwise the first batch tells.
     data_storage_version : str, optional
         ``2.1``, ``2.2`` or ``stable``, which is the default for new tables. An append keeps the table's.
-    max_rows_per_file, max_bytes_per_file : int
-        A data file is closed once it holds so many rows or bytes.
+    max_rows_per_file, max_bytes_per_file : int, optional
+        A data file is closed once it holds so many rows or bytes; by default 1,048,576 rows or 90 GiB.
     enable_stable_row_ids : bool
         Of a new table: row ids that survive compaction.
     storage_options : mapping, optional
@@ -277,12 +276,11 @@ def write_dataset(
     InvalidInputError, InvalidOptionError, UnsupportedTypeError, StorageError
     """
     # Readers need none of it.
-    from lance_spark.table.write_job import begin_write
+    from lance_spark.table.write_job import begin_write, commit_or_clean_up
 
     found, batches = _batches(data, schema)
-    limits: dict[str, Any] = {"max_rows_per_file": max_rows_per_file}
-    if max_bytes_per_file is not None:
-        limits["max_bytes_per_file"] = max_bytes_per_file
+    given = {"max_rows_per_file": max_rows_per_file, "max_bytes_per_file": max_bytes_per_file}
+    limits: dict[str, Any] = {name: n for name, n in given.items() if n is not None}
     job = begin_write(
         str(uri),
         found,
@@ -300,13 +298,7 @@ def write_dataset(
     except BaseException:
         writer.abort()
         raise
-    try:
-        version = job.commit(fragments)
-    except UncertainCommitError:
-        raise
-    except LanceError:
-        job.abort(fragments)
-        raise
+    version = commit_or_clean_up(job, fragments)
     return open_dataset(uri, version, storage_options=storage_options)
 
 

@@ -172,8 +172,13 @@ def _from_variable(block: VariableWidthBlock, kind: pa.DataType) -> pa.Array:
 
 
 def _from_dictionary(block: DictionaryBlock, kind: pa.DataType) -> pa.Array:
-    items = from_block(block.items, kind.value_type if pat.is_dictionary(kind) else kind)
+    items = from_block(block.items, item_type(kind))
     return look_up(block.indices, items, kind)
+
+
+def item_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type of the items of a dictionary that stores a column: that of its values."""
+    return kind.value_type if pat.is_dictionary(kind) else kind
 
 
 def look_up(indices: FixedWidthBlock, items: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceWriter, WriterCommitMessage
 
-from lance_spark.errors import LanceError, SchemaMismatchError, UncertainCommitError
+from lance_spark.errors import LanceError, SchemaMismatchError
 from lance_spark.spark.convert import BatchConverter
 from lance_spark.spark.layout import with_offsets
 from lance_spark.spark.options import WriteOptions
@@ -100,14 +100,9 @@ class LanceWriter(DataSourceArrowWriter):
             raise LanceError(
                 "a task of the write sent no result: nothing was committed; run the write again"
             )
-        fragments = _fragments(messages)
-        try:
-            self.job.commit(fragments)
-        except UncertainCommitError:
-            raise
-        except LanceError:
-            self.job.abort(fragments)
-            raise
+        from lance_spark.table.write_job import commit_or_clean_up
+
+        commit_or_clean_up(self.job, _fragments(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove the files that the tasks wrote, unless a commit was tried.

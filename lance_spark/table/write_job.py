@@ -24,7 +24,9 @@ from lance_spark.errors import (
     CommitConflictError,
     InvalidInputError,
     InvalidOptionError,
+    LanceError,
     TableExistsError,
+    UncertainCommitError,
     UnsupportedFeatureError,
     VersionNotFoundError,
 )
@@ -239,6 +241,23 @@ class WriteJob:
             f"{store.display}: somebody else created the table while this {self.mode} was under way; write again",
             retryable=True,
         )
+
+
+def commit_or_clean_up(job: WriteJob, fragments: Sequence[Fragment]) -> int:
+    """Commit the fragments, and delete their files if it is sure that no version refers to them.
+
+    Raises
+    ------
+    LanceError
+        What `WriteJob.commit` raises.
+    """
+    try:
+        return job.commit(fragments)
+    except UncertainCommitError:
+        raise
+    except LanceError:
+        job.abort(fragments)
+        raise
 
 
 def begin_write(

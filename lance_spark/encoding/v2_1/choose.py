@@ -5,13 +5,16 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from lance_spark.encoding.arrow_blocks import fixed_width, to_block
 from lance_spark.encoding.blocks import (
     DataBlock,
     DictionaryBlock,
     FixedWidthBlock,
     VariableWidthBlock,
 )
+from lance_spark.encoding.compression import compressed_share
 from lance_spark.encoding.levels import BoolArray
 from lance_spark.encoding.v2_1 import (
     byte_stream_split,
@@ -61,22 +64,13 @@ def uniform_scalar(values: pa.Array, live: BoolArray | None) -> pa.Array | None:
 
 def _equals(values: pa.Array, scalar: pa.Array) -> BoolArray:
     """Return which values have the very bits of `scalar`; for floats that is not what == says."""
-    width = _bits(values.type)
+    width = fixed_width(values.type)
     if width in (8, 16, 32, 64):
         numbers = np.frombuffer(values.buffers()[1], f"<u{width // 8}")
         item = np.frombuffer(scalar.buffers()[1], f"<u{width // 8}")[scalar.offset]
         same: BoolArray = numbers[values.offset : values.offset + len(values)] == item
         return same
-    import pyarrow.compute as pc
-
     return pc.equal(values, scalar[0]).to_numpy(zero_copy_only=False).astype(np.bool_)  # type: ignore[no-any-return]
-
-
-def _bits(kind: pa.DataType) -> int:
-    try:
-        return int(kind.bit_width)
-    except ValueError:
-        return 0
 
 
 def dictionary_of(block: DataBlock, hints: Hints) -> DictionaryBlock | None:
@@ -93,33 +87,23 @@ def dictionary_of(block: DataBlock, hints: Hints) -> DictionaryBlock | None:
     if isinstance(block, FixedWidthBlock):
         if block.bits_per_value < 32 or block.bits_per_value % 8:
             return None
-        width = block.bits_per_value // 8
-        cheap = _light_size(block)
-        kind: pa.DataType = {4: pa.int32(), 8: pa.int64()}.get(width, pa.binary(width))
-        buffers = [None, pa.py_buffer(block.data[: count * width])]
-    elif isinstance(block, VariableWidthBlock):
-        kind = pa.large_binary() if block.offsets.dtype.itemsize == 8 else pa.binary()
-        buffers = [None, pa.py_buffer(block.offsets), pa.py_buffer(block.data)]
-        cheap = int(block.offsets[-1]) - int(block.offsets[0]) + block.offsets.nbytes
-    else:
+    elif not isinstance(block, VariableWidthBlock):
         return None
-    array = pa.Array.from_buffers(kind, count, buffers)
+    array = untyped(block)
     limit = count // hints.dict_divisor if hints.dict_divisor else count // 2
-    numbers = pa.types.is_integer(kind)
+    numbers = pa.types.is_integer(array.type)
     if _distinct_in_sample(array) > (_SAMPLE_SHARE_OF_NUMBERS if numbers else _SAMPLE_SHARE):
         return None
     encoded = array.dictionary_encode()
     items = encoded.dictionary
     if len(items) > limit:
         return None
-    from lance_spark.encoding.arrow_blocks import to_block
-
     indices = to_block(encoded.indices)
     assert isinstance(indices, FixedWidthBlock)
     bits = max(len(items) - 1, 1).bit_length()
     runs = rle.count_runs(indices) * (indices.bits_per_value // 8 + 1)
     places = min(count * bits / 8, runs)
-    size = float(items.nbytes)
+    size, cheap = float(items.nbytes), _light_size(block)
     if isinstance(block, VariableWidthBlock) and size > cheap * _LARGE_DICTIONARY:
         share = _compressed_share(block)
         size *= min(1.0, share * _LZ4_OVER_ZSTD)
@@ -131,14 +115,12 @@ def dictionary_of(block: DataBlock, hints: Hints) -> DictionaryBlock | None:
 
 def _compressed_share(block: VariableWidthBlock) -> float:
     """Return what a compressor leaves of the bytes of some strings."""
-    from lance_spark.encoding.compression import compress
-
     first, last = int(block.offsets[0]), int(block.offsets[-1])
     if last - first < 1024:
         return 1.0
     starts = np.linspace(first, max(first, last - _PIECE), 4).astype(np.int64)
     pieces = [block.data[start : min(start + _PIECE, last)] for start in starts.tolist()]
-    return sum(len(compress("zstd", p, 1)) for p in pieces) / sum(len(p) for p in pieces)
+    return compressed_share(pieces)
 
 
 def _distinct_in_sample(array: pa.Array) -> float:
@@ -151,8 +133,22 @@ def _distinct_in_sample(array: pa.Array) -> float:
     return len(sample.unique()) / len(sample)
 
 
-def _light_size(block: FixedWidthBlock) -> float:
-    """Return the bytes of a block of numbers in the best encoding without a dictionary."""
+def untyped(block: FixedWidthBlock | VariableWidthBlock) -> pa.Array:
+    """Return the values of a block as integers or byte strings, whatever their type is."""
+    count = block.num_values
+    if isinstance(block, VariableWidthBlock):
+        text = pa.large_binary() if block.offsets.dtype.itemsize == 8 else pa.binary()
+        buffers = [None, pa.py_buffer(block.offsets), pa.py_buffer(block.data)]
+        return pa.Array.from_buffers(text, count, buffers)
+    width = block.bits_per_value // 8
+    kind = {4: pa.int32(), 8: pa.int64()}.get(width, pa.binary(width))
+    return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(block.data[: count * width])])
+
+
+def _light_size(block: FixedWidthBlock | VariableWidthBlock) -> float:
+    """Return the bytes of a block in the best light encoding without a dictionary."""
+    if isinstance(block, VariableWidthBlock):
+        return int(block.offsets[-1]) - int(block.offsets[0]) + block.offsets.nbytes
     size = block.num_values * block.bits_per_value / 8
     if block.bits_per_value in (32, 64):
         packed = inline_bitpacking.encoded_size(block)
@@ -168,7 +164,7 @@ def choose_fixed(
     bits, count = block.bits_per_value, block.num_values
     if hints.compression == "none" or bits not in (8, 16, 32, 64):
         encoded = flat.encode_chunks(block, limits)
-        return _compressed(encoded, hints)
+        return compressed(encoded, hints)
     plain = count * bits // 8
     floats = pa.types.is_floating(column.leaf.field.type) and bits in (32, 64)
     split = hints.bss == "on" or (hints.bss == "auto" and hints.compression in ("lz4", "zstd"))
@@ -176,17 +172,18 @@ def choose_fixed(
     run_bytes = runs * (bits // 8 + 1) if runs < count * hints.rle_threshold else plain + 1
     packed = inline_bitpacking.encoded_size(block)
     if run_bytes < min(packed, plain * _WORTH):
-        return _compressed(rle.encode_chunks(block, limits), hints)
+        return compressed(rle.encode_chunks(block, limits), hints)
     if floats and split:
         encoded = byte_stream_split.encode_chunks(block, limits)
         scheme = hints.compression if hints.compression in ("lz4", "zstd") else "lz4"
         return general.compress_chunks(*encoded, scheme, hints.compression_level)
     if packed < plain * _WORTH:
-        return _compressed(inline_bitpacking.encode_chunks(block, limits), hints)
-    return _compressed(flat.encode_chunks(block, limits), hints)
+        return compressed(inline_bitpacking.encode_chunks(block, limits), hints)
+    return compressed(flat.encode_chunks(block, limits), hints)
 
 
-def _compressed(encoded: Encoded, hints: Hints) -> Encoded:
+def compressed(encoded: Encoded, hints: Hints) -> Encoded:
+    """Return chunks compressed, if the hints name a compressor."""
     if hints.compression not in ("lz4", "zstd"):
         return encoded
     return general.compress_chunks(*encoded, hints.compression, hints.compression_level)
@@ -198,7 +195,7 @@ def choose_variable(block: VariableWidthBlock, hints: Hints, limits: ChunkLimits
     if hints.compression == "none":
         return encoded
     if hints.compression in ("lz4", "zstd"):
-        return general.compress_chunks(*encoded, hints.compression, hints.compression_level)
+        return compressed(encoded, hints)
     if not _pays(encoded[1]):
         return encoded
     return general.compress_chunks(*encoded, "zstd", 1)
@@ -206,19 +203,14 @@ def choose_variable(block: VariableWidthBlock, hints: Hints, limits: ChunkLimits
 
 def _pays(chunks: Chunks) -> bool:
     """Try some chunks: whether compressing all of them would save a tenth."""
-    from lance_spark.encoding.compression import compress
-
     (buffer,) = chunks.buffers
     if int(buffer.sizes.sum()) < 1024:
         return False
     picked: npt.NDArray[np.int64] = np.unique(
         np.linspace(0, len(buffer.starts) - 1, 4).astype(np.int64)
     )
-    before = after = 0
-    for start, size in zip(
-        buffer.starts[picked].tolist(), buffer.sizes[picked].tolist(), strict=True
-    ):
-        piece = buffer.data[start : start + size]
-        before += size
-        after += len(compress("zstd", piece, 1))
-    return after < before * _WORTH
+    starts, sizes = buffer.starts[picked].tolist(), buffer.sizes[picked].tolist()
+    share = compressed_share(
+        buffer.data[start : start + size] for start, size in zip(starts, sizes, strict=True)
+    )
+    return share < _WORTH

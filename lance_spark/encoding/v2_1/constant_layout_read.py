@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.encoding.arrow_blocks import bitmap, is_variable, unsigned
+from lance_spark.encoding.arrow_blocks import bitmap, is_variable, item_type, unsigned
 from lance_spark.encoding.levels import (
     LevelArray,
     Levels,
@@ -138,12 +138,8 @@ def _parse_levels(data: Bytes, encoding: pb.CompressiveEncoding, count: int) -> 
     return levels.astype(np.uint16, copy=False)
 
 
-def _item_kind(kind: pa.DataType) -> pa.DataType:
-    return kind.value_type if pat.is_dictionary(kind) else kind
-
-
 def _fixed_scalar(value: bytes, kind: pa.DataType) -> pa.Array:
-    kind = _item_kind(kind)
+    kind = item_type(kind)
     if pat.is_boolean(kind):
         if len(value) != 1:
             raise CorruptFileError(f"a constant of {len(value)} bytes for a column of type {kind}")
@@ -203,4 +199,4 @@ def _scalar(data: Bytes, kind: pa.DataType) -> pa.Array:
         pa.py_buffer(data[end - size : end])
         for end, size in zip(ends.tolist(), sizes.tolist(), strict=True)
     ]
-    return _of_buffers(buffers, _item_kind(kind))
+    return _of_buffers(buffers, item_type(kind))

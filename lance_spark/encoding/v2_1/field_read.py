@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.encoding.arrow_blocks import bitmap, with_validity
-from lance_spark.encoding.levels import BoolArray, IndexArray, LayerSlots
+from lance_spark.encoding.levels import BoolArray, LayerSlots
 from lance_spark.encoding.levels_read import unravel
 from lance_spark.encoding.meta import ColumnMeta, PageMeta, Place
 from lance_spark.encoding.rows import Rows, split_rows
+from lance_spark.encoding.v2_1.fixed_width import bounds
 from lance_spark.encoding.v2_1.page import PageReader, errors_at, open_page
 from lance_spark.encoding.v2_1.shape import Leaf, child_fields, is_leaf, leaf_fields, storage_field
 from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
@@ -187,8 +188,7 @@ def _list_array(
     kind: pa.DataType, own: LayerSlots, mask: pa.Buffer | None, items: pa.Array
 ) -> pa.Array:
     assert own.lengths is not None
-    offsets: IndexArray = np.zeros(own.count + 1, np.int64)
-    np.cumsum(own.lengths, out=offsets[1:])
+    offsets = bounds(own.lengths)
     if int(offsets[-1]) != len(items):
         raise CorruptFileError(
             f"lists of {int(offsets[-1])} items in all, but {len(items)} are there"

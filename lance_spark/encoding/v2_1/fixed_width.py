@@ -110,6 +110,14 @@ def ranges(starts: IndexArray, lengths: IndexArray) -> IndexArray:
     return positions
 
 
+def bounds(lengths: npt.ArrayLike) -> IndexArray:
+    """Return where each of some pieces begins if they lie back to back, and the end: one number more than pieces."""
+    lengths = np.asarray(lengths, np.int64)
+    found = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=found[1:])
+    return found
+
+
 def gather(data: Bytes, starts: IndexArray, sizes: IndexArray) -> Bytes:
     """Return the bytes of several ranges as one run; a view if they already are one.
 

@@ -34,7 +34,7 @@ from lance_spark.encoding.levels import (
 )
 from lance_spark.encoding.meta import PageMeta
 from lance_spark.encoding.rows import Rows
-from lance_spark.encoding.v2_1.full_zip_walk import Entries, Grid, walk_rows
+from lance_spark.encoding.v2_1.full_zip_walk import Entries, Grid, control_bytes, walk_rows
 from lance_spark.encoding.v2_1.page import (
     PageRows,
     buffer_at,
@@ -79,16 +79,14 @@ class FullZipPage:
         self._kind = leaf.field.type
         self._layers = check_layers(parse_layers(layout.layers), leaf)
         self._has_lists = any(layer.is_list for layer in self._layers)
-        bits = layout.bits_rep + layout.bits_def
         if layout.bits_rep > 16 or layout.bits_def > 16:
             raise CorruptFileError(f"levels of {layout.bits_rep} and {layout.bits_def} bits")
-        control = 0 if not bits else 1 if bits <= 8 else 2 if bits <= 16 else 4
         self._variable = layout.WhichOneof("details") == "bits_per_offset"
         width = layout.bits_per_offset if self._variable else layout.bits_per_value
         if width % 8 or not width or (self._variable and width not in (8, 16, 32, 64)):
             raise CorruptFileError(f"values or lengths of {width} bits")
         self._grid = Grid(
-            control=control,
+            control=control_bytes(layout.bits_rep, layout.bits_def),
             bits_def=layout.bits_def,
             width=width // 8,
             variable=self._variable,

@@ -22,6 +22,12 @@ _LOOK_AHEAD = 1 << 16
 _FEW = 64
 
 
+def control_bytes(bits_rep: int, bits_def: int) -> int:
+    """Return the bytes of the control word that holds levels of so many bits."""
+    bits = bits_rep + bits_def
+    return 0 if not bits else 1 if bits <= 8 else 2 if bits <= 16 else 4
+
+
 @dataclass(frozen=True, slots=True)
 class Grid:
     """What the entries of a page look like.

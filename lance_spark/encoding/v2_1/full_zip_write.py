@@ -15,6 +15,8 @@ from lance_spark.encoding.levels import (
     max_repetition,
 )
 from lance_spark.encoding.meta import EncodedPage
+from lance_spark.encoding.v2_1.fixed_width import bounds
+from lance_spark.encoding.v2_1.full_zip_walk import control_bytes
 from lance_spark.encoding.v2_1.shred import LeafColumn
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import Bytes
@@ -58,8 +60,7 @@ def write_full_zip(
 
 def _control_words(levels: Levels, bits_rep: int, bits_def: int) -> Bytes:
     """Return the control word of each entry, as a table of entries x bytes."""
-    bits = bits_rep + bits_def
-    width = 0 if not bits else 1 if bits <= 8 else 2 if bits <= 16 else 4
+    width = control_bytes(bits_rep, bits_def)
     words = np.zeros(levels.num_entries, f"<u{max(width, 1)}")
     if levels.repetition is not None:
         words |= levels.repetition.astype(words.dtype) << bits_def
@@ -170,8 +171,7 @@ def _bytes_of(pieces: pa.Array) -> Bytes:
 
 def _row_index(levels: Levels, sizes: IndexArray) -> Bytes:
     """Return where each row starts, and the end, in as few bytes as hold it."""
-    ends = np.zeros(len(sizes) + 1, np.int64)
-    np.cumsum(sizes, out=ends[1:])
+    ends = bounds(sizes)
     if levels.repetition is not None:
         starts = np.flatnonzero(levels.repetition == max_repetition(levels.layers))
         ends = np.append(ends[starts], ends[-1])

@@ -19,9 +19,16 @@ import numpy as np
 import numpy.typing as npt
 
 from lance_spark.encoding.blocks import DataBlock, VariableWidthBlock
-from lance_spark.encoding.compression import compress, decompress, message_of, scheme_of
+from lance_spark.encoding.compression import (
+    compress,
+    compressed_share,
+    decompress,
+    message_of,
+    scheme_of,
+)
 from lance_spark.encoding.v2_1 import registry
 from lance_spark.encoding.v2_1.codec import ChunkBuffer, Chunks, Codec
+from lance_spark.encoding.v2_1.fixed_width import bounds
 from lance_spark.errors import CorruptFileError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import Bytes
@@ -65,8 +72,7 @@ class GeneralCodec(Codec):
             piece = decompress(scheme, values.data[start:end], left) if end > start else _NOTHING
             left -= len(piece)
             pieces.append(piece)
-        found = np.zeros(len(offsets), np.int64)
-        np.cumsum([len(piece) for piece in pieces], out=found[1:])
+        found = bounds([len(piece) for piece in pieces])
         data = np.concatenate(pieces) if pieces else _NOTHING
         if values.offsets.dtype.itemsize == 4:
             return registry.decode_values(
@@ -158,8 +164,7 @@ def compress_values(
         compress(scheme, values.data[start:end], level) if end > start else b""
         for start, end in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
     ]
-    found = np.zeros(len(offsets), np.int64)
-    np.cumsum([len(piece) for piece in pieces], out=found[1:])
+    found = bounds([len(piece) for piece in pieces])
     data = np.frombuffer(b"".join(pieces), np.uint8)
     wrapped = _wrap(encoding, scheme, level)
     if values.offsets.dtype.itemsize == 4:
@@ -171,10 +176,6 @@ def pays_by_value(values: VariableWidthBlock) -> bool:
     """Try some values: whether compressing each by itself would save a tenth."""
     count = values.num_values
     picked = np.unique(np.linspace(0, count - 1, min(_SAMPLE, count)).astype(np.int64))
-    before = after = 0
-    for start, end in zip(
-        values.offsets[picked].tolist(), values.offsets[picked + 1].tolist(), strict=True
-    ):
-        before += end - start
-        after += len(compress("zstd", values.data[start:end], 1))
-    return after < before * _WORTH
+    starts, ends = values.offsets[picked].tolist(), values.offsets[picked + 1].tolist()
+    share = compressed_share(values.data[a:b] for a, b in zip(starts, ends, strict=True))
+    return share < _WORTH

@@ -36,7 +36,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from lance_spark.encoding.arrow_blocks import from_block, look_up, unsigned
+from lance_spark.encoding.arrow_blocks import from_block, item_type, look_up, unsigned
 from lance_spark.encoding.blocks import DataBlock, FixedWidthBlock
 from lance_spark.encoding.levels import IndexArray, LevelArray, Levels, parse_layers
 from lance_spark.encoding.meta import PageMeta
@@ -165,8 +165,7 @@ class MiniBlockPage:
                 f"a dictionary of {items.num_values} items where "
                 f"{layout.num_dictionary_items} were announced"
             )
-        kind = self._kind
-        return from_block(items, kind.value_type if pa.types.is_dictionary(kind) else kind)
+        return from_block(items, item_type(self._kind))
 
     def _decode(self, chunks: IndexArray, data: Bytes, rows: Rows) -> PageRows:
         table = self._table

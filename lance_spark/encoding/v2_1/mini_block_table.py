@@ -22,6 +22,7 @@ import numpy as np
 
 from lance_spark.encoding.levels import BoolArray, IndexArray
 from lance_spark.encoding.rows import Rows
+from lance_spark.encoding.v2_1.fixed_width import bounds
 from lance_spark.encoding.v2_1.page import little_endian
 from lance_spark.errors import CorruptFileError
 from lance_spark.storage.source import Bytes
@@ -133,7 +134,7 @@ def parse_chunk_table(
     counts[-1] = rest
     if int(sizes.sum()) != data_size:
         raise CorruptFileError(f"chunks of {int(sizes.sum())} bytes in a buffer of {data_size}")
-    return ChunkTable(_starts(sizes), _starts(counts), rows)
+    return ChunkTable(bounds(sizes), bounds(counts), rows)
 
 
 def parse_row_index(data: Bytes, *, depth: int, num_chunks: int, num_rows: int) -> RowIndex:
@@ -153,10 +154,4 @@ def parse_row_index(data: Bytes, *, depth: int, num_chunks: int, num_rows: int) 
     unfinished: BoolArray = np.any(table[:, 1:], axis=1)
     if unfinished[-1]:
         raise CorruptFileError("the last chunk leaves a row unfinished")
-    return RowIndex(_starts(ends), unfinished)
-
-
-def _starts(lengths: IndexArray) -> IndexArray:
-    starts = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=starts[1:])
-    return starts
+    return RowIndex(bounds(ends), unfinished)

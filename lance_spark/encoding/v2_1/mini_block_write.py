@@ -9,6 +9,7 @@ import numpy as np
 from lance_spark.encoding.levels import IndexArray, Levels, layer_numbers, max_repetition
 from lance_spark.encoding.meta import EncodedPage
 from lance_spark.encoding.v2_1.codec import ChunkBuffer, Chunks
+from lance_spark.encoding.v2_1.fixed_width import bounds
 from lance_spark.encoding.v2_1.level_codec import encode_level_blocks
 from lance_spark.encoding.v2_1.shred import LeafColumn
 from lance_spark.proto import encodings_v2_1_pb2 as pb
@@ -54,8 +55,8 @@ def write_mini_block(
     levels = column.levels
     counts = chunks.num_values
     large = version >= (2, 2)
-    bounds = _level_bounds(levels, counts)
-    num_levels = np.diff(bounds)
+    level_bounds = _level_bounds(levels, counts)
+    num_levels = np.diff(level_bounds)
     layout = pb.MiniBlockLayout(
         value_compression=encoding,
         layers=layer_numbers(levels.layers),
@@ -92,40 +93,41 @@ def write_mini_block(
         buffers.append(dictionary.data)
     if levels.repetition is not None:
         layout.repetition_index_depth = 1
-        buffers.append(_row_index(levels, bounds))
+        buffers.append(_row_index(levels, level_bounds))
     page = pb.PageLayout(mini_block_layout=layout)
     return EncodedPage(tuple(buffers), column.num_rows, page.SerializeToString())
 
 
 def _level_bounds(levels: Levels, counts: IndexArray) -> IndexArray:
     """Return where each chunk's levels begin, and their end: a chunk ends with its last value."""
-    values_at = np.zeros(len(counts) + 1, np.int64)
-    np.cumsum(counts, out=values_at[1:])
+    values_at = bounds(counts)
     visible = levels.visible()
     if visible is None:
         return values_at
-    bounds = np.empty_like(values_at)
-    bounds[0], bounds[-1] = 0, levels.num_entries
-    bounds[1:-1] = np.flatnonzero(visible)[values_at[1:-1] - 1] + 1
-    return bounds
+    found = np.empty_like(values_at)
+    found[0], found[-1] = 0, levels.num_entries
+    found[1:-1] = np.flatnonzero(visible)[values_at[1:-1] - 1] + 1
+    return found
 
 
-def _row_index(levels: Levels, bounds: IndexArray) -> Bytes:
+def _row_index(levels: Levels, level_bounds: IndexArray) -> Bytes:
     assert levels.repetition is not None
     starts = np.flatnonzero(levels.repetition == max_repetition(levels.layers))
     # As many rows have ended at a bound as start up to it, the bound included, but for one that goes on from there.
-    started = np.searchsorted(starts, bounds, side="right")
+    started = np.searchsorted(starts, level_bounds, side="right")
     started[-1] = len(starts)
     ended = np.append(0, started[1:] - 1)
     ended[-1] = len(starts)
-    index = np.zeros((len(bounds) - 1, 2), "<u8")
+    index = np.zeros((len(level_bounds) - 1, 2), "<u8")
     index[:, 0] = np.diff(ended)
-    last_start = starts[np.searchsorted(starts, bounds[1:], side="left") - 1]
-    unfinished = np.ones(len(bounds) - 1, np.bool_)
-    inner = bounds[1:-1]
+    last_start = starts[np.searchsorted(starts, level_bounds[1:], side="left") - 1]
+    unfinished = np.ones(len(level_bounds) - 1, np.bool_)
+    inner = level_bounds[1:-1]
     unfinished[:-1] = levels.repetition[inner] != max_repetition(levels.layers)
     unfinished[-1] = False
-    index[:, 1] = np.where(unfinished, bounds[1:] - np.maximum(last_start, bounds[:-1]), 0)
+    index[:, 1] = np.where(
+        unfinished, level_bounds[1:] - np.maximum(last_start, level_bounds[:-1]), 0
+    )
     return index.reshape(-1).view(np.uint8)
 
 

@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from lance_spark.encoding.arrow_blocks import to_block, with_validity
+from lance_spark.encoding.arrow_blocks import is_variable, to_block, with_validity
 from lance_spark.encoding.blocks import (
     DataBlock,
     DictionaryBlock,
@@ -43,8 +43,10 @@ from lance_spark.encoding.v2_1.choose import (
     Encoded,
     choose_fixed,
     choose_variable,
+    compressed,
     dictionary_of,
     uniform_scalar,
+    untyped,
 )
 from lance_spark.encoding.v2_1.codec import ChunkLimits
 from lance_spark.encoding.v2_1.constant_layout_write import write_all_null, write_scalar
@@ -116,7 +118,7 @@ def _without_garbage(values: pa.Array, live: BoolArray | None) -> pa.Array:
     if pat.is_null(values.type):
         return values
     masked = with_validity(_plain(values), live)
-    if _is_text(values.type):
+    if is_variable(values.type):
         return masked.fill_null(_zero(values.type))
     kind = values.type
     # Arrow's kernel does not know all types of these widths.
@@ -136,20 +138,11 @@ def _plain(values: pa.Array) -> pa.Array:
 
 
 def _zero(kind: pa.DataType) -> pa.Scalar:
-    if _is_text(kind):
+    if is_variable(kind):
         return pa.scalar(b"", pa.binary()).cast(kind)
     width = max(kind.bit_width // 8, 1)
     zero = pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(bytes(width))])
     return zero[0]
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(
-        pat.is_string(kind)
-        or pat.is_binary(kind)
-        or pat.is_large_string(kind)
-        or pat.is_large_binary(kind)
-    )
 
 
 def _limits(
@@ -273,9 +266,7 @@ def _vectors(
     if whole and (wide or hints.structural == "fullzip"):
         return full_zip()
     encoded = fixed_size_list.encode_chunks(block, _limits(column, hints, version, least=bits // 2))
-    if hints.compression in ("lz4", "zstd"):
-        encoded = general.compress_chunks(*encoded, hints.compression, hints.compression_level)
-    return _mini_block_or(column, encoded, version, full_zip)
+    return _mini_block_or(column, compressed(encoded, hints), version, full_zip)
 
 
 def _bits_of(block: DataBlock, path: str) -> int:
@@ -312,9 +303,7 @@ def _packed(
     encoded = packed_struct.encode_chunks(
         block, _limits(column, hints, version, least=width // 4 + 16)
     )
-    if hints.compression in ("lz4", "zstd"):
-        encoded = general.compress_chunks(*encoded, hints.compression, hints.compression_level)
-    return _mini_block_or(column, encoded, version, full_zip)
+    return _mini_block_or(column, compressed(encoded, hints), version, full_zip)
 
 
 def _dictionary(
@@ -344,17 +333,8 @@ def _filled(indices: FixedWidthBlock, live: BoolArray | None) -> FixedWidthBlock
 
 def _look_up(block: DictionaryBlock) -> FixedWidthBlock | VariableWidthBlock:
     positions = block.indices.data.view(f"<u{block.indices.bits_per_value // 8}")
-    items = block.items
-    if isinstance(items, VariableWidthBlock):
-        kind = pa.large_binary() if items.offsets.dtype.itemsize == 8 else pa.binary()
-        buffers = [None, pa.py_buffer(items.offsets), pa.py_buffer(items.data)]
-        array = pa.Array.from_buffers(kind, items.num_values, buffers)
-    else:
-        assert isinstance(items, FixedWidthBlock)
-        kind = pa.binary(items.bits_per_value // 8)
-        buffers = [None, pa.py_buffer(items.data)]
-        array = pa.Array.from_buffers(kind, items.num_values, buffers)
-    found = to_block(array.take(pa.array(positions)))
+    assert isinstance(block.items, FixedWidthBlock | VariableWidthBlock)
+    found = to_block(untyped(block.items).take(pa.array(positions)))
     assert isinstance(found, FixedWidthBlock | VariableWidthBlock)
     return found
 
