@@ -231,8 +231,28 @@ class ByteStreamSplit(_message.Message):
     values: CompressiveEncoding
     def __init__(self, values: _Optional[_Union[CompressiveEncoding, _Mapping[str, _Any]]] = ...) -> None: ...
 
+class Range(_message.Message):
+    __slots__ = ("uncompressed_bits_per_value", "start", "step")
+    UNCOMPRESSED_BITS_PER_VALUE_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    uncompressed_bits_per_value: int
+    start: int
+    step: int
+    def __init__(self, uncompressed_bits_per_value: _Optional[int] = ..., start: _Optional[int] = ..., step: _Optional[int] = ...) -> None: ...
+
+class Delta(_message.Message):
+    __slots__ = ("uncompressed_bits_per_value", "base", "deltas")
+    UNCOMPRESSED_BITS_PER_VALUE_FIELD_NUMBER: _ClassVar[int]
+    BASE_FIELD_NUMBER: _ClassVar[int]
+    DELTAS_FIELD_NUMBER: _ClassVar[int]
+    uncompressed_bits_per_value: int
+    base: int
+    deltas: CompressiveEncoding
+    def __init__(self, uncompressed_bits_per_value: _Optional[int] = ..., base: _Optional[int] = ..., deltas: _Optional[_Union[CompressiveEncoding, _Mapping[str, _Any]]] = ...) -> None: ...
+
 class CompressiveEncoding(_message.Message):
-    __slots__ = ("flat", "variable", "constant", "out_of_line_bitpacking", "inline_bitpacking", "fsst", "dictionary", "rle", "byte_stream_split", "general", "fixed_size_list", "packed_struct", "variable_packed_struct")
+    __slots__ = ("flat", "variable", "constant", "out_of_line_bitpacking", "inline_bitpacking", "fsst", "dictionary", "rle", "byte_stream_split", "general", "fixed_size_list", "packed_struct", "variable_packed_struct", "range", "delta")
     FLAT_FIELD_NUMBER: _ClassVar[int]
     VARIABLE_FIELD_NUMBER: _ClassVar[int]
     CONSTANT_FIELD_NUMBER: _ClassVar[int]
@@ -246,6 +266,8 @@ class CompressiveEncoding(_message.Message):
     FIXED_SIZE_LIST_FIELD_NUMBER: _ClassVar[int]
     PACKED_STRUCT_FIELD_NUMBER: _ClassVar[int]
     VARIABLE_PACKED_STRUCT_FIELD_NUMBER: _ClassVar[int]
+    RANGE_FIELD_NUMBER: _ClassVar[int]
+    DELTA_FIELD_NUMBER: _ClassVar[int]
     flat: Flat
     variable: Variable
     constant: Constant
@@ -259,4 +281,6 @@ class CompressiveEncoding(_message.Message):
     fixed_size_list: FixedSizeList
     packed_struct: PackedStruct
     variable_packed_struct: VariablePackedStruct
-    def __init__(self, flat: _Optional[_Union[Flat, _Mapping[str, _Any]]] = ..., variable: _Optional[_Union[Variable, _Mapping[str, _Any]]] = ..., constant: _Optional[_Union[Constant, _Mapping[str, _Any]]] = ..., out_of_line_bitpacking: _Optional[_Union[OutOfLineBitpacking, _Mapping[str, _Any]]] = ..., inline_bitpacking: _Optional[_Union[InlineBitpacking, _Mapping[str, _Any]]] = ..., fsst: _Optional[_Union[Fsst, _Mapping[str, _Any]]] = ..., dictionary: _Optional[_Union[Dictionary, _Mapping[str, _Any]]] = ..., rle: _Optional[_Union[Rle, _Mapping[str, _Any]]] = ..., byte_stream_split: _Optional[_Union[ByteStreamSplit, _Mapping[str, _Any]]] = ..., general: _Optional[_Union[General, _Mapping[str, _Any]]] = ..., fixed_size_list: _Optional[_Union[FixedSizeList, _Mapping[str, _Any]]] = ..., packed_struct: _Optional[_Union[PackedStruct, _Mapping[str, _Any]]] = ..., variable_packed_struct: _Optional[_Union[VariablePackedStruct, _Mapping[str, _Any]]] = ...) -> None: ...
+    range: Range
+    delta: Delta
+    def __init__(self, flat: _Optional[_Union[Flat, _Mapping[str, _Any]]] = ..., variable: _Optional[_Union[Variable, _Mapping[str, _Any]]] = ..., constant: _Optional[_Union[Constant, _Mapping[str, _Any]]] = ..., out_of_line_bitpacking: _Optional[_Union[OutOfLineBitpacking, _Mapping[str, _Any]]] = ..., inline_bitpacking: _Optional[_Union[InlineBitpacking, _Mapping[str, _Any]]] = ..., fsst: _Optional[_Union[Fsst, _Mapping[str, _Any]]] = ..., dictionary: _Optional[_Union[Dictionary, _Mapping[str, _Any]]] = ..., rle: _Optional[_Union[Rle, _Mapping[str, _Any]]] = ..., byte_stream_split: _Optional[_Union[ByteStreamSplit, _Mapping[str, _Any]]] = ..., general: _Optional[_Union[General, _Mapping[str, _Any]]] = ..., fixed_size_list: _Optional[_Union[FixedSizeList, _Mapping[str, _Any]]] = ..., packed_struct: _Optional[_Union[PackedStruct, _Mapping[str, _Any]]] = ..., variable_packed_struct: _Optional[_Union[VariablePackedStruct, _Mapping[str, _Any]]] = ..., range: _Optional[_Union[Range, _Mapping[str, _Any]]] = ..., delta: _Optional[_Union[Delta, _Mapping[str, _Any]]] = ...) -> None: ...

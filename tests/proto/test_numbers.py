@@ -45,6 +45,9 @@ WIRE = {
     FieldDescriptor.TYPE_BYTES: "LengthDelimited",
     FieldDescriptor.TYPE_MESSAGE: "LengthDelimited",
 }
+ONLY_IN_2_3 = re.compile(
+    r"lance\.encodings21\.(CompressiveEncoding\.(range|delta) |(Range|Delta)\.)"
+)
 RUST_NAMES = {"UUID": "Uuid", "IVF": "Ivf", "PQ": "Pq"}
 
 
@@ -309,4 +312,8 @@ def test_index_details(tmp_path: Path, message: type[Message], name: str) -> Non
 def test_messages_of_a_data_file(
     tmp_path: Path, version: str, message: type[Message], place: str
 ) -> None:
-    assert all_differences(message, getattr(FileOracle(tmp_path, version), place)) == []
+    found = all_differences(message, getattr(FileOracle(tmp_path, version), place))
+    if message is encodings_v2_1_pb2.PageLayout:
+        # Versions 2.1 to 2.3 share their compressive encodings here; two are of the last alone.
+        found = [difference for difference in found if not ONLY_IN_2_3.match(difference)]
+    assert found == []
