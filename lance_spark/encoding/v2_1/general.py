@@ -51,7 +51,7 @@ class GeneralCodec(Codec):
     def decode_chunks(self, encoding: pb.General, chunks: Chunks) -> DataBlock:
         if not chunks.buffers:
             raise CorruptFileError("compressed chunks without a buffer")
-        first = _inflate(scheme_of(encoding.compression), chunks.buffers[0])
+        first = inflate(scheme_of(encoding.compression), chunks.buffers[0])
         return registry.decode_chunks(
             encoding.values, Chunks((first, *chunks.buffers[1:]), chunks.num_values)
         )
@@ -84,10 +84,24 @@ class GeneralCodec(Codec):
 _NOTHING = np.zeros(0, np.uint8)
 
 
-def _inflate(scheme: str, buffer: ChunkBuffer) -> ChunkBuffer:
-    """Decompress the buffer of each chunk; every one begins at a multiple of 8 bytes."""
+def inflate(scheme: str, buffer: ChunkBuffer, max_size: int = _MAX_BYTES) -> ChunkBuffer:
+    """Decompress the buffer of each chunk; every one begins at a multiple of 8 bytes.
+
+    Parameters
+    ----------
+    scheme : str
+        ``lz4`` or ``zstd``.
+    buffer : ChunkBuffer
+    max_size : int
+        Bytes of all chunks together that there is use for.
+
+    Raises
+    ------
+    CorruptFileError
+        A buffer is not one of this scheme, or they hold more than `max_size` bytes.
+    """
     pieces: list[Bytes] = []
-    left = _MAX_BYTES
+    left = max_size
     for start, size in zip(buffer.starts.tolist(), buffer.sizes.tolist(), strict=True):
         piece = decompress(scheme, buffer.data[start : start + size], left)
         left -= len(piece)

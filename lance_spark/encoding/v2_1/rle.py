@@ -10,6 +10,10 @@ r * b / 8      value of each run
 r              length of each run, from 1 to 255; longer runs come as several
 =============  =======================================================================
 
+Lengths may have 16 or 32 bits. Either buffer may have gone through a compressor (`general`), and one of the two may be
+bit-packed (`out_of_line_bitpacking`): the size of the other one tells how many runs there are. pylance writes both into
+files of version 2.3 only.
+
 The runs of a chunk may reach beyond its values: writers that cut a chunk inside a run keep the whole run, and the
 next chunk starts with the rest of it again. As a block there is one buffer:
 
@@ -30,11 +34,13 @@ import numpy as np
 import numpy.typing as npt
 
 from lance_spark.encoding.blocks import DataBlock, FixedWidthBlock
+from lance_spark.encoding.compression import scheme_of
 from lance_spark.encoding.v2_1.codec import ChunkBuffer, ChunkLimits, Chunks, Codec
 from lance_spark.encoding.v2_1.fixed_width import (
     IndexArray,
     UIntArray,
     block_of,
+    bounds,
     flat,
     flat_bits,
     gather,
@@ -95,18 +101,18 @@ class RleCodec(Codec):
 def _decode(
     encoding: pb.Rle, values: ChunkBuffer, lengths: ChunkBuffer, num_values: IndexArray
 ) -> FixedWidthBlock:
-    bits = require_word(flat_bits(encoding.values, "run-length encoding"), "run-length encoding")
-    of_length = flat_bits(encoding.run_lengths, "run-length encoding")
-    if of_length not in (8, 16, 32):
-        raise UnsupportedEncodingError(f"lengths of runs of {of_length} bits")
-    runs, rest = np.divmod(lengths.sizes, of_length // 8)
     if int(num_values.min(initial=0)) < 0:
         raise CorruptFileError("a chunk has an impossible number of values")
-    if rest.any() or (runs * (bits // 8) != values.sizes).any():
-        raise CorruptFileError("there are not as many lengths of runs as values")
-    each = gather(lengths.data, lengths.starts, lengths.sizes).view(uint_type(of_length))
-    times = each.astype(np.int64)
-    until = np.concatenate([[0], np.cumsum(times)])
+    of_values, values = _opened(encoding.values, values, num_values)
+    of_lengths, lengths = _opened(encoding.run_lengths, lengths, num_values)
+    bits = require_word(_width(of_values), "run-length encoding")
+    of_length = _width(of_lengths)
+    if of_length not in (8, 16, 32):
+        raise UnsupportedEncodingError(f"lengths of runs of {of_length} bits")
+    runs = _number_of_runs(of_values, values, of_lengths, lengths)
+    found = _numbers(of_values, values, runs)
+    times = _numbers(of_lengths, lengths, runs).astype(np.int64)
+    until = bounds(times)
     last = np.cumsum(runs)
     begin = until[last - runs]
     held = until[last] - begin
@@ -114,8 +120,60 @@ def _decode(
         raise CorruptFileError("the runs of a chunk hold fewer values than the chunk")
     if (held > num_values).any():
         times = np.clip(np.repeat(begin + num_values, runs) - until[:-1], 0, times)
-    found = gather(values.data, values.starts, values.sizes).view(uint_type(bits))
     return block_of(np.repeat(found, times))
+
+
+def _opened(
+    encoding: pb.CompressiveEncoding, buffer: ChunkBuffer, num_values: IndexArray
+) -> tuple[pb.CompressiveEncoding, ChunkBuffer]:
+    """Return values or lengths of runs with what a compressor did to them undone: flat or bit-packed ones."""
+    # A chunk has no more runs than values, but for one that the next chunk goes on with.
+    left = (int(num_values.sum()) + len(num_values)) * 8
+    while encoding.WhichOneof("compression") == "general":
+        from lance_spark.encoding.v2_1.general import inflate
+
+        buffer = inflate(scheme_of(encoding.general.compression), buffer, left)
+        encoding = encoding.general.values
+    if encoding.WhichOneof("compression") != "out_of_line_bitpacking":
+        flat_bits(encoding, "run-length encoding")
+    return encoding, buffer
+
+
+def _width(encoding: pb.CompressiveEncoding) -> int:
+    if encoding.WhichOneof("compression") == "flat":
+        return int(encoding.flat.bits_per_value)
+    return int(encoding.out_of_line_bitpacking.uncompressed_bits_per_value)
+
+
+def _number_of_runs(
+    of_values: pb.CompressiveEncoding,
+    values: ChunkBuffer,
+    of_lengths: pb.CompressiveEncoding,
+    lengths: ChunkBuffer,
+) -> IndexArray:
+    """Return the runs of each chunk, as the size of flat values or of flat lengths tells."""
+    counts = []
+    for encoding, buffer in ((of_values, values), (of_lengths, lengths)):
+        if encoding.WhichOneof("compression") == "flat":
+            runs, rest = np.divmod(buffer.sizes, _width(encoding) // 8)
+            if rest.any():
+                raise CorruptFileError("values or lengths of runs do not fill their buffer")
+            counts.append(runs)
+    if not counts:
+        raise UnsupportedEncodingError("runs whose values and lengths are both bit-packed")
+    if (counts[0] != counts[-1]).any():
+        raise CorruptFileError("there are not as many lengths of runs as values")
+    found: IndexArray = counts[0]
+    return found
+
+
+def _numbers(encoding: pb.CompressiveEncoding, buffer: ChunkBuffer, runs: IndexArray) -> UIntArray:
+    if encoding.WhichOneof("compression") == "flat":
+        data = gather(buffer.data, buffer.starts, buffer.sizes)
+        return data.view(uint_type(_width(encoding)))
+    from lance_spark.encoding.v2_1 import registry
+
+    return values_of(registry.decode_blocks(encoding, buffer, runs))
 
 
 def count_runs(block: DataBlock) -> int:
