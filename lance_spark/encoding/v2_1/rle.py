@@ -105,7 +105,7 @@ def _decode(
         raise CorruptFileError("a chunk has an impossible number of values")
     of_values, values = _opened(encoding.values, values, num_values)
     of_lengths, lengths = _opened(encoding.run_lengths, lengths, num_values)
-    bits = require_word(_width(of_values), "run-length encoding")
+    require_word(_width(of_values), "run-length encoding")
     of_length = _width(of_lengths)
     if of_length not in (8, 16, 32):
         raise UnsupportedEncodingError(f"lengths of runs of {of_length} bits")
