@@ -45,11 +45,15 @@ class ColumnMeta:
 
 @dataclass(frozen=True, slots=True)
 class EncodedPage:
-    """A page ready to be written: its buffers in order and the serialized message that describes them."""
+    """A page ready to be written: its buffers in order and the serialized message that describes them.
+
+    A header is a page of a column that must not have a second one: the rows of all its pages are those of the first.
+    """
 
     buffers: tuple[Bytes, ...]
     num_rows: int
     encoding: bytes
+    is_header: bool = False
 
 
 class FieldReader(Protocol):

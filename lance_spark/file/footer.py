@@ -49,6 +49,7 @@ _ENTRY = 16
 #: What is read of a file at once when it is opened.
 _TAIL_BYTES = 64 * 1024
 
+_WRITTEN_AS = {(2, 0): (0, 3)}
 _READABLE = {(0, 3): (2, 0), (2, 0): (2, 0), (2, 1): (2, 1), (2, 2): (2, 2)}
 
 
@@ -187,7 +188,13 @@ def encode_tail(
     table[:, 0] = np.cumsum(lengths) - lengths + np.uint64(first_column)
     columns_at = first_column + int(lengths.sum())
     footer = _FOOTER.pack(
-        first_column, columns_at, columns_at + table.nbytes, 1, len(columns), *version, _MAGIC
+        first_column,
+        columns_at,
+        columns_at + table.nbytes,
+        1,
+        len(columns),
+        *_WRITTEN_AS.get(version, version),
+        _MAGIC,
     )
     buffers = struct.pack("<QQ", start, len(buffer))
     return [buffer, b"".join(columns), table.tobytes(), buffers, footer]

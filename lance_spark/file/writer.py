@@ -1,4 +1,4 @@
-"""Writes record batches as one file of version 2.1 or 2.2.
+"""Writes record batches as one file of version 2.0, 2.1 or 2.2.
 
 Each top-level column collects rows until they are worth a page, whatever the other columns do, so that no more than about
 one page per column is in memory. A page ends where a row ends; a field with several leaves gets a page in each of their
@@ -27,7 +27,7 @@ from lance_spark.storage.source import ByteRange
 
 #: Arrow bytes of a column that make a page, as pylance has it.
 DEFAULT_PAGE_BYTES = 8 * 1024 * 1024
-_WRITABLE = ((2, 1), (2, 2))
+_WRITABLE = ((2, 0), (2, 1), (2, 2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class WrittenFile:
     num_rows : int
     size_bytes : int
     field_ids : tuple of int
-        Fields that have columns: leaves only.
+        Fields that have columns: leaves only, in version 2.0 all that no packed struct holds.
     column_indices : tuple of int
         Column of each of them.
     """
@@ -60,7 +60,7 @@ class FileWriter:
     schema : Schema
         The file's columns with their field ids.
     version : tuple of int
-        ``(2, 1)`` or ``(2, 2)``.
+        ``(2, 0)``, ``(2, 1)`` or ``(2, 2)``.
     page_bytes : int
         Arrow bytes of a column that make a page.
 
@@ -82,7 +82,7 @@ class FileWriter:
         if tuple(version) not in _WRITABLE:
             raise UnsupportedFeatureError(
                 f"{output.name}: files of version {version[0]}.{version[1]} are not written; "
-                "use data storage version 2.1 or 2.2"
+                "use data storage version 2.0, 2.1 or 2.2"
             )
         _refuse_types(schema, version)
         self._output = output
@@ -132,7 +132,7 @@ class FileWriter:
     def finish(self) -> WrittenFile:
         """Write what waits, and the end of the file."""
         for column in self._columns:
-            column.flush()
+            column.finish()
         descriptor = file_pb2.FileDescriptor(
             schema=file_pb2.Schema(
                 fields=self._schema.to_protos(), metadata=dict(self._schema.metadata)
@@ -176,11 +176,20 @@ class _ColumnWriter:
         for page in self._pending.take():
             self._write_page(page)
 
-    def _write_page(self, array: pa.Array) -> None:
-        from lance_spark.encoding.v2_1.field import encode_field
+    def finish(self) -> None:
+        self.flush()
+        if not self._rows_written and self._version == (2, 0):
+            # Headers of structs have a page all the same.
+            self._write_page(pa.array([], self.field.arrow_field.type))
 
-        pages = encode_field(array, self.field.arrow_field, self._version)
+    def _write_page(self, array: pa.Array) -> None:
+        pages = _encode(array, self.field.arrow_field, self._version)
         for column, page in zip(self.metadata, pages, strict=True):
+            if page.is_header and column.pages:
+                column.pages[0].length += page.num_rows
+                continue
+            if not (len(array) or page.is_header):
+                continue
             buffers = self._write_buffers(page)
             add_page(
                 column, self._version, buffers, page.num_rows, self._rows_written, page.encoding
@@ -197,6 +206,16 @@ class _ColumnWriter:
         return ranges
 
 
+def _encode(array: pa.Array, field: pa.Field, version: tuple[int, int]) -> list[EncodedPage]:
+    if version == (2, 0):
+        from lance_spark.encoding.v2_0.field_write import encode_field as encode_2_0
+
+        return encode_2_0(array, field)
+    from lance_spark.encoding.v2_1.field import encode_field
+
+    return encode_field(array, field, version)
+
+
 def _align(output: OutputFile) -> int:
     gap = -output.tell() % ALIGNMENT
     if gap:
@@ -205,12 +224,19 @@ def _align(output: OutputFile) -> int:
 
 
 def _refuse_types(schema: Schema, version: tuple[int, int]) -> None:
+    if version == (2, 0):
+        from lance_spark.encoding.v2_0.field_write import check_field
+
+        for field in schema.fields:
+            check_field(field.arrow_field)
     for node in schema.walk():
         if node.is_blob:
             raise UnsupportedTypeError(
                 f"field {node.name!r}: blob columns cannot be written yet; "
                 "store the bytes as large_binary without blob metadata"
             )
+        if version == (2, 0):
+            continue
         newer = node.logical_type == "map" or node.logical_type.startswith(
             "fixed_size_list:struct:"
         )

@@ -63,8 +63,6 @@ def test_facts_are_those_that_pylance_reads(path, raw, version) -> None:
 
 
 def test_the_end_of_a_file_is_written_byte_for_byte_as_pylance_does(raw, version) -> None:
-    if version == "2.0":
-        pytest.skip("2.0 is not written")
     tail = Tail(MemorySource(raw))
     footer = read_footer(tail)
     columns = read_columns(tail, footer, range(len(footer.column_metadata)))

@@ -20,9 +20,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lance_spark.encoding.arrow_blocks import bitmap, is_variable, offset_type
+from lance_spark.encoding.arrow_blocks import bitmap, is_variable, offset_type, validity_of
 from lance_spark.encoding.rows import RowNumbers, Rows
+from lance_spark.encoding.v2_0 import flat
+from lance_spark.encoding.v2_0.nullable import never_null
 from lance_spark.encoding.v2_0.page import GAP, Decoder, PageBuffers, expand, open_encoding
+from lance_spark.encoding.v2_0.page_write import NewBuffers
 from lance_spark.errors import CorruptFileError, InvalidInputError
 from lance_spark.proto import encodings_v2_0_pb2 as pb
 from lance_spark.storage.source import Bytes, ReadPlan, gather_plans
@@ -192,3 +195,58 @@ def open_message(
     ends = open_encoding(message.indices, pa.uint64(), count, buffers)
     data = open_encoding(message.bytes, pa.uint8(), None, buffers)
     return BinaryValues(ends, data, kind, message.null_adjustment)
+
+
+def encode_ends(
+    lengths: RowNumbers, valid: Flags | None, buffers: NewBuffers
+) -> tuple[pb.ArrayEncoding, int, int]:
+    """Return the message for the ends of values, what they add up to, and what marks nulls.
+
+    Parameters
+    ----------
+    lengths : int64 array
+        Of each value; those of nulls are 0.
+    valid : bool array, or None
+        False where the value is null.
+    buffers : NewBuffers
+        The ends are appended to it.
+    """
+    ends = np.cumsum(lengths, dtype=np.uint64)
+    total = int(ends[-1]) if len(ends) else 0
+    adjustment = total + 1
+    if valid is not None:
+        ends += ~valid * np.uint64(adjustment)
+    return never_null(flat.encode(ends, 64, buffers)), total, adjustment
+
+
+def encode(
+    array: pa.Array,
+    buffers: NewBuffers,
+    compression: str | None = None,
+    level: int | None = None,
+) -> pb.ArrayEncoding:
+    """Return the message for an array of strings or binaries; see `flat.encode`."""
+    valid = validity_of(array)
+    lengths = np.diff(_offsets(array)).astype(np.int64)
+    if valid is not None:
+        if lengths[~valid].any():
+            # What lies under nulls would count for the value after them.
+            array = array.drop_null()
+        lengths *= valid
+    indices, total, adjustment = encode_ends(lengths, valid, buffers)
+    start = int(_offsets(array)[0])
+    data = array.buffers()[2]
+    held = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+    text = flat.encode(held[start : start + total], 8, buffers, compression, level)
+    return pb.ArrayEncoding(
+        binary=pb.Binary(indices=indices, bytes=text, null_adjustment=adjustment)
+    )
+
+
+def _offsets(array: pa.Array) -> npt.NDArray[np.signedinteger]:
+    data = array.buffers()[1]
+    if data is None or not data.size:
+        return np.zeros(1, np.int64)
+    place = slice(array.offset, array.offset + len(array) + 1)
+    offsets: npt.NDArray[np.signedinteger] = np.frombuffer(data, offset_type(array.type))
+    return offsets[place]

@@ -11,22 +11,33 @@ The items are read once and kept: they belong to every row of the page.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from lance_spark.encoding.arrow_blocks import unsigned, validity_of, with_validity
 from lance_spark.encoding.blocks import FixedWidthBlock
 from lance_spark.encoding.rows import Rows
+from lance_spark.encoding.v2_0 import flat
 from lance_spark.encoding.v2_0.flat import width_of
-from lance_spark.encoding.v2_0.nullable import AllNulls
+from lance_spark.encoding.v2_0.nullable import AllNulls, never_null
 from lance_spark.encoding.v2_0.page import Decoder, PageBuffers, open_encoding
-from lance_spark.errors import CorruptFileError
+from lance_spark.encoding.v2_0.page_write import NewBuffers
+from lance_spark.errors import CorruptFileError, InvalidInputError
 from lance_spark.proto import encodings_v2_0_pb2 as pb
 from lance_spark.storage.source import ReadPlan, gather_plans
 
 _INDEX_TYPES = {8: pa.uint8(), 16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}
+
+#: Strings become a dictionary if there are as many, and no more different ones than indices of 8 bits can tell apart.
+_MIN_VALUES = 100
+_MAX_ITEMS = 255
+#: So many values tell most columns of many different ones.
+_SAMPLE = 4096
 
 
 class DictionaryValues:
@@ -111,3 +122,67 @@ def open_message(
     indices = open_encoding(message.indices, index_type, count, buffers)
     items = open_encoding(message.items, item_type, num_items, buffers)
     return DictionaryValues(indices, items, kind, num_items)
+
+
+def encode(
+    array: pa.Array, buffers: NewBuffers, items: Callable[[pa.Array], pb.ArrayEncoding]
+) -> pb.ArrayEncoding:
+    """Return the message for an array of dictionary type: nulls point at an item that is null.
+
+    Parameters
+    ----------
+    array : pa.Array
+        As `arrow_blocks.storable` returns it.
+    buffers : NewBuffers
+    items : callable
+        Returns the message for the items.
+
+    Raises
+    ------
+    InvalidInputError
+        The index type has no number left for the null.
+    """
+    indices, dictionary = array.indices, array.dictionary
+    if indices.null_count or not len(dictionary):
+        highest = np.iinfo(indices.type.to_pandas_dtype()).max
+        if len(dictionary) > highest:
+            used = pc.unique(indices.drop_null())
+            if len(used) > highest:
+                raise InvalidInputError(
+                    f"{len(dictionary)} items and a null need more indices than {indices.type} has: "
+                    "cast the column to a dictionary with a wider index type"
+                )
+            indices = pc.index_in(indices, used).cast(indices.type)
+            dictionary = dictionary.take(used)
+        indices = indices.fill_null(len(dictionary))
+        dictionary = pa.concat_arrays([dictionary, pa.nulls(1, dictionary.type)])
+    message = pb.Dictionary(num_dictionary_items=len(dictionary))
+    message.indices.CopyFrom(never_null(flat.encode_values(indices, buffers)))
+    message.items.CopyFrom(items(dictionary))
+    return pb.ArrayEncoding(dictionary=message)
+
+
+def encode_repeated(
+    array: pa.Array, buffers: NewBuffers, items: Callable[[pa.Array], pb.ArrayEncoding]
+) -> pb.ArrayEncoding | None:
+    """Return the message for strings with few distinct values; None if they have many.
+
+    Readers expect indices of 8 bits here, and nothing but strings with 32-bit offsets.
+    """
+    if not pat.is_string(array.type) or len(array) < _MIN_VALUES:
+        return None
+    if len(array.slice(0, _SAMPLE).dictionary_encode().dictionary) > _MAX_ITEMS:
+        return None
+    found = array.dictionary_encode()
+    dictionary = found.dictionary
+    if len(dictionary) > _MAX_ITEMS:
+        return None
+    if not len(dictionary):
+        dictionary = pa.array([""])
+    positions = found.indices.to_numpy(zero_copy_only=False)
+    if found.indices.null_count:
+        positions = found.indices.fill_null(-1).to_numpy()
+    message = pb.Dictionary(num_dictionary_items=len(dictionary))
+    message.indices.CopyFrom(never_null(flat.encode((positions + 1).astype(np.uint8), 8, buffers)))
+    message.items.CopyFrom(items(dictionary))
+    return pb.ArrayEncoding(dictionary=message)

@@ -6,6 +6,8 @@ structs holds a `PackedStruct`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pyarrow as pa
 import pyarrow.types as pat
 
@@ -37,3 +39,18 @@ def open_message(
         raise CorruptFileError(f"lists of {message.dimension} items store a column of type {kind}")
     inner = None if count is None else count * message.dimension
     return FixedSizeLists(open_encoding(message.items, kind.value_type, inner, buffers), kind)
+
+
+def encode(array: pa.Array, items: Callable[[pa.Array], pb.ArrayEncoding]) -> pb.ArrayEncoding:
+    """Return the message for vectors, whatever their null slots hold.
+
+    Parameters
+    ----------
+    array : pa.Array
+        Of a fixed-size list type.
+    items : callable
+        Returns the message for the items of all vectors.
+    """
+    size = array.type.list_size
+    inner = items(array.values.slice(array.offset * size, len(array) * size))
+    return pb.ArrayEncoding(fixed_size_list=pb.FixedSizeList(dimension=size, items=inner))

@@ -18,13 +18,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.encoding.arrow_blocks import fixed_width, from_block
+from lance_spark.encoding.arrow_blocks import fixed_width, from_block, to_block
 from lance_spark.encoding.blocks import FixedWidthBlock
-from lance_spark.encoding.compression import decompress
+from lance_spark.encoding.compression import MAX_SIZE, compress, decompress
 from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v2_0.page import Decoder, PageBuffers, expand, last_of
+from lance_spark.encoding.v2_0.page_write import NewBuffers
 from lance_spark.encoding.v2_0.slots import pick_slots, read_slots
-from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
+from lance_spark.errors import CorruptFileError, UnsupportedEncodingError, UnsupportedTypeError
 from lance_spark.proto import encodings_v2_0_pb2 as pb
 from lance_spark.storage.source import ByteRange, Bytes, ReadPlan
 
@@ -172,3 +173,51 @@ def check_width(width: int, bits: int, kind: pa.DataType) -> None:
         raise CorruptFileError(f"packed values of {bits} bits store a column of type {kind}")
     if not 0 < width <= bits:
         raise CorruptFileError(f"values of {bits} bits are packed to {width} bits")
+
+
+def encode(
+    data: Bytes | pa.Buffer | bytes,
+    bits: int,
+    buffers: NewBuffers,
+    compression: str | None = None,
+    level: int | None = None,
+) -> pb.ArrayEncoding:
+    """Return the message for values back to back, whose buffer is appended to `buffers`.
+
+    Parameters
+    ----------
+    data : uint8 array, pa.Buffer or bytes
+        The values, little-endian, those of 1 bit packed.
+    bits : int
+        Bits per value.
+    buffers : NewBuffers
+    compression : str, optional
+        ``lz4`` or ``zstd``; only for values of whole bytes. What is too long to be decompressed again stays as it is.
+    level : int, optional
+        Of zstd.
+    """
+    message = pb.Flat(bits_per_value=bits)
+    raw = np.frombuffer(data, np.uint8)
+    if compression is not None and len(raw) <= MAX_SIZE:
+        message.compression.scheme = compression
+        if level is not None and compression == "zstd":
+            message.compression.level = level
+        message.buffer.CopyFrom(buffers.add(compress(compression, raw, level)))
+    else:
+        message.buffer.CopyFrom(buffers.add(raw))
+    return pb.ArrayEncoding(flat=message)
+
+
+def encode_values(array: pa.Array, buffers: NewBuffers) -> pb.ArrayEncoding:
+    """Return the message for the values of an array of a fixed-width type, whatever its null slots hold.
+
+    Raises
+    ------
+    UnsupportedTypeError
+        Values of the type have no width, or another one than 1 bit and whole bytes.
+    """
+    block = to_block(array)
+    if not isinstance(block, FixedWidthBlock):
+        raise UnsupportedTypeError(f"values of type {array.type} have no fixed width")
+    size = (block.num_values * block.bits_per_value + 7) // 8
+    return encode(block.data[:size], block.bits_per_value, buffers)

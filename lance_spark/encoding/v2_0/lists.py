@@ -23,11 +23,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.encoding.arrow_blocks import bitmap
+from lance_spark.encoding.arrow_blocks import bitmap, validity_of
 from lance_spark.encoding.meta import ColumnMeta, FieldReader, Place
 from lance_spark.encoding.rows import Rows, split_rows
-from lance_spark.encoding.v2_0.binary import Extents, read_extents
+from lance_spark.encoding.v2_0.binary import Extents, encode_ends, read_extents
 from lance_spark.encoding.v2_0.page import PageBuffers, open_encoding
+from lance_spark.encoding.v2_0.page_write import NewBuffers
 from lance_spark.encoding.v2_0.pages import check_rows, message_of
 from lance_spark.encoding.v2_1.fixed_width import ranges
 from lance_spark.encoding.v2_1.page import errors_at
@@ -130,3 +131,19 @@ def _joined(pieces: list[Extents]) -> Extents:
         return Extents.of(starts, ends, None)
     flags = [np.ones(len(p.ends), np.bool_) if p.valid is None else p.valid for p in pieces]
     return Extents.of(starts, ends, np.concatenate(flags))
+
+
+def encode(array: pa.Array, buffers: NewBuffers) -> tuple[pb.ArrayEncoding, pa.Array]:
+    """Return the message for an array of lists, and the items of the lists that are not null."""
+    offsets = array.offsets.to_numpy().astype(np.int64)
+    lengths = np.diff(offsets)
+    valid = validity_of(array)
+    if valid is not None:
+        lengths *= valid
+    ends, total, adjustment = encode_ends(lengths, valid, buffers)
+    message = pb.List(offsets=ends, null_offset_adjustment=adjustment, num_items=total)
+    if total == offsets[-1] - offsets[0]:
+        items = array.values.slice(int(offsets[0]), total)
+    else:
+        items = array.values.take(pa.array(ranges(offsets[:-1], lengths)))
+    return pb.ArrayEncoding(list=message), items

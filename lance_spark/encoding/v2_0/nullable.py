@@ -12,13 +12,17 @@ nullability    content
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.encoding.arrow_blocks import flags_of, validity_of, with_validity
+from lance_spark.encoding.arrow_blocks import bitmap, flags_of, validity_of, with_validity
 from lance_spark.encoding.rows import Rows
+from lance_spark.encoding.v2_0 import flat
 from lance_spark.encoding.v2_0.page import Decoder, PageBuffers, open_encoding
+from lance_spark.encoding.v2_0.page_write import NewBuffers
 from lance_spark.errors import CorruptFileError
 from lance_spark.proto import encodings_v2_0_pb2 as pb
 from lance_spark.storage.source import ReadPlan, gather_plans
@@ -81,3 +85,33 @@ def open_message(
         validity = open_encoding(message.some_nulls.validity, pa.bool_(), count, buffers)
         return SomeNulls(validity, open_encoding(message.some_nulls.values, kind, count, buffers))
     raise CorruptFileError("the page does not say which of its values are null")
+
+
+def encode(
+    array: pa.Array, buffers: NewBuffers, values: Callable[[pa.Array], pb.ArrayEncoding]
+) -> pb.ArrayEncoding:
+    """Return the message for an array with or without nulls.
+
+    Parameters
+    ----------
+    array : pa.Array
+    buffers : NewBuffers
+        The validity is appended to it if there are nulls, before the values.
+    values : callable
+        Returns the message for the values of the array. Not called if there are none.
+    """
+    message = pb.Nullable()
+    valid = validity_of(array)
+    if valid is None and len(array):
+        message.no_nulls.values.CopyFrom(values(array))
+    elif valid is None or not valid.any():
+        message.all_nulls.SetInParent()
+    else:
+        message.some_nulls.validity.CopyFrom(flat.encode(bitmap(valid), 1, buffers))
+        message.some_nulls.values.CopyFrom(values(array))
+    return pb.ArrayEncoding(nullable=message)
+
+
+def never_null(values: pb.ArrayEncoding) -> pb.ArrayEncoding:
+    """Return the message for values of which none is null."""
+    return pb.ArrayEncoding(nullable=pb.Nullable(no_nulls=pb.Nullable.NoNull(values=values)))

@@ -12,11 +12,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.encoding.arrow_blocks import fixed_width
+from lance_spark.encoding.arrow_blocks import fixed_width, to_block
+from lance_spark.encoding.blocks import FixedWidthBlock
 from lance_spark.encoding.rows import Rows
+from lance_spark.encoding.v2_0.nullable import never_null
 from lance_spark.encoding.v2_0.page import Decoder, PageBuffers, last_of
+from lance_spark.encoding.v2_0.page_write import NewBuffers
 from lance_spark.encoding.v2_0.slots import read_slots
-from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
+from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_0_pb2 as pb
 from lance_spark.storage.source import ByteRange, ReadPlan
 
@@ -112,3 +115,62 @@ def _stored_bits(encoding: pb.ArrayEncoding) -> int:
     if name == "flat":
         return encoding.flat.bits_per_value
     raise UnsupportedEncodingError(f"encoding {name!r} cannot be read inside a packed struct")
+
+
+def encode(array: pa.Array, path: str, buffers: NewBuffers) -> pb.ArrayEncoding:
+    """Return the message for structs of which none is null, nor any child.
+
+    Raises
+    ------
+    InvalidInputError
+        A child has nulls.
+    """
+    kind = array.type
+    inner, pieces = [], []
+    for at in range(kind.num_fields):
+        child = array.field(at)
+        if _has_nulls(child):
+            raise InvalidInputError(
+                f"column {path!r}: child {kind.field(at).name!r} of a packed struct has nulls, which file "
+                "version 2.0 cannot store: write version 2.2, or drop the field's 'packed' metadata"
+            )
+        pieces.append(_rows(child))
+        inner.append(_message(child.type))
+    rows = np.concatenate(pieces, axis=1)
+    return pb.ArrayEncoding(
+        packed_struct=pb.PackedStruct(inner=inner, buffer=buffers.add(rows.reshape(-1)))
+    )
+
+
+def can_pack(kind: pa.DataType) -> bool:
+    """Whether a packed struct can have a child of a type: numbers and such of whole bytes, and vectors of them."""
+    while pat.is_fixed_size_list(kind):
+        kind = kind.value_type
+    return not pat.is_nested(kind) and not pat.is_dictionary(kind) and fixed_width(kind) >= 8
+
+
+def _has_nulls(array: pa.Array) -> bool:
+    if array.null_count or not pat.is_fixed_size_list(array.type):
+        return bool(array.null_count)
+    size = array.type.list_size
+    return _has_nulls(array.values.slice(array.offset * size, len(array) * size))
+
+
+def _rows(array: pa.Array) -> Matrix:
+    count = len(array)
+    while pat.is_fixed_size_list(array.type):
+        size = array.type.list_size
+        array = array.values.slice(array.offset * size, len(array) * size)
+    block = to_block(array)
+    assert isinstance(block, FixedWidthBlock)
+    width = block.bits_per_value // 8 * (len(array) // count) if count else 0
+    return block.data[: count * width].reshape(count, width)
+
+
+def _message(kind: pa.DataType) -> pb.ArrayEncoding:
+    # Buffers of their own are what children do not have; readers look for the field all the same.
+    if pat.is_fixed_size_list(kind):
+        items = pb.FixedSizeList(dimension=kind.list_size, items=_message(kind.value_type))
+        return never_null(pb.ArrayEncoding(fixed_size_list=items))
+    flat = pb.Flat(bits_per_value=fixed_width(kind), buffer=pb.Buffer())
+    return never_null(pb.ArrayEncoding(flat=flat))

@@ -1,7 +1,7 @@
 """`SimpleStruct` columns: headers of structs.
 
-A header has the pages that any column has, but no buffers, and its message says nothing: structs of file version 2.0
-cannot be null, and their children are columns of their own with as many rows.
+A header has no buffers, and its message says nothing: structs of file version 2.0 cannot be null, and their children are
+columns of their own with as many rows. It has one page for all rows, even if there are none: pylance refuses more.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from lance_spark.encoding.meta import ColumnMeta, FieldReader, Place
 from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v2_0.pages import message_of
 from lance_spark.encoding.v2_1.page import errors_at
+from lance_spark.proto import encodings_v2_0_pb2 as pb
 from lance_spark.storage.source import ReadPlan, gather_plans
 
 
@@ -35,3 +36,8 @@ def check_header(column: ColumnMeta, place: Place) -> None:
     for page in range(len(column.pages)):
         with errors_at(replace(place, page=page)):
             message_of(column, page, "struct")
+
+
+def encode() -> pb.ArrayEncoding:
+    """Return the message of a header's page."""
+    return pb.ArrayEncoding(struct=pb.SimpleStruct())

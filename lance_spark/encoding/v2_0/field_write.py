@@ -1,0 +1,162 @@
+"""Writing a field of file version 2.0: one page for each of its columns, depth first.
+
+=======================================  =========================================================
+type                                     encoding
+=======================================  =========================================================
+numbers, dates, times, decimals, bool,   `Nullable` around `Flat`
+fixed-size binary, null
+fixed-size list                          `Nullable` around `FixedSizeList`, its items likewise
+string                                   `Dictionary` if few are different, else `Binary`
+binary, large types                      `Binary`
+dictionary                               `Dictionary` over its items
+list, large list                         `List`, and the items in the columns that follow
+struct                                   `SimpleStruct`, and the children in the columns that follow
+packed struct                            `PackedStruct`
+=======================================  =========================================================
+
+These are the choices of pylance. A page of items has as many rows as its lists have items, perhaps none.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from lance_spark.encoding.arrow_blocks import is_packed, is_variable, storable
+from lance_spark.encoding.meta import EncodedPage
+from lance_spark.encoding.v2_0 import (
+    binary,
+    dictionary,
+    fixed_size_list,
+    flat,
+    lists,
+    nullable,
+    packed_struct,
+    structs,
+)
+from lance_spark.encoding.v2_0.extension import storage_type
+from lance_spark.encoding.v2_0.page_write import NewBuffers
+from lance_spark.encoding.v2_1.hints import Hints
+from lance_spark.encoding.v2_1.shape import child_fields, is_blob, storage_field
+from lance_spark.errors import InvalidInputError, UnsupportedTypeError
+from lance_spark.proto import encodings_v2_0_pb2 as pb
+
+
+def encode_field(array: pa.Array, field: pa.Field) -> list[EncodedPage]:
+    """Return one page for each column of `field`, holding all rows of `array`.
+
+    Parameters
+    ----------
+    array : pa.Array
+        Of the field's type.
+    field : pa.Field
+        With the metadata keys ``lance-encoding:*`` that steer the choice of encodings.
+
+    Raises
+    ------
+    UnsupportedTypeError
+        File version 2.0 cannot store the type.
+    InvalidInputError
+        A struct is null, a child of a packed struct is, or a metadata key has a value that is not one of its.
+    """
+    pages: list[EncodedPage] = []
+    _encode(array, field, "", pages)
+    return pages
+
+
+def check_field(field: pa.Field) -> None:
+    """Raise UnsupportedTypeError if file version 2.0 cannot store the field."""
+    _check(field, "")
+
+
+def _encode(array: pa.Array, field: pa.Field, prefix: str, pages: list[EncodedPage]) -> None:
+    field, path = storage_field(field), _path(field, prefix)
+    array = _storage(array)
+    kind, buffers = array.type, NewBuffers()
+    if pat.is_struct(kind):
+        _refuse_nulls(array, path)
+        if is_packed(field):
+            _check(field, prefix)
+            pages.append(buffers.page(len(array), packed_struct.encode(array, path, buffers)))
+            return
+        pages.append(buffers.page(len(array), structs.encode()))
+        for at, child in enumerate(child_fields(field)):
+            _encode(array.field(at), child, path, pages)
+        return
+    if pat.is_list(kind) or pat.is_large_list(kind):
+        message, items = lists.encode(array, buffers)
+        pages.append(buffers.page(len(array), message))
+        _encode(items, child_fields(field)[0], path, pages)
+        return
+    _check(field, prefix)
+    message = _values(storable(array), Hints.of(field, path), buffers)
+    pages.append(buffers.page(len(array), message))
+
+
+def _values(array: pa.Array, hints: Hints, buffers: NewBuffers) -> pb.ArrayEncoding:
+    kind = array.type
+    again = partial(_values, hints=Hints(), buffers=buffers)
+    if pat.is_dictionary(kind):
+        return dictionary.encode(array, buffers, again)
+    if is_variable(kind):
+        repeated = dictionary.encode_repeated(array, buffers, again)
+        if repeated is not None:
+            return repeated
+        scheme = hints.compression if hints.compression in ("lz4", "zstd") else None
+        return binary.encode(array, buffers, scheme, hints.compression_level)
+    if pat.is_fixed_size_list(kind):
+        return nullable.encode(array, buffers, partial(fixed_size_list.encode, items=again))
+    return nullable.encode(array, buffers, partial(flat.encode_values, buffers=buffers))
+
+
+def _check(field: pa.Field, prefix: str) -> None:
+    field, path = storage_field(field), _path(field, prefix)
+    kind = field.type
+    if is_blob(field):
+        return
+    if pat.is_map(kind):
+        _refuse(path, "maps")
+    if pat.is_fixed_size_list(kind):
+        _check_items(storage_type(kind), path)
+    elif pat.is_struct(kind):
+        for child in child_fields(field):
+            if is_packed(field) and not packed_struct.can_pack(storage_type(child.type)):
+                _refuse(path, f"child {child.name!r} of type {child.type} in a packed struct")
+            _check(child, path)
+        if is_packed(field) and not kind.num_fields:
+            _refuse(path, "packed structs without children")
+    elif pat.is_list(kind) or pat.is_large_list(kind):
+        _check(child_fields(field)[0], path)
+
+
+def _check_items(kind: pa.DataType, path: str) -> None:
+    while pat.is_fixed_size_list(kind):
+        kind = kind.value_type
+    if pat.is_nested(kind) or pat.is_dictionary(kind) or is_variable(kind):
+        _refuse(path, f"fixed-size lists of {kind}")
+
+
+def _refuse(path: str, what: str) -> None:
+    raise UnsupportedTypeError(
+        f"column {path!r}: file version 2.0 cannot store {what}; write data storage version 2.2"
+    )
+
+
+def _refuse_nulls(array: pa.Array, path: str) -> None:
+    if array.null_count:
+        raise InvalidInputError(
+            f"column {path!r}: {array.null_count} structs are null, which file version 2.0 cannot store; "
+            "write data storage version 2.2"
+        )
+
+
+def _storage(array: pa.Array) -> pa.Array:
+    while isinstance(array.type, pa.BaseExtensionType):
+        array = array.storage
+    return array
+
+
+def _path(field: pa.Field, prefix: str) -> str:
+    return f"{prefix}.{field.name}" if prefix else field.name
