@@ -252,7 +252,8 @@ def write_dataset(
     schema : pa.Schema, optional
         Of an iterable that may be empty; otherwise the first batch tells.
     data_storage_version : str, optional
-        ``2.1``, ``2.2`` or ``stable``, which is the default for new tables. An append keeps the table's.
+        ``2.0``, ``2.1``, ``2.2`` or ``stable`` (2.2), which is the default for new tables. An append keeps the
+        table's. Version 2.0 stores neither maps nor null structs.
     max_rows_per_file, max_bytes_per_file : int, optional
         A data file is closed once it holds so many rows or bytes; by default 1,048,576 rows or 90 GiB.
     enable_stable_row_ids : bool

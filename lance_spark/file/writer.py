@@ -84,7 +84,7 @@ class FileWriter:
                 f"{output.name}: files of version {version[0]}.{version[1]} are not written; "
                 "use data storage version 2.0, 2.1 or 2.2"
             )
-        _refuse_types(schema, version)
+        check_types(schema, version)
         self._output = output
         self._schema = schema
         self._version = version
@@ -223,7 +223,8 @@ def _align(output: OutputFile) -> int:
     return output.tell()
 
 
-def _refuse_types(schema: Schema, version: tuple[int, int]) -> None:
+def check_types(schema: Schema, version: tuple[int, int]) -> None:
+    """Raise UnsupportedTypeError if files of a version cannot store a field of a schema."""
     if version == (2, 0):
         from lance_spark.encoding.v2_0.field_write import check_field
 

@@ -62,7 +62,7 @@ _COLUMN_OPTION = re.compile(
     rf"(?P<column>.+)\.(?P<key>{'|'.join(map(re.escape, COLUMN_KEYS))})", re.IGNORECASE
 )
 _STORAGE_PREFIX = re.compile(r"(?:storage_options|storage)\.(?P<name>.+)", re.IGNORECASE)
-_FILE_VERSIONS = ("stable", "2.1", "2.2")
+_FILE_VERSIONS = ("stable", "2.0", "2.1", "2.2")
 _INT64_MAX = 2**63 - 1
 
 NO_PATH = (

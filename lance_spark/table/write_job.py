@@ -31,6 +31,7 @@ from lance_spark.errors import (
     VersionNotFoundError,
 )
 from lance_spark.file.schema import Schema
+from lance_spark.file.writer import check_types
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import flags, versions
 from lance_spark.table.append_schema import filled_by
@@ -52,7 +53,7 @@ from lance_spark.table.transaction import Transaction
 
 Mode = Literal["create", "append", "overwrite"]
 
-WRITABLE_VERSIONS = ((2, 1), (2, 2))
+WRITABLE_VERSIONS = ((2, 0), (2, 1), (2, 2))
 DEFAULT_VERSION = (2, 2)
 _VERSIONS = {
     "stable": DEFAULT_VERSION,
@@ -284,7 +285,7 @@ def begin_write(
     mode : str
         "create" makes a new table, "append" adds to one or makes it, "overwrite" replaces schema and rows or makes it.
     data_storage_version : str, optional
-        Version of the data files: "2.1", "2.2" or "stable". The table's if none is given, "stable" for a new one.
+        Version of the data files: "2.0", "2.1", "2.2" or "stable". The table's if none is given, "stable" for a new one.
     max_rows_per_file, max_bytes_per_file : int
         A file is closed once it holds that many rows (exactly), or at least that many bytes.
     enable_stable_row_ids : bool
@@ -343,6 +344,7 @@ def begin_write(
             f"{store.display}: data files of version {_text(job.file_version)} are not written, only "
             f"{_writable()}; {_way_out(job, base)}"
         )
+    check_types(job.schema, job.file_version)
     return job
 
 
@@ -415,4 +417,5 @@ def _text(version: tuple[int, int]) -> str:
 
 
 def _writable() -> str:
-    return " or ".join(_text(version) for version in WRITABLE_VERSIONS)
+    *others, last = (_text(version) for version in WRITABLE_VERSIONS)
+    return f"{', '.join(others)} or {last}"

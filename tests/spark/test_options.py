@@ -173,7 +173,7 @@ def test_reads_that_make_no_sense_are_refused(options: dict[str, str], said: str
     [
         ({"version": "1"}, "version belongs to reading"),
         ({"columns": "a"}, "columns belongs to reading"),
-        ({"data_storage_version": "2.0"}, "2.0.* cannot be written"),
+        ({"data_storage_version": "2.3"}, "2.3.* cannot be written"),
         ({"data_storage_version": "nan"}, "nan.* cannot be written"),
         ({"enable_stable_row_ids": "maybe"}, "enable_stable_row_ids: give true or false"),
         ({"max_rows_per_file": "1", "max_row_per_file": "2"}, "twice"),

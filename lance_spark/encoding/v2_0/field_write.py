@@ -134,14 +134,14 @@ def _check(field: pa.Field, prefix: str) -> None:
 def _check_items(kind: pa.DataType, path: str) -> None:
     while pat.is_fixed_size_list(kind):
         kind = kind.value_type
-    if pat.is_nested(kind) or pat.is_dictionary(kind) or is_variable(kind):
+    if pat.is_struct(kind):
         _refuse(path, f"fixed-size lists of {kind}")
+    if pat.is_nested(kind) or pat.is_dictionary(kind) or is_variable(kind):
+        _refuse(path, f"fixed-size lists of {kind}", "use a list that is not of fixed size")
 
 
-def _refuse(path: str, what: str) -> None:
-    raise UnsupportedTypeError(
-        f"column {path!r}: file version 2.0 cannot store {what}; write data storage version 2.2"
-    )
+def _refuse(path: str, what: str, way_out: str = "write data storage version 2.2") -> None:
+    raise UnsupportedTypeError(f"column {path!r}: file version 2.0 cannot store {what}; {way_out}")
 
 
 def _refuse_nulls(array: pa.Array, path: str) -> None:
