@@ -103,6 +103,15 @@ class Tail:
         ]
 
 
+def open_tail(source: ByteSource) -> Tail:
+    """Read the end of a file, and close the file if that fails."""
+    try:
+        return Tail(source)
+    except BaseException:
+        source.close()
+        raise
+
+
 def read_footer(tail: Tail) -> Footer:
     """Parse footer and offset tables, with one read at most if they are long.
 

@@ -47,13 +47,15 @@ class FileReader:
         self._readers: dict[tuple[tuple[int, ...], tuple[int, ...]], FieldReader] = {}
 
     @classmethod
-    def open(cls, source: ByteSource) -> FileReader:
+    def open(cls, source: ByteSource, tail: Tail | None = None) -> FileReader:
         """Read the end of a file.
 
         Parameters
         ----------
         source : ByteSource
             The reader closes it.
+        tail : Tail, optional
+            The end of the file, if it was read already.
 
         Raises
         ------
@@ -63,7 +65,7 @@ class FileReader:
             The file's version is not 2.0, 2.1 or 2.2.
         """
         try:
-            tail = Tail(source)
+            tail = tail or Tail(source)
             footer = read_footer(tail)
             descriptor = parse_descriptor(source.name, footer)
             try:

@@ -1,0 +1,92 @@
+"""Dictionary encoding: positions in a list of values that the whole file shares.
+
+==========================  ===================================================================
+part                        content
+==========================  ===================================================================
+pages                       the positions, plainly encoded, of the index type of the dictionary
+values                      one page of their own, plainly encoded if they are integers, else as
+                            variable-width values; `Field.dictionary` of the file's schema
+                            says where: the position of the page and its number of values
+==========================  ===================================================================
+
+There is no validity: a null comes back as the value at the position that the writer had in its place, the first one as a rule;
+values that are empty strings come back as nulls of the dictionary. pylance reads the same.
+
+pylance itself takes the values from the manifest of the table, which holds a copy, and refuses to append rows whose dictionary is
+another one: both copies are the same.
+
+Specification: format/file/encoding of the legacy format, "Dictionary".
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pat
+
+from lance_spark.encoding.arrow_blocks import is_variable
+from lance_spark.encoding.meta import FieldReader
+from lance_spark.encoding.rows import Rows
+from lance_spark.encoding.v0_1.pages import Numbers, Pages, bounds_of
+from lance_spark.encoding.v0_1.plain import PlainReader
+from lance_spark.encoding.v0_1.var_binary import VarBinaryReader
+from lance_spark.errors import CorruptFileError, UnsupportedTypeError
+from lance_spark.storage.source import ReadPlan
+
+
+class DictionaryReader:
+    """Reads dictionary-encoded values.
+
+    Parameters
+    ----------
+    kind : pa.DataType
+        A dictionary type.
+    pages : Pages
+        Of the positions.
+    bounds : int64 array
+        First row of each page, and the number of all rows.
+    values : Pages
+        The one page of the values.
+    size : int
+        Of the file in bytes.
+
+    Raises
+    ------
+    CorruptFileError
+        A page lies outside the file.
+    UnsupportedTypeError
+        Version 0.1 has no dictionaries of such values.
+    """
+
+    def __init__(
+        self, kind: pa.DataType, pages: Pages, bounds: Numbers, values: Pages, size: int
+    ) -> None:
+        self._kind = kind
+        self._positions = PlainReader(kind.index_type, pages, bounds, size)
+        self._num_values = int(values.lengths.sum())
+        self._values = _open_values(kind.value_type, values, size)
+        self._items: pa.Array | None = None
+
+    def read(self, rows: Rows) -> ReadPlan[pa.Array]:
+        if self._items is None:
+            self._items = yield from self._values.read(range(self._num_values))
+        positions = yield from self._positions.read(rows)
+        if len(positions):
+            numbers = positions.to_numpy()
+            low, high = int(numbers.min()), int(numbers.max())
+            if low < 0 or high >= self._num_values:
+                raise CorruptFileError(
+                    f"position {low if low < 0 else high} in a dictionary of {self._num_values} values"
+                )
+        return pa.DictionaryArray.from_arrays(
+            positions, self._items, ordered=self._kind.ordered, safe=False
+        )
+
+
+def _open_values(kind: pa.DataType, values: Pages, size: int) -> FieldReader:
+    bounds = bounds_of(np.maximum(values.lengths, 0))
+    if is_variable(kind):
+        return VarBinaryReader(kind, True, values, bounds, size)
+    if pat.is_integer(kind) or pat.is_floating(kind):
+        return PlainReader(kind, values, bounds, size)
+    raise UnsupportedTypeError(f"file version 0.1 has no dictionaries of {kind} values")

@@ -1,0 +1,103 @@
+"""Lists: plainly encoded offsets, and the items in pages of their own.
+
+A page of n lists holds n + 1 offsets, int32 of lists and int64 of large lists: list i is the items of the *same batch* from offset
+i to offset i + 1. The page's length is n + 1. The item's field has one page per batch with the items of that batch.
+
+There is no validity: a null list comes back as an empty one. pylance reads the same.
+
+Specification: format/file/encoding of the legacy format, "Lists".
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pat
+
+from lance_spark.encoding.meta import FieldReader
+from lance_spark.encoding.rows import Rows
+from lance_spark.encoding.v0_1.pages import Numbers, Pages, read_extents, spans_of
+from lance_spark.encoding.v2_1.fixed_width import ranges
+from lance_spark.errors import CorruptFileError, InvalidInputError
+from lance_spark.storage.source import ReadPlan
+
+
+class ListReader:
+    """Reads lists.
+
+    Parameters
+    ----------
+    kind : pa.DataType
+        A list or large list type.
+    pages : Pages
+        Of the offsets.
+    bounds : int64 array
+        First list of each page, and the number of all lists.
+    items : FieldReader
+    item_bounds : int64 array
+        First item of each batch, and the number of all items.
+    size : int
+        Of the file in bytes.
+
+    Raises
+    ------
+    CorruptFileError
+        A page lies outside the file.
+    """
+
+    def __init__(
+        self,
+        kind: pa.DataType,
+        pages: Pages,
+        bounds: Numbers,
+        items: FieldReader,
+        item_bounds: Numbers,
+        size: int,
+    ) -> None:
+        self._kind = kind
+        self._dtype = np.int64 if pat.is_large_list(kind) else np.int32
+        self._pages = pages
+        self._bounds = bounds
+        self._items = items
+        self._item_bounds = item_bounds
+        pages.check(np.dtype(self._dtype).itemsize * 8, size)
+
+    def read(self, rows: Rows) -> ReadPlan[pa.Array]:
+        spans = spans_of(rows, self._bounds)
+        extents = yield from read_extents(self._pages, spans, self._dtype)
+        held = np.diff(self._item_bounds)[spans.batch]
+        if (extents.stops > held).any():
+            at = int(np.argmax(extents.stops > held))
+            raise CorruptFileError(
+                f"batch {int(spans.batch[at])}: a list ends at item {int(extents.stops[at])} of {int(held[at])}"
+            )
+        total = extents.num_items
+        if total > np.iinfo(self._dtype).max:
+            raise InvalidInputError(
+                f"{len(rows)} rows have {total} items, which do not fit one array of type {self._kind}: "
+                "read fewer rows at a time"
+            )
+        items = yield from self._items.read(
+            self._item_rows(spans.batch, extents.starts, extents.stops)
+        )
+        buffers = [None, pa.py_buffer(extents.offsets(self._dtype))]
+        return pa.Array.from_buffers(self._kind, len(rows), buffers, children=[items])
+
+    def _item_rows(self, batch: Numbers, starts: Numbers, stops: Numbers) -> Rows:
+        starts, stops = starts + self._item_bounds[batch], stops + self._item_bounds[batch]
+        held = stops > starts
+        starts, stops = starts[held], stops[held]
+        if not len(starts):
+            return range(0)
+        if _has_no_bytes(self._kind.value_type):
+            # They have no bytes, and a corrupt page may claim any number: nothing may be made for each.
+            return range(int((stops - starts).sum()))
+        if (starts[1:] == stops[:-1]).all():
+            return range(int(starts[0]), int(stops[-1]))
+        return ranges(starts, stops - starts)
+
+
+def _has_no_bytes(kind: pa.DataType) -> bool:
+    if pat.is_struct(kind):
+        return all(_has_no_bytes(kind.field(i).type) for i in range(kind.num_fields))
+    return bool(pat.is_null(kind))

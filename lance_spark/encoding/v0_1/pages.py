@@ -1,0 +1,245 @@
+"""What all encodings of version 0.1 share: the pages of a field, and which of their values some rows need.
+
+A file is cut into batches (1,024 rows unless the writer was told otherwise), and every field that has values has one page per
+batch. Fields below a list count items instead of rows, but have one page per batch too. A page is known by its position
+in the file and its *length*, which counts values and not bytes; its bytes have no header and stand at any address.
+
+Pages are small and many. Whatever rows are asked for is therefore turned into *spans*, arrays with one entry for each stretch
+of values of one page, and the bytes of all spans are asked for at once and joined: decoders see one buffer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from lance_spark.encoding.rows import Rows
+from lance_spark.errors import CorruptFileError
+from lance_spark.storage.source import ByteRange, Bytes, ReadPlan
+
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pages:
+    """The pages of one field, one for each batch.
+
+    Attributes
+    ----------
+    positions : int64 array
+        Where each page begins in the file.
+    lengths : int64 array
+        Values of each page.
+    """
+
+    positions: Numbers
+    lengths: Numbers
+
+    def check(self, bits: int, size: int, extra: int = 0) -> None:
+        """Check that all pages lie in the file.
+
+        Parameters
+        ----------
+        bits : int
+            Of one value.
+        size : int
+            Of the file in bytes.
+        extra : int
+            Values that each page has beyond its length.
+
+        Raises
+        ------
+        CorruptFileError
+            A page does not; the message names the batch.
+        """
+        at = np.clip(self.positions, 0, size)
+        # Divided, so that no product can overflow.
+        room = (size - at) * 8 // bits if bits else np.full(len(at), np.iinfo(np.int64).max)
+        bad = (at != self.positions) | (self.lengths < 0) | (self.lengths > room - extra)
+        if bad.any():
+            batch = int(np.argmax(bad))
+            raise CorruptFileError(
+                f"the page of batch {batch} ({int(self.lengths[batch])} values of {bits} bits from byte "
+                f"{int(self.positions[batch])}) lies outside the file of {size} bytes; it is truncated or corrupt"
+            )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spans:
+    """Stretches of values, in order: those from `start` to `stop` of the page of `batch`. None is empty.
+
+    Attributes
+    ----------
+    batch, start, stop : int64 arrays of one length
+    """
+
+    batch: Numbers
+    start: Numbers
+    stop: Numbers
+
+    @property
+    def sizes(self) -> Numbers:
+        """Values of each."""
+        return self.stop - self.start
+
+    @property
+    def num_values(self) -> int:
+        """Values of all."""
+        return int(self.sizes.sum())
+
+
+def bounds_of(counts: Numbers) -> Numbers:
+    """Return the first row of each batch, and the number of all rows, from the rows of each.
+
+    Raises
+    ------
+    CorruptFileError
+        They are more than 64 bits count.
+    """
+    bounds = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=bounds[1:])
+    if len(counts) and (int(counts.min()) < 0 or int(np.diff(bounds).min()) < 0):
+        raise CorruptFileError("the pages claim more values than there can be")
+    return bounds
+
+
+def spans_of(rows: Rows, bounds: Numbers) -> Spans:
+    """Return the stretches of pages that hold some rows.
+
+    Parameters
+    ----------
+    rows : Rows
+    bounds : int64 array
+        See `bounds_of`.
+
+    Raises
+    ------
+    CorruptFileError
+        The pages have fewer rows.
+    """
+    if not len(rows):
+        none = np.zeros(0, np.int64)
+        return Spans(none, none, none)
+    if int(rows[-1]) >= int(bounds[-1]):
+        raise CorruptFileError(
+            f"row {int(rows[-1])} is asked for, but the pages have {int(bounds[-1])} rows"
+        )
+    if isinstance(rows, range):
+        first = int(np.searchsorted(bounds, rows.start, side="right")) - 1
+        last = int(np.searchsorted(bounds, rows.stop, side="left"))
+        batch = np.arange(first, last)
+        start = np.maximum(rows.start - bounds[batch], 0)
+        stop = np.minimum(bounds[batch + 1], rows.stop) - bounds[batch]
+        held = stop > start
+        return (
+            Spans(batch, start, stop) if held.all() else Spans(batch[held], start[held], stop[held])
+        )
+    holder = np.searchsorted(bounds[1:], rows, side="right")
+    cut = (np.diff(rows) != 1) | (np.diff(holder) != 0)
+    firsts = np.concatenate([[0], np.flatnonzero(cut) + 1])
+    lasts = np.concatenate([firsts[1:], [len(rows)]]) - 1
+    batch = holder[firsts]
+    return Spans(batch, rows[firsts] - bounds[batch], rows[lasts] - bounds[batch] + 1)
+
+
+def read_values(pages: Pages, spans: Spans, width: int, extra: int = 0) -> ReadPlan[Bytes]:
+    """Plan the reading of values that are whole bytes.
+
+    Parameters
+    ----------
+    pages : Pages
+        Checked.
+    spans : Spans
+    width : int
+        Bytes of one value.
+    extra : int
+        How many values to read behind each span.
+
+    Returns
+    -------
+    uint8 array
+        The values of all spans, joined.
+    """
+    starts = pages.positions[spans.batch] + spans.start * width
+    return (yield from read_ranges(starts, (spans.sizes + extra) * width))
+
+
+def read_ranges(starts: Numbers, sizes: Numbers) -> ReadPlan[Bytes]:
+    """Plan the reading of ranges of bytes; the result is their bytes, joined, and begins at a multiple of 8 bytes."""
+    held = sizes > 0
+    if not held.all():
+        starts, sizes = starts[held], sizes[held]
+    if not len(starts):
+        return np.zeros(0, np.uint8)
+    # Pages that follow one another, as in files of one column, are one range.
+    ends = starts + sizes
+    firsts = np.concatenate([[True], starts[1:] != ends[:-1]])
+    lasts = np.concatenate([firsts[1:], [True]])
+    lengths = ends[lasts] - starts[firsts]
+    buffers = yield list(map(ByteRange, starts[firsts].tolist(), lengths.tolist()))
+    if len(buffers) > 1:
+        return np.concatenate(buffers)
+    (data,) = buffers
+    return data if data.ctypes.data % 8 == 0 else data.copy()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Extents:
+    """What the offsets of some values say.
+
+    Attributes
+    ----------
+    lengths : int64 array
+        Of each value.
+    starts, stops : int64 arrays
+        Where the first value of each span begins and the last one ends: the values between lie back to back.
+    """
+
+    lengths: Numbers
+    starts: Numbers
+    stops: Numbers
+
+    @property
+    def num_items(self) -> int:
+        """Sum of the lengths."""
+        return int((self.stops - self.starts).sum())
+
+    def offsets(self, dtype: type[np.int32] | type[np.int64]) -> npt.NDArray[np.signedinteger]:
+        """Return Arrow offsets that begin at 0."""
+        offsets = np.zeros(len(self.lengths) + 1, dtype)
+        np.cumsum(self.lengths, out=offsets[1:])
+        return offsets
+
+
+def read_extents(
+    pages: Pages, spans: Spans, dtype: type[np.int32] | type[np.int64]
+) -> ReadPlan[Extents]:
+    """Plan the reading of offsets: value ``i`` of a page goes from its offset ``i`` to its offset ``i + 1``.
+
+    Raises
+    ------
+    CorruptFileError
+        Offsets are negative, or one is less than the one before.
+    """
+    data = yield from read_values(pages, spans, np.dtype(dtype).itemsize, extra=1)
+    offsets = data.view(np.dtype(dtype).newbyteorder("<"))
+    stops_at = np.cumsum(spans.sizes + 1) - 1
+    starts_at = stops_at - spans.sizes
+    # Without negative ones no difference can overflow.
+    lowest = int(offsets.min(initial=0))
+    wide = offsets.astype(np.int64, copy=False)
+    lengths: Numbers = wide[1:] - wide[:-1]
+    if len(stops_at) > 1:
+        between = np.zeros(len(lengths), np.bool_)
+        between[stops_at[:-1]] = True
+        lengths = lengths[~between]
+    if lowest < 0 or int(lengths.min(initial=0)) < 0:
+        at = int(np.argmin(offsets)) if lowest < 0 else int(np.argmin(lengths))
+        entries = spans.sizes + 1 if lowest < 0 else spans.sizes
+        bad = int(np.searchsorted(np.cumsum(entries), at, side="right"))
+        raise CorruptFileError(
+            f"the offsets of batch {int(spans.batch[bad])} are negative or decrease"
+        )
+    return Extents(lengths, wide[starts_at], wide[stops_at])

@@ -1,0 +1,225 @@
+"""Reads rows of the columns of one file of version 0.1.
+
+Opening reads the end of the file once; a field's entries in the page table are read when it is first asked for. The page table is
+an array over field ids, from the smallest id of the file on: a file that was added to a fragment later holds ids from, say, 5 on.
+
+Version 0.1 stores no validity. What comes back for a null is what pylance reads too:
+
+=============================  ============================================================
+stored as null                 read as
+=============================  ============================================================
+number, bool, date, fixed-     0 or false, as a rule; whatever the writer's array had there
+size list or binary
+string or bytes                null; an empty string comes back as null too, if the field
+                               may be null
+list                           an empty list
+struct                         a struct of its children
+dictionary                     the first value, as a rule
+=============================  ============================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pat
+
+from lance_spark.encoding.meta import FieldReader
+from lance_spark.encoding.rows import Rows
+from lance_spark.encoding.v0_1.field import Node, has_pages, open_field
+from lance_spark.encoding.v0_1.pages import Pages
+from lance_spark.encoding.v0_1.sizes import stored_bytes
+from lance_spark.errors import CorruptFileError, UnsupportedTypeError
+from lance_spark.file.footer import Tail, open_tail
+from lance_spark.file.legacy_footer import LegacyFooter, read_legacy_footer, read_pages
+from lance_spark.file.legacy_statistics import PageStatistics, read_statistics
+from lance_spark.file.plans import check_rows, named
+from lance_spark.file.schema import Field, Schema
+from lance_spark.proto import file_pb2
+from lance_spark.storage.source import ByteSource, run_plans
+
+VERSION = (0, 1)
+
+
+class LegacyFileReader:
+    """One open data file of version 0.1; make it with `open`."""
+
+    def __init__(self, source: ByteSource, tail: Tail, footer: LegacyFooter, first_id: int) -> None:
+        self._source = source
+        self._tail = tail
+        self._footer = footer
+        self._first_id = first_id
+        self._counts = np.diff(footer.bounds)
+        self._pages: dict[int, Pages] = {}
+        self._readers: dict[tuple[int, ...], FieldReader] = {}
+
+    @classmethod
+    def open(
+        cls, source: ByteSource, field_ids: Sequence[int] = (), tail: Tail | None = None
+    ) -> LegacyFileReader:
+        """Read the end of a file.
+
+        Parameters
+        ----------
+        source : ByteSource
+            The reader closes it.
+        field_ids : sequence of int, optional
+            Ids of the fields in the file, as the manifest has them. Without them, and where some are negative because another
+            file replaced the column, the schema in the file tells.
+        tail : Tail, optional
+            The end of the file, if it was read already.
+
+        Raises
+        ------
+        CorruptFileError
+            The file is damaged.
+        """
+        tail = tail or open_tail(source)
+        try:
+            footer = read_legacy_footer(tail)
+        except BaseException:
+            source.close()
+            raise
+        return cls(source, tail, footer, _first_id(footer.schema, field_ids))
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """Major and minor version: (0, 1), whatever the footer says."""
+        return VERSION
+
+    @property
+    def schema(self) -> Schema:
+        """The schema that the file was written with; without fields if the file does not say."""
+        return self._footer.schema or Schema(())
+
+    @property
+    def source(self) -> ByteSource:
+        """The file itself."""
+        return self._source
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows the file has."""
+        return int(self._footer.bounds[-1])
+
+    def read(
+        self, fields: Sequence[Field], rows: Rows, column_of: Mapping[int, int] | None = None
+    ) -> list[pa.Array]:
+        """Read rows of some top-level fields.
+
+        Parameters
+        ----------
+        fields : sequence of Field
+            Fields by their ids, structs with any of their children.
+        rows : Rows
+            Inside the file.
+        column_of : mapping of int to int, optional
+            Has no meaning here: fields are found by their ids.
+
+        Returns
+        -------
+        list of pyarrow.Array
+            For each field, one value per row, of the field's Arrow type.
+
+        Raises
+        ------
+        InvalidInputError
+            Rows lie outside the file, or are too many for one array.
+        CorruptFileError
+            The file does not have a field, or is damaged.
+        UnsupportedTypeError
+            Version 0.1 cannot store the type of a field.
+        """
+        check_rows(rows, self.num_rows, self._source.name)
+        self._load(fields)
+        plans = [
+            named(self._reader(field).read(rows), self._source.name, field, len(rows))
+            for field in fields
+        ]
+        return run_plans(self._source, plans)
+
+    def column_bytes(
+        self, fields: Sequence[Field], column_of: Mapping[int, int] | None = None
+    ) -> int:
+        """Return the bytes that the pages of some fields take in the file; those of strings are an estimate."""
+        if self.schema.fields:
+            fields = [field for field in fields if self.schema.field_by_id(field.id)]
+        self._load(fields)
+        size = self._source.size
+        return sum(
+            run_plans(self._source, [stored_bytes(self._node(field), size) for field in fields])
+        )
+
+    def statistics(self, field_id: int) -> PageStatistics | None:
+        """Return what the file notes about the values of a field in each batch; None if there is nothing.
+
+        Raises
+        ------
+        CorruptFileError
+            The statistics are damaged.
+        """
+        return read_statistics(self._source, self._tail, self._footer, field_id)
+
+    def close(self) -> None:
+        """Close the source; arrays handed out before stay valid."""
+        self._readers.clear()
+        self._source.close()
+
+    def _load(self, fields: Sequence[Field]) -> None:
+        """Read the entries of fields, and of all below them, in the page table."""
+        wanted = [
+            node.id
+            for field in fields
+            for node in field.walk()
+            if node.id not in self._pages and has_pages(node.arrow_field.type)
+        ]
+        if wanted:
+            footer = self._footer
+            self._pages.update(
+                read_pages(
+                    self._tail, footer.page_table, self._first_id, footer.num_batches, wanted
+                )
+            )
+
+    def _reader(self, field: Field) -> FieldReader:
+        key = tuple(node.id for node in field.walk())
+        reader = self._readers.get(key)
+        if reader is None:
+            try:
+                reader = open_field(self._node(field), self._counts, self._source.size)
+            except (CorruptFileError, UnsupportedTypeError) as error:
+                raise type(error)(f"{self._source.name}: {error}") from None
+            self._readers[key] = reader
+        return reader
+
+    def _node(self, field: Field) -> Node:
+        kind = field.arrow_field.type
+        if field.children and not (
+            pat.is_struct(kind) or pat.is_list(kind) or pat.is_large_list(kind)
+        ):
+            raise UnsupportedTypeError(
+                f"{self._source.name}: file version 0.1 cannot store column {field.name!r} of type {kind}"
+            )
+        dictionary = self._dictionary(field) if pat.is_dictionary(kind) else None
+        children = tuple(self._node(child) for child in field.children)
+        return Node(field.arrow_field, self._pages.get(field.id), children, dictionary)
+
+    def _dictionary(self, field: Field) -> Pages | None:
+        own = self.schema.field_by_id(field.id)
+        if own is None:
+            return None
+        message = file_pb2.Field.FromString(own.carried)
+        if not message.HasField("dictionary"):
+            return None
+        at = message.dictionary
+        return Pages(np.array([at.offset], np.int64), np.array([at.length], np.int64))
+
+
+def _first_id(schema: Schema | None, field_ids: Sequence[int]) -> int:
+    held = [id_ for id_ in field_ids if id_ >= 0]
+    own = [node.id for node in schema.walk()] if schema else []
+    if held and (len(held) == len(field_ids) or not own):
+        return min(held)
+    return min(own, default=0)

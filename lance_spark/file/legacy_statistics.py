@@ -1,0 +1,228 @@
+"""Statistics of version 0.1: null count, least and greatest value of each batch, and which batches a condition rules out.
+
+The statistics of a file are one batch of a small table: its schema, `StatisticsMetadata.schema`, has a struct for each field
+that has statistics, named by the field's id, and its rows are the batches of the file:
+
+==========  ======================  ===================================================================
+child       type                    value
+==========  ======================  ===================================================================
+null_count  int64, not null         nulls of the batch
+min_value   that of the field       least value, without nulls and NaN; of strings, the first 64 bytes
+max_value   that of the field       greatest value, without nulls and NaN; of strings longer than 64
+                                    bytes, a value of at most 64 bytes that is greater
+==========  ======================  ===================================================================
+
+Pages and page table are like those of the file, with ids from 0 on. A bound that is unknown (all values null, no greater value) is the
+least or greatest value of the type, or an empty string. Empty strings come back as nulls here as everywhere in
+version 0.1, so that a null bound says nothing. pylance keeps statistics for bools, integers, floats of 32 and 64 bits,
+dates, strings, bytes and decimals of 128 bits, at top level and in structs.
+
+What is ruled out is judged by what reading gives: nulls of fixed-width types count as 0 or false, empty strings as nulls; and by
+either order of NaN, greater than all (Spark) or unordered (Arrow).
+
+Specification: format/file of the legacy format, "Statistics".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+from lance_spark.encoding.arrow_blocks import is_variable
+from lance_spark.encoding.v0_1.field import Node, open_field
+from lance_spark.encoding.v0_1.pages import Numbers
+from lance_spark.errors import CorruptFileError, InvalidInputError, LanceError
+from lance_spark.file.footer import Tail
+from lance_spark.file.legacy_footer import LegacyFooter, read_pages
+from lance_spark.file.schema import Field, Schema
+from lance_spark.storage.source import ByteSource, run_plans
+
+Op = Literal["==", "!=", "<", "<=", ">", ">=", "is_null", "is_not_null"]
+Flags = npt.NDArray[np.bool_]
+
+#: Strings of that many bytes may have been cut.
+_CUT = 64
+_PARTS = ("null_count", "min_value", "max_value")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PageStatistics:
+    """What a file notes about the values of one field, batch by batch.
+
+    Attributes
+    ----------
+    bounds : int64 array
+        First row of each batch, and the number of all rows.
+    null_count : pa.Int64Array
+        Nulls that the writer saw; they are not stored as nulls.
+    minimum, maximum : pa.Array
+        Of the field's type; no value of the batch is outside, NaN apart. Null if unknown.
+    """
+
+    bounds: Numbers
+    null_count: pa.Int64Array
+    minimum: pa.Array
+    maximum: pa.Array
+
+
+def read_statistics(
+    source: ByteSource, tail: Tail, footer: LegacyFooter, field_id: int
+) -> PageStatistics | None:
+    """Read the statistics of a field; None if the file has none of it.
+
+    Raises
+    ------
+    CorruptFileError
+        They are damaged.
+    """
+    if footer.statistics is None:
+        return None
+    try:
+        schema = Schema.from_protos(footer.statistics.schema)
+        field = next((f for f in schema.fields if f.name == str(field_id)), None)
+        if field is None:
+            return None
+        return _read(source, tail, footer, field)
+    except LanceError as error:
+        if tail.name in str(error):
+            raise
+        raise CorruptFileError(
+            f"{tail.name}: the statistics of field {field_id} are damaged: {error}"
+        ) from None
+
+
+def prune(statistics: PageStatistics, op: Op, value: Any = None) -> list[range]:
+    """Return the rows that a condition on the field can hold for, all others being ruled out.
+
+    Parameters
+    ----------
+    statistics : PageStatistics
+    op : str
+        ``==``, ``!=``, ``<``, ``<=``, ``>``, ``>=`` (the field's value on the left side), ``is_null`` or ``is_not_null``.
+    value : Any
+        A Python value or an Arrow scalar; one that does not fit the field's type rules nothing out.
+
+    Returns
+    -------
+    list of range
+        Whole batches, neighbours joined, in order. Never too few rows: what is unknown is kept.
+
+    Raises
+    ------
+    InvalidInputError
+        There is no such operator.
+    """
+    keep = _kept(statistics, op, value)
+    keep &= np.diff(statistics.bounds) > 0
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], keep.astype(np.int8), [0]])))
+    rows = statistics.bounds[edges].tolist()
+    return [range(rows[i], rows[i + 1]) for i in range(0, len(rows), 2)]
+
+
+def _read(source: ByteSource, tail: Tail, footer: LegacyFooter, field: Field) -> PageStatistics:
+    assert footer.statistics is not None
+    parts = [next((c for c in field.children if c.name == name), None) for name in _PARTS]
+    found = [part for part in parts if part is not None]
+    if len(found) != len(_PARTS):
+        raise CorruptFileError(f"{_PARTS} are expected, not {[c.name for c in field.children]}")
+    table = footer.statistics.page_table_position
+    pages = read_pages(tail, table, 0, 1, [part.id for part in found])
+    counts = np.array([footer.num_batches], np.int64)
+    plans = [
+        open_field(Node(part.arrow_field, pages[part.id]), counts, source.size).read(
+            range(footer.num_batches)
+        )
+        for part in found
+    ]
+    null_count, minimum, maximum = run_plans(source, plans)
+    if not pat.is_int64(null_count.type) or minimum.type != maximum.type:
+        raise CorruptFileError(
+            f"{[part.logical_type for part in found]} are not the types expected"
+        )
+    return PageStatistics(footer.bounds, null_count, minimum, maximum)
+
+
+def _kept(statistics: PageStatistics, op: Op, value: Any) -> Flags:
+    kind = statistics.minimum.type
+    rows = np.diff(statistics.bounds)
+    nulls = statistics.null_count.to_numpy()
+    everything = np.ones(len(rows), np.bool_)
+    if op == "is_null":
+        # Nulls are read as such from strings only, and empty strings as well.
+        if not is_variable(kind):
+            return ~everything
+        return (nulls != 0) | _flags(pc.is_null(statistics.minimum))
+    if op == "is_not_null":
+        return np.not_equal(nulls, rows) if is_variable(kind) else everything
+    if op not in ("==", "!=", "<", "<=", ">", ">="):
+        raise InvalidInputError(f"{op!r} is no operator that statistics know")
+    wanted = _values(value, kind)
+    if wanted is None:
+        return everything
+    low, high = statistics.minimum, statistics.maximum
+    least, greatest = wanted
+    if pat.is_floating(kind) and op in ("!=", ">", ">="):
+        # A NaN may be there, and may be greater than all.
+        return everything
+    found = everything
+    if op in ("==", "<=", "<"):
+        found = found & _flags((pc.less if op == "<" else pc.less_equal)(low, greatest))
+    if op in ("==", ">=", ">"):
+        found = found & _flags((pc.greater if op == ">" else pc.greater_equal)(high, least))
+    if op == "!=":
+        all_same = _flags(pc.equal(low, least), False) & _flags(pc.equal(high, least), False)
+        if is_variable(kind):
+            all_same &= len(least.as_py()) < _CUT // 4
+        found = ~(all_same & (nulls == 0))
+    if not is_variable(kind):
+        found = found | ((nulls != 0) & _matches_zero(op, least, greatest, kind))
+    return found
+
+
+def _values(value: Any, kind: pa.DataType) -> tuple[pa.Scalar, pa.Scalar] | None:
+    """Return a value in the type of the field, rounded down and up; None if it has no place there."""
+    try:
+        scalar = value if isinstance(value, pa.Scalar) else pa.scalar(value)
+        exact = scalar if scalar.type == kind else _cast(value, scalar, kind)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return None
+    if not exact.is_valid:
+        return None
+    if not pat.is_floating(kind):
+        return exact, exact
+    # Whoever compares may do so in either precision.
+    near = scalar.cast(pa.float64())
+    pair = sorted([near.as_py(), exact.cast(pa.float64()).as_py()])
+    if np.isnan(pair).any():
+        return None
+    return pa.scalar(pair[0], pa.float64()), pa.scalar(pair[1], pa.float64())
+
+
+def _cast(value: Any, scalar: pa.Scalar, kind: pa.DataType) -> pa.Scalar:
+    if pat.is_floating(kind) and (pat.is_floating(scalar.type) or pat.is_integer(scalar.type)):
+        return scalar.cast(pa.float64()).cast(kind, safe=False)
+    if isinstance(value, pa.Scalar):
+        return scalar.cast(kind)
+    return pa.scalar(value, kind)
+
+
+def _matches_zero(op: Op, least: pa.Scalar, greatest: pa.Scalar, kind: pa.DataType) -> bool:
+    zero = pa.array([0], pa.int64()) if not pat.is_boolean(kind) else pa.array([False])
+    try:
+        as_kind = zero.cast(least.type)[0]
+    except pa.ArrowException:
+        as_kind = pa.Array.from_buffers(least.type, 1, [None, pa.py_buffer(bytes(32))])[0]
+    compare = {"==": pc.equal, "!=": pc.not_equal, "<": pc.less, "<=": pc.less_equal}
+    compare |= {">": pc.greater, ">=": pc.greater_equal}
+    return any(compare[op](as_kind, wanted).as_py() for wanted in (least, greatest))
+
+
+def _flags(array: pa.Array, unknown: bool = True) -> Flags:
+    flags: Flags = pc.fill_null(array, unknown).to_numpy(zero_copy_only=False).astype(np.bool_)
+    return flags

@@ -1,0 +1,90 @@
+"""Opening a data file of any version: the end of the file says which reader it needs."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
+from lance_spark.encoding.rows import Rows
+from lance_spark.file.footer import Tail, open_tail
+from lance_spark.file.reader import FileReader
+from lance_spark.file.schema import Field, Schema
+from lance_spark.storage.source import ByteRange, ByteSource
+
+_END = struct.Struct("<HH4s")
+_MAGIC = b"LANC"
+#: Footers of version 0.1 say 0.0 to 0.2; 0.3 is version 2.0.
+_FIRST_VERSION_2 = (0, 3)
+
+
+class DataFileReader(Protocol):
+    """One open data file of any version; see `lance_spark.file.reader.FileReader` for what the methods do and raise."""
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """Major and minor version."""
+        ...
+
+    @property
+    def schema(self) -> Schema:
+        """The schema that the file was written with."""
+        ...
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows the file says it has."""
+        ...
+
+    def read(
+        self, fields: Sequence[Field], rows: Rows, column_of: Mapping[int, int] | None = None
+    ) -> list[pa.Array]:
+        """Read rows of some top-level fields."""
+        ...
+
+    def column_bytes(
+        self, fields: Sequence[Field], column_of: Mapping[int, int] | None = None
+    ) -> int:
+        """Return the bytes that the pages of some fields take in the file."""
+        ...
+
+    def close(self) -> None:
+        """Close the source."""
+        ...
+
+
+def open_file(source: ByteSource, field_ids: Sequence[int] = ()) -> DataFileReader:
+    """Open a data file.
+
+    Parameters
+    ----------
+    source : ByteSource
+        The reader closes it.
+    field_ids : sequence of int, optional
+        Ids of the fields in the file, as the manifest has them; files of version 0.1 may not say themselves.
+
+    Raises
+    ------
+    CorruptFileError
+        The file is no Lance file, or it is damaged.
+    UnsupportedFeatureError
+        The file's version is unknown.
+    """
+    tail = open_tail(source)
+    if is_legacy(tail):
+        # Few tables have such files.
+        from lance_spark.file.legacy import LegacyFileReader
+
+        return LegacyFileReader.open(source, field_ids, tail)
+    return FileReader.open(source, tail)
+
+
+def is_legacy(tail: Tail) -> bool:
+    """Whether a file ends as those of version 0.1 do."""
+    if tail.size < _END.size:
+        return False
+    (end,) = tail.read([ByteRange(tail.size - _END.size, _END.size)])
+    major, minor, magic = _END.unpack(end.tobytes())
+    return bool(magic == _MAGIC and (major, minor) < _FIRST_VERSION_2)
