@@ -10,8 +10,12 @@ import numpy as np
 import pyarrow as pa
 
 from lance_spark.errors import InvalidInputError
+from lance_spark.file.blob_fields import Handling, handled
+from lance_spark.file.schema import Schema
+from lance_spark.scan.blob_file import DEFAULT_BUFFER_SIZE, BlobFile
 from lance_spark.scan.fragment import FragmentReader
 from lance_spark.scan.plan import default_target_rows, pack
+from lance_spark.scan.positions import by_fragment, parse_positions
 from lance_spark.scan.task import FragmentSlice, ScanTask
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.history import VersionInfo, list_versions
@@ -66,7 +70,11 @@ class Dataset:
         return sum(fragment.num_rows for fragment in self.fragments)
 
     def to_batches(
-        self, columns: Sequence[str] | None = None, batch_size: int = DEFAULT_BATCH_SIZE
+        self,
+        columns: Sequence[str] | None = None,
+        batch_size: int = DEFAULT_BATCH_SIZE,
+        *,
+        blob_handling: str | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield all rows in the table's order.
 
@@ -76,22 +84,36 @@ class Dataset:
             Names of columns, or dotted paths of children of structs; all columns by default.
         batch_size : int
             Rows of a batch at most.
+        blob_handling : str, optional
+            What blob columns give: ``blobs_descriptions`` (where the bytes are; the default), ``all_binary`` (the bytes)
+            or ``none`` (they are left out). ``all_descriptions`` is the first.
 
         Raises
         ------
         InvalidInputError
-            There is no such column, or `batch_size` is not positive.
+            There is no such column, or `batch_size` is not positive, or there is no such handling.
         CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
         """
-        for task in self.plan(columns, target_rows=1 << 62, batch_size=batch_size):
+        tasks = self.plan(
+            columns, target_rows=1 << 62, batch_size=batch_size, blob_handling=blob_handling
+        )
+        for task in tasks:
             yield from task.batches()
 
-    def to_table(self, columns: Sequence[str] | None = None) -> pa.Table:
+    def to_table(
+        self, columns: Sequence[str] | None = None, *, blob_handling: str | None = None
+    ) -> pa.Table:
         """Return all rows as a table; see `to_batches`."""
-        schema = self._select(columns).to_arrow()
-        return pa.Table.from_batches(self.to_batches(columns), schema)
+        schema = self._select(columns, blob_handling).to_arrow()
+        return pa.Table.from_batches(self.to_batches(columns, blob_handling=blob_handling), schema)
 
-    def take(self, indices: Sequence[int], columns: Sequence[str] | None = None) -> pa.Table:
+    def take(
+        self,
+        indices: Sequence[int],
+        columns: Sequence[str] | None = None,
+        *,
+        blob_handling: str | None = None,
+    ) -> pa.Table:
         """Return rows by their position in the table's order, deleted rows not counted.
 
         Parameters
@@ -99,6 +121,7 @@ class Dataset:
         indices : sequence of int, or integer array
             In any order; a row can be taken more than once.
         columns : sequence of str, optional
+        blob_handling : str, optional
             As in `to_batches`.
 
         Raises
@@ -106,24 +129,56 @@ class Dataset:
         InvalidInputError
             A position is negative or past the end, or there is no such column.
         """
-        schema = self._select(columns)
-        wanted = _positions(indices, self.count_rows())
+        schema = self._select(columns, blob_handling)
+        wanted = parse_positions(indices, self.count_rows())
         unique, inverse = np.unique(wanted, return_inverse=True)
-        ends = np.cumsum([fragment.num_rows for fragment in self.fragments], dtype=np.int64)
         batches: list[pa.RecordBatch] = []
-        holders = np.searchsorted(ends, unique, side="right")
-        for number in np.unique(holders).tolist():
-            fragment = self.fragments[number]
-            first = int(ends[number]) - fragment.num_rows
+        for fragment, rows in by_fragment(self.fragments, unique):
             reader = FragmentReader(self._table.paths, fragment, schema)
             try:
-                batches.append(reader.take(unique[holders == number] - first))
+                batches.append(reader.take(rows))
             finally:
                 reader.close()
         table = pa.Table.from_batches(batches, schema.to_arrow())
         if np.array_equal(inverse, np.arange(len(unique))):
             return table
         return table.take(pa.array(inverse))
+
+    def take_blobs(
+        self,
+        blob_column: str,
+        ids: Sequence[int] | None = None,
+        addresses: Sequence[int] | None = None,
+        indices: Sequence[int] | None = None,
+        *,
+        buffer_size: int = DEFAULT_BUFFER_SIZE,
+    ) -> list[BlobFile | None]:
+        """Return blobs of some rows as files, to read any part of them without the rest.
+
+        Parameters
+        ----------
+        blob_column : str
+            Name of a blob column, or dotted path of one inside structs.
+        ids, addresses, indices : sequence of int
+            One of the three says which rows: row ids, row addresses (fragment id << 32 | offset), or positions in the
+            table's order.
+        buffer_size : int
+            Bytes that sequential reads of a file ask for at once; 0 for no more than is needed.
+
+        Returns
+        -------
+        list of BlobFile or None
+            One for each row asked for, in that order; None for nulls.
+
+        Raises
+        ------
+        InvalidInputError
+            The column is no blob, a row does not exist or is deleted, or not exactly one kind of row is given.
+        """
+        from lance_spark.scan.blob_take import take_blobs
+
+        given = {"ids": ids, "addresses": addresses, "indices": indices}
+        return take_blobs(self._table, blob_column, given, buffer_size)
 
     def versions(self) -> list[VersionInfo]:
         """Return all versions that there still are, oldest first."""
@@ -140,6 +195,7 @@ class Dataset:
         target_rows: int | None = None,
         min_partitions: int = 1,
         batch_size: int = DEFAULT_BATCH_SIZE,
+        blob_handling: str | None = None,
     ) -> list[ScanTask]:
         """Cut a scan into tasks that can be sent to workers.
 
@@ -153,6 +209,8 @@ class Dataset:
             How many tasks run at the same time.
         batch_size : int
             Rows of a batch at most.
+        blob_handling : str, optional
+            As in `to_batches`.
 
         Returns
         -------
@@ -163,7 +221,7 @@ class Dataset:
             raise InvalidInputError(f"batch_size must be at least 1, not {batch_size}")
         if target_rows is not None and target_rows < 1:
             raise InvalidInputError(f"target_rows must be at least 1, not {target_rows}")
-        schema = self._select(columns)
+        schema = self._select(columns, blob_handling)
         fragments = self.fragments
         if target_rows is None:
             rows = sum(fragment.physical_rows for fragment in fragments)
@@ -184,13 +242,13 @@ class Dataset:
             storage_options=self._storage_options,
         )
 
-    def _select(self, columns: Sequence[str] | None) -> Any:
+    def _select(self, columns: Sequence[str] | None, blob_handling: str | None) -> Schema:
         schema = self._table.schema
-        if columns is None:
-            return schema
         if isinstance(columns, str):
             raise InvalidInputError(f"columns must be a list of names, not the string {columns!r}")
-        return schema.select(columns)
+        chosen = schema if columns is None else schema.select(columns)
+        version = self._table.manifest.data_storage_version
+        return handled(chosen, Handling.parse(blob_handling), version)
 
 
 def open_dataset(
@@ -339,22 +397,3 @@ def _checked(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[p
                 f"data yields batches of different schemas: first {schema}, then {batch.schema}"
             )
         yield batch
-
-
-def _positions(indices: Any, num_rows: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    found = indices
-    if isinstance(indices, pa.Array | pa.ChunkedArray):
-        found = indices.to_numpy()
-    try:
-        numbers = np.asarray(found if len(found) else np.zeros(0, np.int64))
-    except (TypeError, ValueError) as error:
-        raise InvalidInputError(f"positions of rows must be integers: {error}") from None
-    if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
-        raise InvalidInputError(f"positions of rows must be integers, not {numbers.dtype}")
-    wanted = numbers.astype(np.int64)
-    if len(wanted):
-        low, high = int(wanted.min()), int(wanted.max())
-        if low < 0 or high >= num_rows:
-            bad = low if low < 0 else high
-            raise InvalidInputError(f"there is no row {bad}: the table has {num_rows} rows")
-    return wanted

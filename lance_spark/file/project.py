@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.errors import UnsupportedTypeError
+from lance_spark.file.blob_fields import described
 from lance_spark.file.schema import Field
 
 
@@ -24,11 +25,13 @@ def unpruned(wanted: Field, own: Field, version: tuple[int, int]) -> Field:
         The file's version.
     """
     if own.is_blob:
-        return replace(
-            wanted,
-            logical_type=own.logical_type,
-            children=own.children,
-            metadata={**wanted.metadata, **own.metadata},
+        return described(
+            replace(
+                wanted,
+                logical_type=own.logical_type,
+                children=own.children,
+                metadata={**wanted.metadata, **own.metadata},
+            )
         )
     whole = own.is_packed or (version == (2, 0) and own.logical_type.startswith("fixed_size_list:"))
     if whole:

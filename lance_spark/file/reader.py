@@ -23,6 +23,7 @@ from lance_spark.errors import (
     LanceError,
     UnsupportedEncodingError,
 )
+from lance_spark.file.blob_fields import described
 from lance_spark.file.columns import read_columns
 from lance_spark.file.fields import column_fields
 from lance_spark.file.footer import Footer, Tail, parse_descriptor, read_footer
@@ -83,6 +84,11 @@ class FileReader:
         return self._footer.version
 
     @property
+    def source(self) -> ByteSource:
+        """The file itself."""
+        return self._source
+
+    @property
     def schema(self) -> Schema:
         """The schema that the file was written with."""
         return self._schema
@@ -109,7 +115,7 @@ class FileReader:
         Returns
         -------
         list of pyarrow.Array
-            For each field, one value per row, of the field's Arrow type; a blob gives the descriptors of its values.
+            For each field, one value per row, of the field's Arrow type; a blob gives what says where its values are.
 
         Raises
         ------
@@ -215,7 +221,9 @@ class FileReader:
         Blobs are stored in another shape than the table's schema has, and a packed struct cannot be read in part.
         """
         own = self._schema.field_by_id(field.id)
-        return field if own is None else unpruned(field, own, self.version)
+        if own is None:
+            return described(field) if field.is_blob else field
+        return unpruned(field, own, self.version)
 
     def _ids(self, field: Field) -> list[int]:
         return [node.id for node in column_fields(self._stored(field), self.version)]

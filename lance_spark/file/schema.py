@@ -36,7 +36,10 @@ BLOB_DESCRIPTOR = pa.struct(
     ]
 )
 
-_BLOB_V2 = b"lance.blob.v2"
+#: Extension of blob columns of version 2.2 and later.
+BLOB_V2 = b"lance.blob.v2"
+#: Metadata of blob columns, of those before 2.2 and of those in data files.
+BLOB_KEY = "lance-encoding:blob"
 _EXTENSION_KEYS = (EXTENSION_NAME, EXTENSION_METADATA)
 _PRIMARY_KEY = "lance-schema:unenforced-primary-key"
 _CLUSTERING_KEY = "lance-schema:unenforced-clustering-key"
@@ -94,7 +97,7 @@ class Field(_Cached):
         UnsupportedTypeError
             The logical type is unknown.
         """
-        if self.metadata.get(EXTENSION_NAME) == _BLOB_V2:
+        if self.metadata.get(EXTENSION_NAME) == BLOB_V2:
             return pa.field(self.name, BLOB_DESCRIPTOR, self.nullable, self._blob_metadata())
         children = [child.arrow_field for child in self.children]
         kind = arrow_type(self.logical_type, children, self.name)
@@ -116,13 +119,13 @@ class Field(_Cached):
     def is_blob(self) -> bool:
         """Whether the values are stored outside of the pages."""
         return (
-            self.metadata.get("lance-encoding:blob", b"").lower() == b"true"
-            or self.metadata.get(EXTENSION_NAME) == _BLOB_V2
+            self.metadata.get(BLOB_KEY, b"").lower() == b"true"
+            or self.metadata.get(EXTENSION_NAME) == BLOB_V2
         )
 
     def _blob_metadata(self) -> dict[str, bytes]:
         kept = {k: v for k, v in self.metadata.items() if k not in _EXTENSION_KEYS}
-        return {**kept, "lance-encoding:blob": b"true", "lance-encoding:packed": b"true"}
+        return {**kept, BLOB_KEY: b"true", "lance-encoding:packed": b"true"}
 
     def walk(self) -> Iterator[Field]:
         """Yield the field and all fields below it, depth-first."""
@@ -382,7 +385,7 @@ def _blob_above(protos: Sequence[pb.Field], at: int) -> int | None:
         if back > at:
             return None
         proto = protos[at - back]
-        if proto.logical_type == "struct" and proto.metadata.get("lance-encoding:blob"):
+        if proto.logical_type == "struct" and proto.metadata.get(BLOB_KEY):
             return at - back if protos[at].name == BLOB_DESCRIPTOR.field(back - 1).name else None
         if proto.id >= 0 or proto.parent_id >= 0:
             return None

@@ -79,7 +79,7 @@ def assemble(
 
 
 def _leaves(field: Field) -> list[Field]:
-    if not field.children:
+    if not field.children or field.is_blob:
         return [field]
     return [leaf for child in field.children for leaf in _leaves(child)]
 

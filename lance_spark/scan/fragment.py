@@ -15,9 +15,11 @@ import pyarrow as pa
 
 from lance_spark.encoding.rows import RowNumbers, Rows
 from lance_spark.errors import CorruptTableError
+from lance_spark.file.blob_fields import PLACE
 from lance_spark.file.reader import FileReader
 from lance_spark.file.schema import Schema
 from lance_spark.scan.assemble import FieldPart, assemble, locate
+from lance_spark.scan.blobs import BlobLoader, Places
 from lance_spark.scan.width import estimate_row_bytes
 from lance_spark.table.deletions import read_deletions
 from lance_spark.table.fragment import Fragment
@@ -29,6 +31,9 @@ WINDOW_BYTES = 16 * 1024 * 1024
 MAX_WINDOW_ROWS = 512 * 1024
 #: Windows start at multiples of this many rows where they can: mini-block chunks hold a power of two of them.
 WINDOW_ALIGNMENT = 4096
+
+#: What the files of a fragment hold of some rows: an array for each part, by the part's identity.
+Window = dict[int, pa.Array]
 
 
 class FragmentReader:
@@ -59,6 +64,12 @@ class FragmentReader:
                 if field_id >= 0:
                     file_of[field_id] = number
         self._parts = [locate(field, file_of) for field in self._fields]
+        self._blob_parts = [
+            part
+            for parts in self._parts
+            for part in parts
+            if any(node.is_blob and not node.children for node in part.field.walk())
+        ]
         self._files: dict[int, FileReader] = {}
         self._deleted: RowNumbers | None = None
 
@@ -75,32 +86,22 @@ class FragmentReader:
 
     def read(self, rows: Rows) -> pa.RecordBatch:
         """Return the physical rows `rows`, deleted ones included."""
-        wanted: dict[int, list[FieldPart]] = {}
-        for parts in self._parts:
-            for part in parts:
-                wanted.setdefault(part.file, []).append(part)
-        arrays: dict[int, pa.Array] = {}
-        for number, parts in wanted.items():
-            columns = dict(
-                zip(
-                    self._fragment.files[number].fields,
-                    self._fragment.files[number].column_indices,
-                    strict=False,
-                )
-            )
-            read = self._file(number).read([part.field for part in parts], rows, columns)
-            arrays.update({id(part): array for part, array in zip(parts, read, strict=True)})
-        columns_out = [
-            assemble(field, parts, [arrays[id(part)] for part in parts], len(rows))
-            for field, parts in zip(self._fields, self._parts, strict=True)
-        ]
-        if not columns_out:
-            return _rows_without_columns(len(rows))
-        return pa.RecordBatch.from_arrays(columns_out, schema=self._arrow)
+        return self._batch(self._window(rows), len(rows))
 
     def take(self, rows: RowNumbers) -> pa.RecordBatch:
         """Return live rows by their number among the live rows, strictly increasing."""
         return self.read(live_to_physical(rows, self.deleted()))
+
+    def blob_places(self, rows: RowNumbers) -> tuple[BlobLoader, Places]:
+        """Return where the blobs of some physical rows are, of a schema of one blob, or of structs around it."""
+        (parts,) = self._parts
+        if not parts:
+            return self._loader(0), Places.of(pa.nulls(len(rows), PLACE))
+        (part,) = parts
+        array = self._window(rows)[id(part)]
+        while array.type.num_fields == 1:
+            (array,) = array.flatten()
+        return self._loader(part.file), Places.of(array)
 
     def scan(self, rows: range, batch_size: int) -> Iterator[pa.RecordBatch]:
         """Yield the live rows among the physical rows `rows`, in order, in batches of at most `batch_size`."""
@@ -110,9 +111,9 @@ class FragmentReader:
             stop = min(rows.stop, start + window)
             if stop < rows.stop and window >= WINDOW_ALIGNMENT:
                 stop -= stop % WINDOW_ALIGNMENT
-            batch = self._live(range(start, stop))
-            for at in range(0, batch.num_rows, batch_size):
-                yield batch.slice(at, batch_size)
+            for batch in self._live(range(start, stop)):
+                for at in range(0, batch.num_rows, batch_size):
+                    yield batch.slice(at, batch_size)
             start = stop
 
     def window_rows(self) -> int:
@@ -134,21 +135,76 @@ class FragmentReader:
             )
         return self._deleted
 
-    def _live(self, rows: range) -> pa.RecordBatch:
+    def _window(self, rows: Rows) -> Window:
+        """Read what the files hold of some rows: blobs are still descriptions."""
+        wanted: dict[int, list[FieldPart]] = {}
+        for parts in self._parts:
+            for part in parts:
+                wanted.setdefault(part.file, []).append(part)
+        arrays: Window = {}
+        for number, parts in wanted.items():
+            file = self._fragment.files[number]
+            columns = dict(zip(file.fields, file.column_indices, strict=False))
+            read = self._file(number).read([part.field for part in parts], rows, columns)
+            arrays.update({id(part): array for part, array in zip(parts, read, strict=True)})
+        return arrays
+
+    def _batch(self, window: Window, num_rows: int) -> pa.RecordBatch:
+        if not self._fields:
+            return _rows_without_columns(num_rows)
+        for part in self._blob_parts:
+            loader = self._loader(part.file)
+            window = {**window, id(part): loader.load(window[id(part)], part.field)}
+        columns = [
+            assemble(field, parts, [window[id(part)] for part in parts], num_rows)
+            for field, parts in zip(self._fields, self._parts, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self._arrow)
+
+    def _live(self, rows: range) -> Iterator[pa.RecordBatch]:
         deleted = self.deleted()
         first, last = np.searchsorted(deleted, [rows.start, rows.stop])
         gone = deleted[first:last] - rows.start
         if not len(gone):
-            return self.read(rows)
+            yield from self._batches(self._window(rows), len(rows))
+            return
         keep = np.ones(len(rows), dtype=bool)
         keep[gone] = False
         kept: npt.NDArray[np.int64] = np.flatnonzero(keep)
         # Few survivors: read just their chunks. Many: one selection over the decoded window is cheaper.
         if len(kept) * 16 < len(rows):
-            return self.read(kept + rows.start)
-        if not self._fields:
-            return _rows_without_columns(len(kept))
-        return self.read(rows).take(pa.array(kept))
+            yield from self._batches(self._window(kept + rows.start), len(kept))
+            return
+        window = self._window(rows)
+        if self._blob_parts:
+            live = pa.array(kept)
+            window = {part: array.take(live) for part, array in window.items()}
+            yield from self._batches(window, len(kept))
+        elif self._fields:
+            yield self._batch(window, len(rows)).take(pa.array(kept))
+        else:
+            yield _rows_without_columns(len(kept))
+
+    def _batches(self, window: Window, num_rows: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a window; in pieces, if their blobs have more bytes than a window should."""
+        if not self._blob_parts:
+            yield self._batch(window, num_rows)
+            return
+        sizes = np.zeros(num_rows, np.int64)
+        for part in self._blob_parts:
+            sizes += self._loader(part.file).sizes(window[id(part)], part.field)
+        start = 0
+        ends = np.cumsum(sizes)
+        while start < num_rows:
+            before = int(ends[start - 1]) if start else 0
+            stop = int(np.searchsorted(ends, before + WINDOW_BYTES, side="right"))
+            stop = max(stop, start + 1)
+            piece = {part: array.slice(start, stop - start) for part, array in window.items()}
+            yield self._batch(piece, stop - start)
+            start = stop
+
+    def _loader(self, number: int) -> BlobLoader:
+        return BlobLoader(self._paths, self._fragment.files[number], self._file(number).source)
 
     def _stored_row_bytes(self) -> Sequence[float | None]:
         stored: list[float | None] = []

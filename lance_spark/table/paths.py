@@ -3,6 +3,7 @@
 | file | no `base_id` | base path is a table's root | base path is a folder |
 | --- | --- | --- | --- |
 | data file | `{root}/data/{path}` | `{base}/data/{path}` | `{base}/{path}` |
+| its blobs | the same, in a folder named like the file without `.lance` | | |
 | deletion file | `{root}/_deletions/{name}` | `{base}/_deletions/{name}` | `{base}/{name}` |
 
 Names never lead out of their root: they are checked when the manifest is read, and once more by the store.
@@ -125,6 +126,41 @@ class TablePaths:
         store, path = self._resolve(file.base_id, DELETIONS, file.name(fragment_id))
         return store.open(path)
 
+    def open_sidecar(self, file: DataFile, blob_id: int) -> ByteSource:
+        """Open a file of blobs that stands beside a data file.
+
+        Raises
+        ------
+        MissingFileError, CorruptTableError, StorageError
+        """
+        store, path = self._resolve(file.base_id, DATA, sidecar_path(file.path, blob_id))
+        return store.open(path)
+
+    def open_external(self, uri: str, base_id: int) -> ByteSource:
+        """Open an object that a blob refers to.
+
+        Parameters
+        ----------
+        uri : str
+            Absolute, or relative to a base path.
+        base_id : int
+            0 for an absolute URI.
+
+        Raises
+        ------
+        MissingFileError, CorruptTableError, StorageError, InvalidInputError
+        """
+        if base_id:
+            store, path = self._resolve(base_id, DATA, uri)
+            return store.open(path)
+        folder, slash, name = uri.rpartition("/")
+        if not slash or not name:
+            raise CorruptTableError(
+                f"{self.store.display}: a blob refers to {uri!r}, which names no object"
+            )
+        same = parse_uri(folder).scheme == self.store.scheme
+        return ObjectStore.from_uri(folder, self._options if same else None).open(name)
+
     def _resolve(self, base_id: int | None, folder: str, name: str) -> tuple[ObjectStore, str]:
         if base_id is None:
             return self.store, f"{folder}/{name}"
@@ -139,3 +175,8 @@ class TablePaths:
             store = ObjectStore.from_uri(base.path, self._options if same else None)
             self._stores[base_id] = store
         return store, f"{folder}/{name}" if base.is_dataset_root else name
+
+
+def sidecar_path(data_file: str, blob_id: int) -> str:
+    """Return the path of a file of blobs, from that of its data file: the id's binary digits, lowest first."""
+    return f"{data_file.removesuffix('.lance')}/{format(blob_id, '032b')[::-1]}.blob"

@@ -57,6 +57,11 @@ def open_page(meta: PageMeta, leaf: Leaf) -> PageReader:
         message = pb.PageLayout.FromString(meta.encoding)
     except DecodeError as error:
         raise CorruptFileError(f"the page's description cannot be parsed: {error}") from None
+    return open_layout(message, meta, leaf)
+
+
+def open_layout(message: pb.PageLayout, meta: PageMeta, leaf: Leaf) -> PageReader:
+    """Return the reader for a page by its parsed layout; see `open_page`."""
     layout = message.WhichOneof("layout")
     if layout == "mini_block_layout":
         from lance_spark.encoding.v2_1.mini_block_read import MiniBlockPage
@@ -70,6 +75,10 @@ def open_page(meta: PageMeta, leaf: Leaf) -> PageReader:
         from lance_spark.encoding.v2_1.constant_layout_read import ConstantPage
 
         return ConstantPage(message.constant_layout, meta, leaf)
+    if layout == "blob_layout":
+        from lance_spark.encoding.v2_1.blob_layout_read import BlobPage
+
+        return BlobPage(message.blob_layout, meta, leaf)
     raise UnsupportedEncodingError(f"page layout {layout or 'unknown'!r} cannot be read")
 
 

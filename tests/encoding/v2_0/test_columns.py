@@ -215,10 +215,6 @@ def test_blobs(tmp_path: Path) -> None:
     values = [b"abc", None, b"", b"x" * 5000, bytes(range(256))] * 20
     blob = {"lance-encoding:blob": "true"}
     schema = pa.schema([pa.field("c", pa.large_binary(), metadata=blob)])
-    path = write(tmp_path / "f.lance", pa.table([pa.array(values, pa.large_binary())], schema))
-    file = File(path, schema)
-    assert_rows(file, "c", pa.array(values, pa.large_binary()), 7)
-
     uri = str(tmp_path / "set")
     table = pa.table([pa.array(values, pa.large_binary())], schema)
     dataset = lance.write_dataset(table, uri, data_storage_version="2.0")

@@ -1,0 +1,152 @@
+"""One blob as a file: opened when first read, read in ranges, never as a whole unless asked."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lance_spark.errors import CorruptFileError, InvalidInputError
+from lance_spark.storage.source import ByteRange, ByteSource
+
+#: Bytes that sequential reads ask for at once.
+DEFAULT_BUFFER_SIZE = 512 * 1024
+
+
+class BlobFile(io.BufferedReader):
+    """A blob as a seekable, buffered binary file.
+
+    Made by `Dataset.take_blobs`. `read_range` and `read_ranges` go past the buffer and leave the position where it is.
+
+    Parameters
+    ----------
+    open_source : callable
+        Opens the file that the blob is in; returns it, and position and size of the blob.
+    size : int or None
+        Bytes of the blob; None if only its file tells.
+    buffer_size : int
+        Bytes that sequential reads ask for at once; 0 for what is asked for and no more.
+    """
+
+    def __init__(
+        self,
+        open_source: Callable[[], tuple[ByteSource, int, int]],
+        size: int | None,
+        buffer_size: int = DEFAULT_BUFFER_SIZE,
+    ) -> None:
+        self._blob = _RawBlob(open_source, size)
+        super().__init__(self._blob, max(buffer_size, 1))
+
+    def __repr__(self) -> str:
+        return f"<BlobFile size={self.size()}>"
+
+    def size(self) -> int:
+        """Return the bytes of the blob."""
+        return self._blob.size()
+
+    def readall(self) -> bytes:
+        """Return everything from the position to the end."""
+        return self.read()
+
+    def read_range(self, offset: int, length: int) -> bytes:
+        """Return `length` bytes from byte `offset` of the blob on.
+
+        Raises
+        ------
+        InvalidInputError
+            The range lies outside the blob.
+        """
+        return self.read_ranges([(offset, length)])[0]
+
+    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Return several ranges, each an offset in the blob and a length, in one request where the store can.
+
+        Raises
+        ------
+        InvalidInputError
+            A range lies outside the blob.
+        """
+        if self.closed:
+            raise ValueError("read of closed file")
+        return self._blob.read_ranges(ranges)
+
+
+class _RawBlob(io.RawIOBase):
+    def __init__(
+        self, open_source: Callable[[], tuple[ByteSource, int, int]], size: int | None
+    ) -> None:
+        self._open_source = open_source
+        self._size = size
+        self._source: ByteSource | None = None
+        self._start = 0
+        self._at = 0
+
+    def size(self) -> int:
+        if self._size is None:
+            self._open()
+        assert self._size is not None
+        return self._size
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self.size}.get(whence)
+        if base is None:
+            raise ValueError(f"whence must be 0, 1 or 2, not {whence}")
+        target = offset + (base() if callable(base) else base)
+        if target < 0:
+            raise ValueError(f"a file has no position {target}")
+        self._at = target
+        return target
+
+    def readinto(self, target: Any) -> int:
+        view = memoryview(target).cast("B")
+        length = max(min(len(view), self.size() - self._at), 0)
+        if length:
+            view[:length] = self.read_ranges([(self._at, length)])[0]
+            self._at += length
+        return length
+
+    def readall(self) -> bytes:
+        length = max(self.size() - self._at, 0)
+        (data,) = self.read_ranges([(self._at, length)])
+        self._at += length
+        return data
+
+    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        size = self.size()
+        for offset, length in ranges:
+            if offset < 0 or length < 0 or offset + length > size:
+                raise InvalidInputError(
+                    f"{length} bytes from byte {offset} on are not in a blob of {size} bytes"
+                )
+        # An empty blob need not be anywhere.
+        if not any(length for _, length in ranges):
+            return [b""] * len(ranges)
+        source = self._open()
+        found = source.read([ByteRange(self._start + at, length) for at, length in ranges])
+        return [data.tobytes() for data in found]
+
+    def close(self) -> None:
+        source, self._source = self._source, None
+        if source is not None:
+            source.close()
+        super().close()
+
+    def _open(self) -> ByteSource:
+        if self._source is None:
+            source, self._start, size = self._open_source()
+            if size < 0 or self._start + size > source.size:
+                source.close()
+                raise CorruptFileError(
+                    f"{source.name}: a blob of {size} bytes at {self._start} lies outside the file of {source.size}"
+                )
+            self._source, self._size = source, size
+        return self._source

@@ -1,0 +1,106 @@
+"""Blobs of some rows as files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
+from lance_spark.file.blob_fields import Handling, handled
+from lance_spark.scan.blob_file import BlobFile
+from lance_spark.scan.blobs import EXTERNAL, BlobLoader, Places
+from lance_spark.scan.fragment import FragmentReader, live_to_physical
+from lance_spark.scan.positions import Numbers, by_fragment, parse_numbers, parse_positions
+from lance_spark.table.fragment import Fragment
+from lance_spark.table.open import OpenTable
+
+_OFFSET_BITS = 32
+
+
+def take_blobs(
+    table: OpenTable, column: str, rows: Mapping[str, Any], buffer_size: int
+) -> list[BlobFile | None]:
+    """Return the blobs of some rows; see `Dataset.take_blobs`.
+
+    Parameters
+    ----------
+    table : OpenTable
+    column : str
+    rows : mapping
+        ``ids``, ``addresses`` and ``indices``, of which one is not None.
+    buffer_size : int
+    """
+    given = [name for name, value in rows.items() if value is not None]
+    if len(given) != 1:
+        raise InvalidInputError(f"give one of ids, addresses and indices, not {len(given)}")
+    if buffer_size < 0:
+        raise InvalidInputError(f"buffer_size must not be negative, but is {buffer_size}")
+    schema = table.schema.select([column])
+    leaf = table.schema.field(column)
+    if not leaf.is_blob:
+        raise InvalidInputError(f"column {column!r} is no blob column, but {leaf.logical_type}")
+    version = table.manifest.data_storage_version
+    if version < (2, 0):
+        raise UnsupportedFeatureError(
+            f"column {column!r}: files of version 0.1 store blobs as any other binary; read the column"
+        )
+    schema = handled(schema, Handling.DESCRIPTIONS, version)
+    wanted = _numbers(table, given[0], rows[given[0]])
+    unique, inverse = np.unique(wanted, return_inverse=True)
+    found: list[tuple[BlobLoader, Places, int]] = []
+    for fragment, physical in _physical(table, given[0], unique):
+        reader = FragmentReader(table.paths, fragment, schema)
+        try:
+            loader, places = reader.blob_places(physical)
+        finally:
+            reader.close()
+        found += [(loader, places, at) for at in range(len(physical))]
+    return [_file(*found[at], buffer_size) for at in inverse.tolist()]
+
+
+def _file(loader: BlobLoader, places: Places, at: int, buffer_size: int) -> BlobFile | None:
+    if not places.live[at]:
+        return None
+    size = int(places.sizes[at])
+    unknown = places.kinds[at] == EXTERNAL and not size
+    return BlobFile(partial(loader.open, places, at), None if unknown else size, buffer_size)
+
+
+def _numbers(table: OpenTable, kind: str, given: Any) -> Numbers:
+    if kind == "indices":
+        rows = sum(fragment.num_rows for fragment in table.manifest.fragments)
+        return parse_positions(given, rows)
+    if kind == "ids" and table.manifest.flags.stable_row_ids:
+        raise UnsupportedFeatureError(
+            f"{table.store.display}: rows of a table with stable row ids cannot be found by id yet; "
+            "give indices or addresses"
+        )
+    return parse_numbers(given, kind)
+
+
+def _physical(table: OpenTable, kind: str, wanted: Numbers) -> Iterator[tuple[Fragment, Numbers]]:
+    if kind == "indices":
+        for fragment, rows in by_fragment(table.manifest.fragments, wanted):
+            reader = FragmentReader(table.paths, fragment, table.schema.select([]))
+            yield fragment, live_to_physical(rows, reader.deleted())
+        return
+    fragments = {fragment.id: fragment for fragment in table.manifest.fragments}
+    holders = wanted >> _OFFSET_BITS
+    for number in np.unique(holders).tolist():
+        offsets = wanted[holders == number] & ((1 << _OFFSET_BITS) - 1)
+        fragment = fragments.get(number)
+        if fragment is None or int(offsets.max()) >= fragment.physical_rows:
+            raise InvalidInputError(
+                f"{table.store.display}: there is no row {int(wanted[holders == number].max())}: fragment {number} "
+                f"has {'no rows' if fragment is None else f'{fragment.physical_rows} rows'}"
+            )
+        reader = FragmentReader(table.paths, fragment, table.schema.select([]))
+        gone = np.intersect1d(offsets, reader.deleted())
+        if len(gone):
+            raise InvalidInputError(
+                f"{table.store.display}: row {(number << _OFFSET_BITS) + int(gone[0])} is deleted"
+            )
+        yield fragment, offsets

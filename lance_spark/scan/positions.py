@@ -1,0 +1,59 @@
+"""Rows named by callers: positions in the table's order, and addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lance_spark.errors import InvalidInputError
+from lance_spark.table.fragment import Fragment
+
+Numbers = npt.NDArray[np.int64]
+
+
+def parse_numbers(given: Any, what: str) -> Numbers:
+    """Return integers that a caller gave as a list, numpy array or Arrow array.
+
+    Raises
+    ------
+    InvalidInputError
+        They are no integers, or negative.
+    """
+    found = given
+    if isinstance(given, pa.Array | pa.ChunkedArray):
+        found = given.to_numpy()
+    try:
+        numbers = np.asarray(found if len(found) else np.zeros(0, np.int64))
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"{what} must be integers: {error}") from None
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
+        raise InvalidInputError(f"{what} must be integers, not {numbers.dtype}")
+    if len(numbers) and (int(numbers.min()) < 0 or int(numbers.max()) > np.iinfo(np.int64).max):
+        bad = int(numbers.min()) if int(numbers.min()) < 0 else int(numbers.max())
+        raise InvalidInputError(f"{what}: there is no row {bad}")
+    return numbers.astype(np.int64)
+
+
+def parse_positions(given: Any, num_rows: int) -> Numbers:
+    """Return positions of rows; InvalidInputError if one is past the end of a table of `num_rows`."""
+    wanted = parse_numbers(given, "positions of rows")
+    if len(wanted) and int(wanted.max()) >= num_rows:
+        raise InvalidInputError(
+            f"there is no row {int(wanted.max())}: the table has {num_rows} rows"
+        )
+    return wanted
+
+
+def by_fragment(
+    fragments: Sequence[Fragment], positions: Numbers
+) -> Iterator[tuple[Fragment, Numbers]]:
+    """Yield the fragments that increasing positions are in, with the numbers among each one's live rows."""
+    ends = np.cumsum([fragment.num_rows for fragment in fragments], dtype=np.int64)
+    holders = np.searchsorted(ends, positions, side="right")
+    for number in np.unique(holders).tolist():
+        fragment = fragments[number]
+        yield fragment, positions[holders == number] - (int(ends[number]) - fragment.num_rows)
