@@ -261,6 +261,29 @@ def random_table(
     return pa.table(columns, schema=pa.schema(fields))
 
 
+def for_2_0(table: pa.Table) -> pa.Table:
+    """The table without what file version 2.0 cannot store: structs are no longer null, only their children are."""
+    columns = [
+        pa.chunked_array([_solid(chunk) for chunk in column.chunks], column.type)
+        for column in table.columns
+    ]
+    return pa.table(columns, schema=table.schema)
+
+
+def _solid(array: pa.Array) -> pa.Array:
+    kind = array.type
+    if pa.types.is_struct(kind):
+        children = [_solid(child) for child in map(array.field, range(kind.num_fields))]
+        return pa.StructArray.from_arrays(children, fields=list(kind))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        validity, offsets = array.buffers()[:2]
+        children = [_solid(array.values)]
+        return pa.Array.from_buffers(
+            kind, len(array), [validity, offsets], offset=array.offset, children=children
+        )
+    return array
+
+
 def assert_same(got: pa.Table, expected: pa.Table, note: str = "") -> None:
     """Equal in columns, types and values, whatever the chunks."""
     assert got.column_names == expected.column_names, note

@@ -52,7 +52,7 @@ def test_we_read_pylance(
 @pytest.mark.parametrize("rows", SIZES)
 @pytest.mark.parametrize("nulls", NULLS)
 @pytest.mark.parametrize("pattern", PATTERNS)
-@pytest.mark.parametrize("version", ["2.1", "2.2"])
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
 def test_pylance_reads_us(
     pylance: Pylance, tmp_path: Path, version: str, pattern: str, nulls: str, rows: int
 ) -> None:

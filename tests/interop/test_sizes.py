@@ -55,7 +55,7 @@ def check(found: dict[str, tuple[int, int]]) -> None:
 
 @pytest.mark.parametrize("nulls", ["none", "some"])
 @pytest.mark.parametrize("pattern", PATTERNS)
-@pytest.mark.parametrize("version", ["2.1", "2.2"])
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
 def test_all_types(tmp_path: Path, version: str, pattern: str, nulls: str) -> None:
     check(sizes(matrix_table(pattern, nulls, ROWS, version), tmp_path, version))
 
@@ -125,6 +125,6 @@ def realistic() -> pa.Table:
     return pa.Table.from_batches(pa.table(columns).to_batches(max_chunksize=10_000))
 
 
-@pytest.mark.parametrize("version", ["2.1", "2.2"])
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
 def test_realistic(tmp_path: Path, version: str) -> None:
     check(sizes(realistic(), tmp_path, version))
