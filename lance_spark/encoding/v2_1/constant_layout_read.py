@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.encoding.arrow_blocks import bitmap, is_variable, item_type, unsigned
+from lance_spark.encoding.arrow_blocks import bitmap, is_variable, item_type, offset_type, unsigned
 from lance_spark.encoding.levels import (
     LevelArray,
     Levels,
@@ -114,7 +114,7 @@ class ConstantPage:
         if self._scalar is not None:
             if pat.is_dictionary(kind):
                 indices = pa.array(np.zeros(count, np.int8)).cast(kind.index_type)
-                return pa.DictionaryArray.from_arrays(indices, self._scalar, kind.ordered)
+                return pa.DictionaryArray.from_arrays(indices, self._scalar, ordered=kind.ordered)
             return self._scalar.take(pa.array(np.zeros(count, np.int8)))
         if pat.is_struct(kind) and not kind.num_fields:
             return pa.Array.from_buffers(kind, count, [None], children=[])
@@ -168,12 +168,13 @@ def _nest(flat: pa.Array, kind: pa.DataType) -> pa.Array:
 def _primitive(buffers: list[pa.Buffer], kind: pa.DataType, count: int) -> pa.Array:
     refusal = CorruptFileError(f"the constant is not one of type {kind}")
     if is_variable(kind):
-        width = 8 if pat.is_large_string(kind) or pat.is_large_binary(kind) else 4
-        if len(buffers) != 2 or buffers[0].size != width * 2 or count != 1:
+        # Offsets are as wide as the writer had them, whatever the column's type is now.
+        if len(buffers) != 2 or buffers[0].size not in (8, 16) or count != 1:
             raise refusal
-        first, last = np.frombuffer(buffers[0], f"<i{width}").tolist()
+        first, last = np.frombuffer(buffers[0], f"<i{buffers[0].size // 2}").tolist()
         if first != 0 or last != buffers[1].size:
             raise refusal
+        buffers = [pa.py_buffer(np.array([0, last], offset_type(kind))), buffers[1]]
     else:
         try:
             size = (int(kind.bit_width) * count + 7) // 8

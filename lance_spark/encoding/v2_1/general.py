@@ -7,7 +7,7 @@ used as      what is compressed
 ===========  =====================================================================================
 mini-block   the first value buffer of each chunk; the others are as `values` leaves them
 block        the buffer
-full-zip     each value by itself; a value without bytes has none
+full-zip     each value by itself; a value without bytes may have none
 ===========  =====================================================================================
 
 Specification: General in protos/encodings_v2_1.proto.
@@ -171,11 +171,12 @@ def compress_values(
 ) -> tuple[pb.CompressiveEncoding, VariableWidthBlock]:
     """Compress each value by itself; see `compress_chunks`.
 
-    An empty value stays without bytes.
+    An empty value stays without bytes for zstd; for lz4 pylance looks for the length in front of it.
     """
     offsets = values.offsets.astype(np.int64)
+    nothing = compress(scheme, _NOTHING) if scheme == "lz4" else b""
     pieces = [
-        compress(scheme, values.data[start:end], level) if end > start else b""
+        compress(scheme, values.data[start:end], level) if end > start else nothing
         for start, end in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
     ]
     found = bounds([len(piece) for piece in pieces])

@@ -232,8 +232,9 @@ def _variable(
         if scheme is None and general.pays_by_value(values):
             scheme = "zstd"
         if scheme in ("lz4", "zstd"):
+            # pylance does not read null values beside single ones compressed by LZ4, and takes Zstandard itself.
             encoding, values = general.compress_values(
-                encoding, values, scheme, hints.compression_level
+                encoding, values, "zstd", hints.compression_level
             )
         return write_full_zip(column, encoding, values)
 
