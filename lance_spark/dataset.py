@@ -21,6 +21,7 @@ from lance_spark.table.fragment import Fragment
 from lance_spark.table.history import VersionInfo, list_versions
 from lance_spark.table.open import OpenTable, open_table
 from lance_spark.table.refs import read_tags
+from lance_spark.table.row_counts import counted_fragments
 
 #: Rows of a batch at most. Many rows per batch are what columnar engines work best with.
 DEFAULT_BATCH_SIZE = 65_536
@@ -35,6 +36,7 @@ class Dataset:
     def __init__(self, table: OpenTable, storage_options: Mapping[str, str] | None = None) -> None:
         self._table = table
         self._storage_options = dict(storage_options or {})
+        self._fragments: tuple[Fragment, ...] | None = None
 
     def __repr__(self) -> str:
         return f"Dataset({self._table.store.display!r}, version={self.version})"
@@ -63,10 +65,12 @@ class Dataset:
     @property
     def fragments(self) -> tuple[Fragment, ...]:
         """The fragments in the table's order."""
-        return self._table.manifest.fragments
+        if self._fragments is None:
+            self._fragments = counted_fragments(self._table.paths, self._table.manifest)
+        return self._fragments
 
     def count_rows(self) -> int:
-        """Return the number of rows that are not deleted. Reads no data file."""
+        """Return the number of rows that are not deleted. Reads no data file, but for tables of early releases."""
         return sum(fragment.num_rows for fragment in self.fragments)
 
     def to_batches(

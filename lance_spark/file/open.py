@@ -34,6 +34,11 @@ class DataFileReader(Protocol):
         ...
 
     @property
+    def source(self) -> ByteSource:
+        """The file itself."""
+        ...
+
+    @property
     def num_rows(self) -> int:
         """How many rows the file says it has."""
         ...

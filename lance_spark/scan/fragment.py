@@ -16,7 +16,7 @@ import pyarrow as pa
 from lance_spark.encoding.rows import RowNumbers, Rows
 from lance_spark.errors import CorruptTableError
 from lance_spark.file.blob_fields import PLACE
-from lance_spark.file.reader import FileReader
+from lance_spark.file.open import DataFileReader, open_file
 from lance_spark.file.schema import Schema
 from lance_spark.scan.assemble import FieldPart, assemble, locate
 from lance_spark.scan.blobs import BlobLoader, Places
@@ -70,7 +70,7 @@ class FragmentReader:
             for part in parts
             if any(node.is_blob and not node.children for node in part.field.walk())
         ]
-        self._files: dict[int, FileReader] = {}
+        self._files: dict[int, DataFileReader] = {}
         self._deleted: RowNumbers | None = None
 
     @property
@@ -214,12 +214,13 @@ class FragmentReader:
             stored.append(sum(held) / rows if held else None)
         return stored
 
-    def _file(self, number: int) -> FileReader:
+    def _file(self, number: int) -> DataFileReader:
         reader = self._files.get(number)
         if reader is None:
             file = self._fragment.files[number]
-            reader = FileReader.open(self._paths.open_data_file(file))
-            if reader.num_rows != self._fragment.physical_rows:
+            reader = open_file(self._paths.open_data_file(file), file.fields)
+            # Early writers left 0.
+            if self._fragment.physical_rows not in (0, reader.num_rows):
                 raise CorruptTableError(
                     f"{file.path}: the file has {reader.num_rows} rows, but the manifest says that fragment "
                     f"{self._fragment.id} has {self._fragment.physical_rows}"

@@ -217,7 +217,7 @@ class Fragment:
 
     @property
     def physical_rows(self) -> int:
-        """Rows of the files, deleted ones included.
+        """Rows of the files, deleted ones included; 0 if an early writer did not note them (see `row_counts`).
 
         Raises
         ------
@@ -247,6 +247,14 @@ class Fragment:
     def num_rows(self) -> int:
         """Rows that are not deleted."""
         return self.physical_rows - self.num_deleted_rows
+
+    def with_counts(self, physical_rows: int, num_deleted_rows: int) -> Fragment:
+        """Return the fragment with other numbers of rows, and of rows that its deletion file deletes."""
+        proto = self.to_proto()
+        proto.physical_rows = physical_rows
+        if proto.HasField("deletion_file"):
+            proto.deletion_file.num_deleted_rows = num_deleted_rows
+        return Fragment.from_proto(proto, self._source)
 
     @property
     def files(self) -> tuple[DataFile, ...]:
@@ -292,7 +300,8 @@ class Fragment:
         return hash((self.id, self._proto.physical_rows))
 
     def __repr__(self) -> str:
-        deleted = f", num_deleted_rows={d}" if (d := self.num_deleted_rows) else ""
+        number = self._proto.deletion_file.num_deleted_rows
+        deleted = f", num_deleted_rows={number}" if number else ""
         return f"Fragment(id={self.id}, files={self.files!r}, physical_rows={self.physical_rows}{deleted})"
 
     def __reduce__(self) -> tuple[object, ...]:

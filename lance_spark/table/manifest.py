@@ -272,7 +272,7 @@ def read_manifest(store: ObjectStore, location: ManifestLocation) -> Manifest:
     StorageError
     """
     manifest = decode(store.read_bytes(location.path), store.name(location.path))
-    if manifest.version != location.version:
+    if location.version not in (0, manifest.version):
         raise CorruptTableError(
             f"{manifest.name}: the file is version {manifest.version}, its name says {location.version}"
         )

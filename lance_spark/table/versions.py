@@ -10,7 +10,8 @@ A table keeps to one scheme; which one is told from the length of the names. The
 listed. `latest_version_hint.json` (`{"version": n}`) is written by every committer after its commit and may be stale;
 it is believed only if it names a newer version than a listing and that manifest exists, as happens on stores whose
 listings lag behind. It never takes the listing's place: older versions can be cleaned up around a tagged one, so that a
-hint and a gap after it prove nothing.
+hint and a gap after it prove nothing. Early releases kept a copy of the newest manifest in `_latest.manifest`: it is read only if
+`_versions/` has none at all.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from lance_spark.errors import (
 from lance_spark.storage.store import ObjectStore
 
 FOLDER = "_versions"
+#: A copy of the newest manifest, which early releases kept beside those of the versions.
+LATEST = "_latest.manifest"
 HINT = f"{FOLDER}/latest_version_hint.json"
 _SUFFIX = ".manifest"
 _MAX_U64 = 2**64 - 1
@@ -93,17 +96,17 @@ def list_manifests(store: ObjectStore) -> list[ManifestLocation]:
 
 
 def latest(store: ObjectStore) -> ManifestLocation:
-    """Return the newest manifest.
+    """Return the newest manifest; of a table whose versions are gone, the copy of it, as version 0.
 
     Raises
     ------
     TableNotFoundError
         There is none.
-    UnsupportedError
-        The table is of a release of Lance that named its manifests otherwise.
     """
     manifests = list_manifests(store)
     if not manifests:
+        if store.exists(LATEST):
+            return ManifestLocation(0, LATEST, NamingScheme.V1)
         raise not_a_table(store)
     return manifests[-1]
 
@@ -162,10 +165,10 @@ def write_hint(store: ObjectStore, version: int) -> None:
 
 def not_a_table(store: ObjectStore) -> LanceError:
     """Return the error for a root without any manifest."""
-    if store.exists("_latest.manifest"):
+    if store.exists(LATEST):
         return UnsupportedError(
-            f"{store.display} is a Lance table of an early release: its newest version is in _latest.manifest. "
-            "Write it anew with pylance"
+            f"{store.display} is a Lance table of an early release, of which nothing but {LATEST} is left: only its "
+            "newest version can be read, and nothing written. Write its rows to another path"
         )
     return TableNotFoundError(
         f"{store.display} is no Lance table: there is no manifest in {FOLDER}/"

@@ -1,0 +1,78 @@
+"""How many rows a fragment has, where its manifest does not say.
+
+| manifest | rows of a fragment | deleted rows |
+| --- | --- | --- |
+| without `writer_version` | those of its first file: what is noted may be wrong | those noted |
+| `physical_rows` is 0 | those of its first file | |
+| `num_deleted_rows` is 0, but there is a deletion file | | those in the deletion file |
+| any other | those noted | those noted |
+
+pylance has the same rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from lance_spark.table.deletions import read_deletions
+from lance_spark.table.fragment import Fragment
+from lance_spark.table.manifest import Manifest
+from lance_spark.table.paths import TablePaths
+
+_READ_AT_ONCE = 16
+
+
+def counted_fragments(paths: TablePaths, manifest: Manifest) -> tuple[Fragment, ...]:
+    """Return the fragments of a version with their numbers of rows; opens the files that are needed to tell.
+
+    Raises
+    ------
+    CorruptTableError, CorruptFileError, MissingFileError, StorageError
+    """
+    fragments = manifest.fragments
+    open_all = not manifest.has_writer_version
+    unknown = [i for i, one in enumerate(fragments) if open_all or _is_unknown(one)]
+    if not unknown:
+        return fragments
+    counted = dict(
+        zip(unknown, _count(paths, [fragments[i] for i in unknown], open_all), strict=True)
+    )
+    return tuple(counted.get(i, one) for i, one in enumerate(fragments))
+
+
+def _is_unknown(fragment: Fragment) -> bool:
+    if not fragment.physical_rows:
+        return True
+    file = fragment.deletion_file
+    return file is not None and not file.num_deleted_rows
+
+
+def _count(paths: TablePaths, fragments: Sequence[Fragment], open_all: bool) -> list[Fragment]:
+    def count(fragment: Fragment) -> Fragment:
+        rows = 0 if open_all else fragment.physical_rows
+        if not rows and fragment.files:
+            rows = _rows_of(paths, fragment)
+        file = fragment.deletion_file
+        deleted = file.num_deleted_rows if file is not None else 0
+        counted = fragment.with_counts(rows, deleted)
+        if file is None or deleted:
+            return counted
+        return counted.with_counts(rows, len(read_deletions(paths, counted)))
+
+    if paths.store.is_local:
+        return [count(fragment) for fragment in fragments]
+    with ThreadPoolExecutor(_READ_AT_ONCE) as pool:
+        return list(pool.map(count, fragments))
+
+
+def _rows_of(paths: TablePaths, fragment: Fragment) -> int:
+    # Only tables of early releases get here.
+    from lance_spark.file.open import open_file
+
+    file = fragment.files[0]
+    reader = open_file(paths.open_data_file(file), file.fields)
+    try:
+        return reader.num_rows
+    finally:
+        reader.close()
