@@ -8,6 +8,7 @@ version     encoding of a column             encoding of a page
 ==========  ===============================  ==========================================
 2.0         /lance.encodings.ColumnEncoding  /lance.encodings.ArrayEncoding
 2.1, 2.2    /lance.encodings.ColumnEncoding  /lance.encodings21.PageLayout
+2.3         /lance.encodings.ColumnEncoding  /lance.encodings23.PlanarLayout
 ==========  ===============================  ==========================================
 
 Specification: format/file, "Column metadata"; `protos/file2.proto`.
@@ -31,6 +32,7 @@ _PAGE_TYPE = {
     (2, 0): "/lance.encodings.ArrayEncoding",
     (2, 1): "/lance.encodings21.PageLayout",
     (2, 2): "/lance.encodings21.PageLayout",
+    (2, 3): "/lance.encodings23.PlanarLayout",
 }
 #: ColumnEncoding { values: {} }: the encodings of the pages say everything.
 _VALUES_ENCODING = b"\x0a\x00"

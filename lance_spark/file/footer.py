@@ -50,7 +50,7 @@ _ENTRY = 16
 _TAIL_BYTES = 64 * 1024
 
 _WRITTEN_AS = {(2, 0): (0, 3)}
-_READABLE = {(0, 3): (2, 0), (2, 0): (2, 0), (2, 1): (2, 1), (2, 2): (2, 2)}
+_READABLE = {(0, 3): (2, 0), (2, 0): (2, 0), (2, 1): (2, 1), (2, 2): (2, 2), (2, 3): (2, 3)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ def read_footer(tail: Tail) -> Footer:
     CorruptFileError
         The file is no Lance file, is truncated, or its parts lie outside of it.
     UnsupportedFeatureError
-        The file has another version than 2.0, 2.1 or 2.2.
+        The file has another version than 2.0, 2.1, 2.2 or 2.3.
     """
     name, size = tail.name, tail.size
     if size < _END.size:
@@ -218,7 +218,7 @@ def _readable(name: str, major: int, minor: int) -> tuple[int, int]:
             f"{name}: file format 0.1 is not supported yet; rewrite the table with a newer version"
         )
     raise UnsupportedFeatureError(
-        f"{name}: file format {major}.{minor} is not supported; this release reads 2.0, 2.1 and 2.2"
+        f"{name}: file format {major}.{minor} is not supported; this release reads 2.0 to 2.3"
     )
 
 

@@ -1,7 +1,7 @@
 """Reads rows of the columns of one file.
 
 Opening reads the end of the file once: footer, offset tables and schema. The metadata of a column is parsed when its
-field is first asked for. Which columns a field has depends on the version: in 2.0 every field has one, in 2.1 and 2.2
+field is first asked for. Which columns a field has depends on the version: in 2.0 every field has one, in 2.1 to 2.3
 only leaves do, depth-first in both; a packed struct, a fixed-size list of plain values and a blob are leaves of
 either. All fields of one call are read in step, so that the store sees few requests.
 
@@ -63,7 +63,7 @@ class FileReader:
         CorruptFileError
             The file is no Lance file, or it is damaged.
         UnsupportedFeatureError
-            The file's version is not 2.0, 2.1 or 2.2.
+            The file's version is not 2.0, 2.1, 2.2 or 2.3.
         """
         try:
             tail = tail or Tail(source)
@@ -196,8 +196,6 @@ class FileReader:
 
             self._check_length(field, columns[0], 1)
             return v2_0.open_field(arrow, columns, name)
-        from lance_spark.encoding.v2_1 import field as v2_1
-
         leaves = leaf_fields(arrow)
         if len(leaves) != len(columns):
             raise UnsupportedEncodingError(
@@ -205,6 +203,12 @@ class FileReader:
             )
         for leaf, column in zip(leaves, columns, strict=True):
             self._check_length(field, column, leaf.slots_per_row)
+        if self.version == (2, 3):
+            from lance_spark.encoding.v2_3 import field as v2_3
+
+            return v2_3.open_field(arrow, columns, name)
+        from lance_spark.encoding.v2_1 import field as v2_1
+
         return v2_1.open_field(arrow, columns, name)
 
     def _check_length(self, field: Field, column: ColumnMeta, per_row: int) -> None:

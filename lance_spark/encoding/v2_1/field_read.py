@@ -1,8 +1,8 @@
-"""Reading a field of file versions 2.1 and 2.2: pages of its leaf columns, put together to one Arrow array."""
+"""Reading a field of file versions 2.1 to 2.3: pages of its leaf columns, put together to one Arrow array."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,14 +12,15 @@ import pyarrow.types as pat
 
 from lance_spark.encoding.arrow_blocks import bitmap, with_validity
 from lance_spark.encoding.levels import BoolArray, LayerSlots
-from lance_spark.encoding.levels_read import unravel
 from lance_spark.encoding.meta import ColumnMeta, PageMeta, Place
 from lance_spark.encoding.rows import Rows, split_rows
 from lance_spark.encoding.v2_1.fixed_width import bounds
-from lance_spark.encoding.v2_1.page import PageReader, errors_at, open_page
+from lance_spark.encoding.v2_1.page import SlottedReader, errors_at, open_page
 from lance_spark.encoding.v2_1.shape import Leaf, child_fields, is_leaf, leaf_fields, storage_field
 from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
 from lance_spark.storage.source import ReadPlan, gather_plans
+
+OpenPage = Callable[[PageMeta, Leaf], SlottedReader]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +41,17 @@ class StructuralField:
         The field's leaf columns, in order.
     file : str
         Name of the file, for errors.
+    open_page : callable
+        Gives the reader for a page of a leaf; that of versions 2.1 and 2.2 if not given.
     """
 
-    def __init__(self, field: pa.Field, columns: Sequence[ColumnMeta], file: str) -> None:
+    def __init__(
+        self,
+        field: pa.Field,
+        columns: Sequence[ColumnMeta],
+        file: str,
+        open_page: OpenPage = open_page,
+    ) -> None:
         leaves = leaf_fields(field)
         if len(leaves) != len(columns):
             raise CorruptFileError(
@@ -50,7 +59,8 @@ class StructuralField:
             )
         self._field = field
         self._leaves = [
-            LeafReader(leaf, column, file) for leaf, column in zip(leaves, columns, strict=True)
+            LeafReader(leaf, column, file, open_page)
+            for leaf, column in zip(leaves, columns, strict=True)
         ]
         self._where = f"{file}, column {field.name!r}"
 
@@ -66,12 +76,15 @@ class StructuralField:
 class LeafReader:
     """Reads rows of one leaf column, page by page."""
 
-    def __init__(self, leaf: Leaf, column: ColumnMeta, file: str) -> None:
+    def __init__(
+        self, leaf: Leaf, column: ColumnMeta, file: str, open_page: OpenPage = open_page
+    ) -> None:
+        self._open_page = open_page
         self._leaf = leaf
         self._column = column
         self._file = file
         self._lengths = [page.num_rows for page in column.pages]
-        self._pages: dict[int, PageReader] = {}
+        self._pages: dict[int, SlottedReader] = {}
 
     def read(self, rows: Rows) -> ReadPlan[LeafRows]:
         """Plan the reading of rows, counted from the column's first."""
@@ -101,16 +114,16 @@ class LeafReader:
     def _read_page(self, number: int, rows: Rows) -> ReadPlan[LeafRows]:
         with errors_at(Place(self._file, self._leaf.path, number)):
             page = yield from self._page(number).read(rows)
-            slots = unravel(page.levels, self._leaf.steps)
+            slots = page.slots(self._leaf.steps)
             if len(page.values) != slots[0].count:
                 raise CorruptFileError(f"{len(page.values)} values for {slots[0].count} slots")
             return LeafRows(page.values, tuple(slots))
 
-    def _page(self, number: int) -> PageReader:
+    def _page(self, number: int) -> SlottedReader:
         reader = self._pages.get(number)
         if reader is None:
             meta: PageMeta = self._column.pages[number]
-            reader = self._pages[number] = open_page(meta, self._leaf)
+            reader = self._pages[number] = self._open_page(meta, self._leaf)
         return reader
 
     def _none(self) -> LeafRows:

@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 from google.protobuf.message import DecodeError
 
-from lance_spark.encoding.levels import IndexArray, Layer, Levels
+from lance_spark.encoding.levels import IndexArray, Layer, LayerSlots, Levels, Step
+from lance_spark.encoding.levels_read import unravel
 from lance_spark.encoding.meta import PageMeta, Place
 from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v2_1.shape import Leaf
@@ -34,11 +35,34 @@ class PageRows:
     values: pa.Array
     levels: Levels
 
+    def slots(self, steps: Sequence[Step]) -> list[LayerSlots]:
+        """Return the slots of every layer, leaf first; see `unravel`."""
+        return unravel(self.levels, steps)
+
 
 class PageReader(Protocol):
     """Reads rows of one page; keeps what it learnt of the page for the next read."""
 
     def read(self, rows: Rows) -> ReadPlan[PageRows]:
+        """Plan the reading of some rows (at least one, all inside the page)."""
+        ...
+
+
+class SlottedRows(Protocol):
+    """Whole rows of one page: values, one per slot of the leaf, and a way to know the slots of all layers."""
+
+    @property
+    def values(self) -> pa.Array: ...
+
+    def slots(self, steps: Sequence[Step]) -> list[LayerSlots]:
+        """Return the slots of every layer, leaf first; `steps` are those of the column's leaf."""
+        ...
+
+
+class SlottedReader(Protocol):
+    """Reads rows of one page, whatever its structure is stored as."""
+
+    def read(self, rows: Rows) -> ReadPlan[SlottedRows]:
         """Plan the reading of some rows (at least one, all inside the page)."""
         ...
 

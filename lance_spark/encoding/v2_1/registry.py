@@ -1,4 +1,4 @@
-"""The codecs of file versions 2.1 and 2.2 by the name of their field in the `CompressiveEncoding` oneof.
+"""The codecs of file versions 2.1 to 2.3 by the name of their field in the `CompressiveEncoding` oneof.
 
 Modules are imported when a page first asks for them: planning never does.
 """
@@ -31,6 +31,8 @@ _CODECS = {
     "fixed_size_list": ("fixed_size_list", "FixedSizeListCodec"),
     "packed_struct": ("packed_struct", "PackedStructCodec"),
     "variable_packed_struct": ("variable_packed_struct", "VariablePackedStructCodec"),
+    "range": (".v2_3.range", "RangeCodec"),
+    "delta": (".v2_3.delta", "DeltaCodec"),
 }
 
 
@@ -47,7 +49,7 @@ def codec(name: str) -> Codec:
         module, cls = _CODECS[name]
     except KeyError:
         raise UnsupportedEncodingError(f"unknown compressive encoding {name!r}") from None
-    instance: Codec = getattr(import_module(f"lance_spark.encoding.v2_1.{module}"), cls)()
+    instance: Codec = getattr(import_module(f".{module}", __package__), cls)()
     return instance
 
 

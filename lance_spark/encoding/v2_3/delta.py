@@ -1,0 +1,59 @@
+"""Numbers that never decrease, as the first one and the differences between neighbours.
+
+``Delta { uncompressed_bits_per_value = b, base, deltas }``, b = 32 or 64. What is stored is what `deltas` stores, one
+difference less than there are values. As values of many buffers (offsets of strings in mini-block chunks) each
+buffer starts at `base` again.
+Specification: Delta in protos/encodings_v2_1.proto.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lance_spark.encoding.arrow_blocks import unsigned
+from lance_spark.encoding.blocks import FixedWidthBlock
+from lance_spark.encoding.v2_1 import registry
+from lance_spark.encoding.v2_1.codec import ChunkBuffer, Codec
+from lance_spark.encoding.v2_1.fixed_width import IndexArray, UIntArray, block_of, uint_type
+from lance_spark.encoding.v2_3.range import require_sequence_word
+from lance_spark.errors import CorruptFileError
+from lance_spark.proto import encodings_v2_1_pb2 as pb
+from lance_spark.storage.source import Bytes
+
+
+class DeltaCodec(Codec):
+    """Decodes ``Delta``."""
+
+    name = "delta"
+
+    def decode_block(self, encoding: pb.Delta, data: Bytes, num_values: int) -> FixedWidthBlock:
+        whole = ChunkBuffer(data, np.zeros(1, np.int64), np.array([len(data)]))
+        return self.decode_blocks(encoding, whole, np.array([num_values]))
+
+    def decode_blocks(
+        self, encoding: pb.Delta, buffer: ChunkBuffer, num_values: IndexArray
+    ) -> FixedWidthBlock:
+        bits = require_sequence_word(int(encoding.uncompressed_bits_per_value))
+        if int(num_values.min(initial=1)) < 1:
+            raise CorruptFileError("differences between no values")
+        counts = num_values - 1
+        deltas = unsigned(registry.decode_blocks(encoding.deltas, buffer, counts))
+        if len(deltas) != int(counts.sum()):
+            raise CorruptFileError(f"{len(deltas)} differences instead of {int(counts.sum())}")
+        return block_of(_summed(encoding.base, deltas, num_values, bits))
+
+
+def _summed(base: int, deltas: UIntArray, num_values: IndexArray, bits: int) -> UIntArray:
+    # In floating point, where sums cannot wrap around.
+    if base >= 1 << 62 or float(deltas.sum(dtype=np.float64)) >= float(1 << 62):
+        raise CorruptFileError("the sums of differences do not fit 62 bits")
+    starts = np.cumsum(num_values) - num_values
+    inner = np.ones(int(num_values.sum()), np.bool_)
+    inner[starts] = False
+    sums = np.zeros(len(inner), np.int64)
+    sums[inner] = deltas
+    np.cumsum(sums, out=sums)
+    sums += base - np.repeat(sums[starts], num_values)
+    if int(sums.max(initial=0)) >= 1 << bits:
+        raise CorruptFileError(f"the sums of differences do not fit {bits} bits")
+    return sums.astype(uint_type(bits), copy=False)

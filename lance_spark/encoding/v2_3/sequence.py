@@ -1,0 +1,211 @@
+"""Sequences of sparse pages: positions that increase, and counts.
+
+A sequence is a compressive encoding with a buffer of its own. Two encodings, and `Delta` over the first of them, have
+nothing to store and no buffer:
+
+==========================  ==========================================================
+encoding                    numbers
+==========================  ==========================================================
+``Constant {}``             none
+``Constant { value }``      the same for all, little-endian
+``Range { start, step }``   at equal steps
+==========================  ==========================================================
+
+These stay the few numbers that they are (`Steps`): what such a sequence says of a page of any length takes no memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lance_spark.encoding.arrow_blocks import unsigned
+from lance_spark.encoding.levels import BoolArray, IndexArray
+from lance_spark.encoding.v2_1.fixed_width import bounds
+from lance_spark.encoding.v2_1.registry import decode_block
+from lance_spark.encoding.v2_3.range import require_range
+from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
+from lance_spark.proto import encodings_v2_1_pb2 as pb
+from lance_spark.storage.source import Bytes
+
+#: Numbers and their sums are kept below this, so that nothing overflows.
+_LIMIT = 1 << 62
+#: More numbers than this are not expanded from what a page stores.
+_MAX_VALUES = 1 << 27
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The numbers ``start + i * step`` for i below `count`."""
+
+    start: int
+    step: int
+    count: int
+
+    @property
+    def last(self) -> int:
+        return self.start + self.step * (self.count - 1)
+
+    def rank(self, numbers: IndexArray) -> IndexArray:
+        """Return how many of the sequence are below each number; for increasing sequences."""
+        ranks = np.clip(-((self.start - numbers) // max(self.step, 1)), 0, self.count)
+        return ranks.astype(np.int64)
+
+    def at(self, places: IndexArray) -> IndexArray:
+        """Return the numbers at some places."""
+        return self.start + self.step * places
+
+    def total(self, places: IndexArray) -> IndexArray:
+        """Return the sums of all numbers before each place."""
+        return self.start * places + self.step * (places * (places - 1) // 2)
+
+
+class Stored:
+    """Numbers that a page stores.
+
+    Parameters
+    ----------
+    values : int64 array
+    """
+
+    def __init__(self, values: IndexArray) -> None:
+        self._values = values
+        self._totals: IndexArray | None = None
+        self.count = len(values)
+
+    def rank(self, numbers: IndexArray) -> IndexArray:
+        """Return how many of the sequence are below each number; for increasing sequences."""
+        return np.searchsorted(self._values, numbers)
+
+    def at(self, places: IndexArray) -> IndexArray:
+        """Return the numbers at some places."""
+        return self._values[places]
+
+    def total(self, places: IndexArray) -> IndexArray:
+        """Return the sums of all numbers before each place."""
+        if self._totals is None:
+            self._totals = bounds(self._values)
+        return self._totals[places]
+
+
+Sequence = Steps | Stored
+
+
+def has_payload(encoding: pb.CompressiveEncoding) -> bool:
+    """Whether a sequence has a buffer."""
+    kind = encoding.WhichOneof("compression")
+    while kind == "delta":
+        encoding = encoding.delta.deltas
+        kind = encoding.WhichOneof("compression")
+    return kind not in ("constant", "range")
+
+
+def decode_sequence(
+    encoding: pb.CompressiveEncoding, data: Bytes | None, count: int, bits: int = 64
+) -> Sequence:
+    """Return the `count` numbers of a sequence.
+
+    Parameters
+    ----------
+    encoding : pb.CompressiveEncoding
+    data : uint8 array, or None
+        None if the encoding has no buffer.
+    count : int
+    bits : int
+        Width of the numbers.
+
+    Raises
+    ------
+    CorruptFileError
+        There are not as many numbers, or one is too large.
+    """
+    steps = _as_steps(encoding, count, bits)
+    if steps is not None:
+        if max(steps.start, steps.last) >= _LIMIT:
+            raise CorruptFileError(f"a number of a sequence, {steps.last}, is out of bounds")
+        return steps
+    if count > _MAX_VALUES:
+        raise CorruptFileError(f"a sequence of {count} numbers in one page")
+    stored = np.zeros(0, np.uint8) if data is None else data
+    block = decode_block(encoding, stored, count)
+    numbers = unsigned(block)
+    if len(numbers) != count or numbers.itemsize * 8 != bits:
+        raise CorruptFileError(
+            f"{len(numbers)} numbers of {numbers.itemsize * 8} bits where {count} of {bits} were announced"
+        )
+    if len(numbers) and int(numbers.max()) >= _LIMIT:
+        raise CorruptFileError(f"a number of a sequence, {int(numbers.max())}, is out of bounds")
+    return Stored(numbers.astype(np.int64))
+
+
+def _as_steps(encoding: pb.CompressiveEncoding, count: int, bits: int) -> Steps | None:
+    kind = encoding.WhichOneof("compression")
+    if kind is None:
+        raise CorruptFileError("a sequence is missing, or encoded in an unknown way")
+    if kind == "constant":
+        value = _constant(encoding.constant, count, bits)
+        return Steps(value, 0, count)
+    if not count:
+        raise CorruptFileError(f"an empty sequence encoded as {kind!r}")
+    if kind == "range":
+        if encoding.range.uncompressed_bits_per_value != bits:
+            raise UnsupportedEncodingError(
+                f"a range of {encoding.range.uncompressed_bits_per_value} bits in place of {bits}"
+            )
+        require_range(encoding.range, count)
+        return Steps(encoding.range.start, encoding.range.step, count)
+    if kind == "delta" and encoding.delta.deltas.WhichOneof("compression") == "constant":
+        step = _constant(encoding.delta.deltas.constant, count - 1, bits)
+        return Steps(encoding.delta.base, step, count)
+    return None
+
+
+def _constant(encoding: pb.Constant, count: int, bits: int) -> int:
+    if not encoding.HasField("value"):
+        if count:
+            raise CorruptFileError(f"{count} numbers, but none is told")
+        return 0
+    if len(encoding.value) * 8 != bits:
+        raise CorruptFileError(f"a constant of {len(encoding.value)} bytes for {bits} bits")
+    return int.from_bytes(encoding.value, "little")
+
+
+def check_increasing(sequence: Sequence, end: int, what: str) -> None:
+    """Raise CorruptFileError unless the numbers increase strictly and stay below `end`."""
+    count = sequence.count
+    if not count:
+        return
+    if isinstance(sequence, Steps):
+        increasing = sequence.step > 0 or count == 1
+        last = sequence.last
+    else:
+        places = np.arange(count)
+        numbers = sequence.at(places)
+        increasing = bool((numbers[1:] > numbers[:-1]).all())
+        last = int(numbers[-1])
+    if not increasing or last >= end:
+        raise CorruptFileError(f"{what} do not increase, or reach beyond {end}")
+
+
+def sum_of(sequence: Sequence) -> int:
+    """Return the sum of all numbers; CorruptFileError if it is out of bounds."""
+    if isinstance(sequence, Steps):
+        count = sequence.count
+        total = sequence.start * count + sequence.step * (count * (count - 1) // 2)
+    else:
+        values = sequence.at(np.arange(sequence.count))
+        # In floating point first, where sums cannot wrap around.
+        rough = float(values.sum(dtype=np.float64))
+        total = int(values.sum()) if rough < _LIMIT else _LIMIT
+    if total >= _LIMIT:
+        raise CorruptFileError("the sum of a sequence is out of bounds")
+    return total
+
+
+def found_at(sequence: Sequence, numbers: IndexArray) -> tuple[BoolArray, IndexArray]:
+    """Return which numbers an increasing sequence has, and the place of each (anything, if it does not)."""
+    places = np.minimum(sequence.rank(numbers), max(sequence.count - 1, 0))
+    if not sequence.count:
+        return np.zeros(len(numbers), np.bool_), places
+    return sequence.at(places) == numbers, places

@@ -1,0 +1,175 @@
+"""The values of sparse pages, by the number of their slot: no levels are stored with them.
+
+===========  ================================  ===============================================
+values       buffers                           stored for
+===========  ================================  ===============================================
+chunked      chunk table, chunks[, dictionary] every leaf slot, null or not
+zipped       values[, index of values]         leaf slots that are valid in all layers
+indexed      indices, then those of zipped     every leaf slot an index; each distinct value
+constant     none                              one value for all
+none         none                              nothing: all are null
+===========  ================================  ===============================================
+
+Indices are a sequence of 32-bit numbers (`lance_spark.encoding.v2_3.sequence`); one without anything to store has an
+empty buffer. Specification: ValuePlane in protos/encodings_v2_3.proto.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pat
+
+from lance_spark.encoding.arrow_blocks import item_type
+from lance_spark.encoding.levels import BoolArray, IndexArray, Layer, Step
+from lance_spark.encoding.meta import PageMeta
+from lance_spark.encoding.rows import Rows
+from lance_spark.encoding.v2_1.page import PageReader, buffer_at, open_layout
+from lance_spark.encoding.v2_1.shape import Leaf
+from lance_spark.encoding.v2_3.page import as_layout
+from lance_spark.encoding.v2_3.sequence import Sequence, decode_sequence, has_payload
+from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
+from lance_spark.proto import encodings_v2_3_pb2 as pb
+from lance_spark.storage.source import ReadPlan
+
+
+def num_buffers(values: pb.ValuePlane) -> int:
+    """Return how many of a page's buffers belong to its values."""
+    kind = values.WhichOneof("codec")
+    if kind == "chunked":
+        return 2 + values.chunked.HasField("dictionary")
+    if kind == "zipped":
+        return _zipped_buffers(values.zipped)
+    if kind == "indexed":
+        return 1 + _zipped_buffers(values.indexed.items)
+    if kind in ("constant", "no_values"):
+        return 0
+    raise UnsupportedEncodingError("values stored in a way that this release does not know")
+
+
+def _zipped_buffers(values: pb.ZippedValues) -> int:
+    return 2 if values.WhichOneof("addressing") == "bits_per_offset" else 1
+
+
+class PlainValues:
+    """Values that the layouts of version 2.2 read: one for each leaf slot or, zipped, for each that is live.
+
+    Parameters
+    ----------
+    values : pb.ValuePlane
+        Of any kind but indexed.
+    meta : PageMeta
+        Its buffers are those of the values.
+    leaf : Leaf
+    slots : int
+        Leaf slots of the page.
+
+    Attributes
+    ----------
+    only_live : bool
+        Whether slots that are not live are left out.
+    count : int
+        Values that are stored.
+
+    Raises
+    ------
+    CorruptFileError
+        The values have levels, or are not one for each slot.
+    """
+
+    def __init__(self, values: pb.ValuePlane, meta: PageMeta, leaf: Leaf, slots: int) -> None:
+        self.only_live = values.WhichOneof("codec") == "zipped"
+        self.count = values.zipped.num_items if self.only_live else slots
+        if self.count > slots:
+            raise CorruptFileError(f"{self.count} values for {slots} slots")
+        self._type = leaf.field.type
+        self._page = _open_items(values, meta, leaf, self.count)
+
+    def read(self, places: Rows) -> ReadPlan[pa.Array]:
+        """Plan the reading of some of the stored values."""
+        if not len(places):
+            return pa.array([], self._type)
+        return (yield from self._page.read(places)).values
+
+
+def _open_items(values: pb.ValuePlane, meta: PageMeta, leaf: Leaf, count: int) -> PageReader:
+    """Return the reader of a page of `count` items without nulls, or with nothing else."""
+    kind = values.WhichOneof("codec")
+    if values.chunked.HasField("levels") or values.zipped.HasField("levels"):
+        raise CorruptFileError("values with levels below a sparse structure")
+    layer = Layer.NULLABLE_ITEM if kind == "no_values" else Layer.ALL_VALID_ITEM
+    layout = as_layout(values, [layer])
+    if kind == "chunked":
+        if values.chunked.num_items not in (0, count):
+            raise CorruptFileError(f"{values.chunked.num_items} values for {count} slots")
+        layout.mini_block_layout.num_items = count
+    return open_layout(layout, replace(meta, num_rows=count), replace(leaf, steps=(Step(),)))
+
+
+class IndexedValues:
+    """Values as indices into distinct ones; the indices are kept after the first read.
+
+    Parameters
+    ----------
+    values : pb.IndexedValues
+    meta : PageMeta
+        Its buffers are those of the values.
+    leaf : Leaf
+    slots : int
+        Leaf slots of the page.
+    """
+
+    def __init__(self, values: pb.IndexedValues, meta: PageMeta, leaf: Leaf, slots: int) -> None:
+        self._encoding = values.indices
+        self._meta = meta
+        self._type = leaf.field.type
+        self._slots = slots
+        self._num_items = values.items.num_items
+        kind = item_type(self._type)
+        self._items = _open_items(
+            pb.ValuePlane(zipped=values.items),
+            replace(meta, buffers=meta.buffers[1:]),
+            replace(leaf, field=leaf.field.with_type(kind)),
+            self._num_items,
+        )
+        self._indices: Sequence | None = None
+
+    def read(self, slots: Rows, live: BoolArray) -> ReadPlan[pa.Array]:
+        """Plan the reading of the values of some slots; those that are not live become null."""
+        if self._indices is None:
+            self._indices = yield from self._load()
+        places = np.arange(slots.start, slots.stop) if isinstance(slots, range) else slots
+        wanted, found = np.unique(self._indices.at(places[live]), return_inverse=True)
+        if not len(wanted):
+            return pa.nulls(len(slots), self._type)
+        if int(wanted[-1]) >= self._num_items:
+            raise CorruptFileError(f"index {int(wanted[-1])} among {self._num_items} values")
+        items = (yield from self._items.read(wanted)).values
+        return _spread(items, found, live, self._type)
+
+    def _load(self) -> ReadPlan[Sequence]:
+        data = None
+        where = buffer_at(self._meta, 0)
+        if has_payload(self._encoding):
+            (data,) = yield [where]
+        elif where.length:
+            raise CorruptFileError(f"{where.length} bytes of indices that are not stored")
+        return decode_sequence(self._encoding, data, self._slots, bits=32)
+
+
+def spread(values: pa.Array, live: BoolArray) -> pa.Array:
+    """Return an array with the given values in the slots that are live, and nulls in all others."""
+    if len(values) == len(live):
+        return values
+    return _spread(values, np.arange(len(values)), live, values.type)
+
+
+def _spread(items: pa.Array, found: IndexArray, live: BoolArray, kind: pa.DataType) -> pa.Array:
+    positions = np.zeros(len(live), np.int64)
+    positions[live] = found
+    if not pat.is_dictionary(kind) or pat.is_dictionary(items.type):
+        return items.take(pa.array(positions, mask=~live))
+    indices = pa.array(positions, mask=~live).cast(kind.index_type)
+    return pa.DictionaryArray.from_arrays(indices, items, ordered=kind.ordered)

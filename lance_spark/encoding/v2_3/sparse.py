@@ -1,0 +1,279 @@
+"""Sparse structure: where nulls and lists are, layer by layer, as positions and counts.
+
+Layers are listed from the outermost inwards, one for each layer around the leaf and one for the leaf itself. A layer
+has slots, numbered from 0: the outermost as many as the page has rows. Which slots of the next layer are below a slot:
+
+===============  ==========================================================================================
+layer            slots of the next layer
+===============  ==========================================================================================
+validity         the same: a struct, or the leaf
+list             as many as `counts` says for each of `non_empty_positions`, none for all other slots
+fixed_size_list  `dimension` for each slot, null or not
+===============  ==========================================================================================
+
+Every layer says which slots are null: a set of positions that are null, or that are not. The sequences that have
+something to store lie in the last buffers of the page, those of the outermost layer first; of a list the positions,
+then the counts, then the validity. Slots below a null struct are null themselves, those below a null fixed-size list need
+not be. The number of rows in the page's metadata is multiplied by all dimensions.
+Specification: SparseStructure in protos/encodings_v2_3.proto.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lance_spark.encoding.levels import BoolArray, IndexArray, LayerSlots, Step
+from lance_spark.encoding.rows import Rows
+from lance_spark.encoding.v2_1.fixed_width import ranges
+from lance_spark.encoding.v2_3.sequence import (
+    Sequence as Numbers,
+)
+from lance_spark.encoding.v2_3.sequence import (
+    check_increasing,
+    decode_sequence,
+    found_at,
+    has_payload,
+    sum_of,
+)
+from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
+from lance_spark.proto import encodings_v2_1_pb2 as pb21
+from lance_spark.proto import encodings_v2_3_pb2 as pb
+from lance_spark.storage.source import Bytes
+
+_MAX_SLOTS = 1 << 62
+#: A sparse page can claim any number of slots without storing anything for them; no more are read at once.
+_MAX_READ = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class LayerShape:
+    """What a layer's message says without its buffers.
+
+    Attributes
+    ----------
+    message : SparseListLayer, SparseFixedSizeListLayer or SparseValiditySet
+    slots, child_slots : int
+    """
+
+    message: pb.SparseListLayer | pb.SparseFixedSizeListLayer | pb.SparseValiditySet
+    slots: int
+    child_slots: int
+
+    @property
+    def validity(self) -> pb.SparseValiditySet:
+        message = self.message
+        return message if isinstance(message, pb.SparseValiditySet) else message.validity
+
+    def sequences(self) -> Iterator[tuple[pb21.CompressiveEncoding, int]]:
+        """Yield the encodings of the layer's sequences, and how many numbers each has, as their buffers are ordered."""
+        message = self.message
+        if isinstance(message, pb.SparseListLayer):
+            yield message.non_empty_positions, message.num_non_empty_positions
+            yield message.counts, message.num_non_empty_positions
+        yield self.validity.positions, self.validity.num_positions
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """A layer with its sequences decoded; positions of lists and their counts are None for other layers."""
+
+    shape: LayerShape
+    nulls: bool
+    positions: Numbers
+    non_empty: Numbers | None
+    counts: Numbers | None
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """What some rows of a page are made of.
+
+    Attributes
+    ----------
+    slots : tuple of LayerSlots
+        Of every layer, leaf first.
+    leaf : Rows
+        Which leaf slots belong to the rows.
+    live : bool array, one per leaf slot
+        False for those that are null, or below anything that is.
+    """
+
+    slots: tuple[LayerSlots, ...]
+    leaf: Rows
+    live: BoolArray
+
+
+def parse_layers(
+    structure: pb.SparseStructure, num_rows: int, steps: Sequence[Step]
+) -> tuple[LayerShape, ...]:
+    """Return the layers of a page, outermost first.
+
+    Parameters
+    ----------
+    structure : pb.SparseStructure
+    num_rows : int
+        Rows of the page, not multiplied by dimensions.
+    steps : sequence of Step
+        What each layer stands for in the column's type, leaf first.
+
+    Raises
+    ------
+    CorruptFileError
+        The layers are not those of the column's type.
+    """
+    if len(structure.layers) != len(steps):
+        raise CorruptFileError(
+            f"{len(structure.layers)} sparse layers for a column that has {len(steps)}"
+        )
+    shapes: list[LayerShape] = []
+    slots = num_rows
+    for layer, step in zip(structure.layers, reversed(steps), strict=True):
+        shape = _shape(layer, slots, step)
+        slots = shape.child_slots
+        if slots >= _MAX_SLOTS:
+            raise CorruptFileError(f"a layer of {slots} slots")
+        shapes.append(shape)
+    return tuple(shapes)
+
+
+def _shape(layer: pb.SparseStructuralLayer, slots: int, step: Step) -> LayerShape:
+    kind = layer.WhichOneof("layer")
+    if kind is None:
+        raise UnsupportedEncodingError("a sparse layer of a kind that this release does not know")
+    if (kind == "list") != step.is_list or (kind == "validity" and step.dimension != 1):
+        raise CorruptFileError(f"a sparse layer of kind {kind!r} is not one of the column's type")
+    if kind == "list":
+        message = layer.list
+        if message.num_non_empty_positions > slots:
+            raise CorruptFileError(
+                f"{message.num_non_empty_positions} lists with items among {slots} lists"
+            )
+        shape = LayerShape(message, slots, message.num_child_slots)
+    elif kind == "fixed_size_list":
+        if layer.fixed_size_list.dimension != step.dimension:
+            raise CorruptFileError(
+                f"fixed-size lists of {layer.fixed_size_list.dimension} in a column of lists of {step.dimension}"
+            )
+        shape = LayerShape(layer.fixed_size_list, slots, slots * step.dimension)
+    else:
+        shape = LayerShape(layer.validity, slots, slots)
+    if shape.validity.meaning not in (1, 2):
+        raise UnsupportedEncodingError(f"validity of meaning {shape.validity.meaning}")
+    if shape.validity.num_positions > slots:
+        raise CorruptFileError(f"{shape.validity.num_positions} positions among {slots} slots")
+    return shape
+
+
+def num_payloads(shapes: Sequence[LayerShape]) -> int:
+    """Return how many buffers the layers have."""
+    return sum(has_payload(encoding) for shape in shapes for encoding, _ in shape.sequences())
+
+
+class SparseSlots:
+    """The decoded structure of a page.
+
+    Parameters
+    ----------
+    shapes : sequence of LayerShape
+    payloads : sequence of Bytes
+        The layers' buffers.
+
+    Raises
+    ------
+    CorruptFileError
+        Positions do not increase, or counts are not those of the next layer's slots.
+    """
+
+    def __init__(self, shapes: Sequence[LayerShape], payloads: Sequence[Bytes]) -> None:
+        waiting = iter(payloads)
+        self._layers = tuple(_decode(shape, waiting) for shape in shapes)
+
+    def select(self, rows: Rows) -> Selected:
+        """Return what some rows are made of."""
+        slots = rows
+        _require_readable(len(rows))
+        live = np.ones(len(rows), np.bool_)
+        found: list[LayerSlots] = []
+        for layer in self._layers:
+            validity = _validity(layer, slots)
+            if validity is not None:
+                live = live & validity
+            shape = layer.shape
+            if layer.non_empty is not None and layer.counts is not None:
+                count = len(slots)
+                lengths, slots = _children(layer.non_empty, layer.counts, slots)
+                live = np.repeat(live, lengths)
+                found.append(LayerSlots(count, validity, lengths))
+                continue
+            found.append(LayerSlots(len(slots), validity))
+            if isinstance(shape.message, pb.SparseFixedSizeListLayer):
+                dimension = shape.message.dimension
+                _require_readable(len(slots) * dimension)
+                slots = multiplied(slots, dimension)
+                live = np.repeat(live, dimension)
+        return Selected(tuple(reversed(found)), slots, live)
+
+
+def multiplied(slots: Rows, dimension: int) -> Rows:
+    """Return the slots below fixed-size lists."""
+    if dimension == 1:
+        return slots
+    if isinstance(slots, range):
+        return range(slots.start * dimension, slots.stop * dimension)
+    inner: IndexArray = (slots[:, None] * dimension + np.arange(dimension)).reshape(-1)
+    return inner
+
+
+def _decode(shape: LayerShape, payloads: Iterator[Bytes]) -> _Layer:
+    numbers = [
+        decode_sequence(encoding, next(payloads) if has_payload(encoding) else None, count)
+        for encoding, count in shape.sequences()
+    ]
+    positions = numbers.pop()
+    check_increasing(positions, shape.slots, "positions of nulls")
+    nulls = shape.validity.meaning == pb.SparseValiditySet.SPARSE_VALIDITY_NULL_POSITIONS
+    if not numbers:
+        return _Layer(shape, nulls, positions, None, None)
+    non_empty, counts = numbers
+    check_increasing(non_empty, shape.slots, "positions of lists")
+    if sum_of(counts) != shape.child_slots:
+        raise CorruptFileError(f"lists of {sum_of(counts)} items in all, not {shape.child_slots}")
+    return _Layer(shape, nulls, positions, non_empty, counts)
+
+
+def _validity(layer: _Layer, slots: Rows) -> BoolArray | None:
+    if not layer.positions.count:
+        return None if layer.nulls else np.zeros(len(slots), np.bool_)
+    if isinstance(slots, range):
+        first, last = layer.positions.rank(np.array([slots.start, slots.stop])).tolist()
+        listed = np.zeros(len(slots), np.bool_)
+        listed[layer.positions.at(np.arange(first, last)) - slots.start] = True
+    else:
+        listed, _ = found_at(layer.positions, slots)
+    validity: BoolArray = ~listed if layer.nulls else listed
+    return validity
+
+
+def _children(non_empty: Numbers, counts: Numbers, slots: Rows) -> tuple[IndexArray, Rows]:
+    """Return the lengths of lists, and which slots their items have."""
+    lengths = np.zeros(len(slots), np.int64)
+    if isinstance(slots, range):
+        bounds = non_empty.rank(np.array([slots.start, slots.stop]))
+        places = np.arange(bounds[0], bounds[1])
+        lengths[non_empty.at(places) - slots.start] = counts.at(places)
+        start, stop = counts.total(bounds).tolist()
+        _require_readable(stop - start)
+        return lengths, range(start, stop)
+    listed, places = found_at(non_empty, slots)
+    places = places[listed]
+    lengths[listed] = counts.at(places)
+    _require_readable(int(lengths.sum()))
+    return lengths, ranges(counts.total(places), counts.at(places))
+
+
+def _require_readable(slots: int) -> None:
+    if slots > _MAX_READ:
+        raise CorruptFileError(f"{slots} slots at once; if they are meant, read fewer rows")

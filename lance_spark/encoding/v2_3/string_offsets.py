@@ -1,0 +1,67 @@
+"""Strings of mini-block chunks whose offsets are encoded on their own.
+
+``Variable { offsets }`` with offsets that are not flat: `Delta`, `Range`, `Constant`, `Rle` or others. A chunk of n values
+has one or two buffers:
+
+=========  =============================================================================================
+buffer     content
+=========  =============================================================================================
+offsets    n + 1 offsets from the start of the bytes; no such buffer if the encoding stores nothing
+bytes      the bytes of all values
+=========  =============================================================================================
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lance_spark.encoding.blocks import VariableWidthBlock
+from lance_spark.encoding.v2_1.codec import ChunkBuffer, Chunks
+from lance_spark.encoding.v2_1.fixed_width import bounds, gather
+from lance_spark.encoding.v2_1.registry import decode_blocks
+from lance_spark.encoding.v2_3.sequence import has_payload
+from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
+from lance_spark.proto import encodings_v2_1_pb2 as pb
+
+_INT32_MAX = (1 << 31) - 1
+
+
+def decode_chunks(encoding: pb.CompressiveEncoding, chunks: Chunks) -> VariableWidthBlock:
+    """Return the strings of all chunks, in order, as one block.
+
+    Parameters
+    ----------
+    encoding : pb.CompressiveEncoding
+        Of the offsets.
+    chunks : Chunks
+
+    Raises
+    ------
+    CorruptFileError
+        Offsets decrease or leave their chunk.
+    """
+    stored = has_payload(encoding)
+    if len(chunks.buffers) != 1 + stored:
+        raise CorruptFileError(f"strings in {len(chunks.buffers)} buffers per chunk")
+    text = chunks.buffers[-1]
+    nothing = np.zeros_like(text.starts)
+    payload = chunks.buffers[0] if stored else ChunkBuffer(text.data, nothing, nothing)
+    counts = chunks.num_values
+    block = decode_blocks(encoding, payload, counts + 1)
+    if block.bits_per_value not in (32, 64):
+        raise UnsupportedEncodingError(f"string offsets of {block.bits_per_value} bits")
+    offsets = block.data.view(f"<i{block.bits_per_value // 8}").astype(np.int64)
+    if len(offsets) != int((counts + 1).sum()):
+        raise CorruptFileError(f"{len(offsets)} string offsets in {len(counts)} chunks")
+    lasts_at = np.cumsum(counts + 1) - 1
+    firsts, lasts = offsets[lasts_at - counts], offsets[lasts_at]
+    inside = np.ones(max(len(offsets) - 1, 0), np.bool_)
+    inside[lasts_at[:-1]] = False
+    lengths = np.diff(offsets)[inside]
+    if (lengths < 0).any() or (firsts < 0).any() or (lasts > text.sizes).any():
+        raise CorruptFileError("string offsets decrease or leave their chunk")
+    ends = bounds(lengths)
+    data = gather(text.data, text.starts + firsts, lasts - firsts)
+    if block.bits_per_value == 64 or len(data) > _INT32_MAX:
+        return VariableWidthBlock(ends, data)
+    return VariableWidthBlock(ends.astype(np.int32), data)
