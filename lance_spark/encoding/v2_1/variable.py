@@ -23,6 +23,7 @@ rest                 the bytes of all values
 
 An older form of the single buffer has a header of 1 byte with the bits of an offset, n, and where the bytes begin; it is
 told apart by bytes 1 to 3 not being 0. In full-zip pages the values are stored as they are.
+Chunks of version 2.3 may have offsets in a buffer of their own: `lance_spark.encoding.v2_3.string_offsets`.
 """
 
 from __future__ import annotations
@@ -52,6 +53,11 @@ class VariableCodec(Codec):
     name = "variable"
 
     def decode_chunks(self, encoding: pb.Variable, chunks: Chunks) -> VariableWidthBlock:
+        if encoding.offsets.WhichOneof("compression") not in ("flat", None):
+            from lance_spark.encoding.v2_3 import string_offsets
+
+            _require_plain_bytes(encoding)
+            return string_offsets.decode_chunks(encoding.offsets, chunks)
         width = _offset_width(encoding)
         if len(chunks.buffers) != 1:
             raise CorruptFileError(f"strings in {len(chunks.buffers)} buffers per chunk, not 1")
@@ -90,11 +96,15 @@ def _offset_width(encoding: pb.Variable) -> int:
     flat = encoding.offsets.flat
     if encoding.offsets.WhichOneof("compression") != "flat" or flat.HasField("data"):
         raise UnsupportedEncodingError("string offsets that are compressed")
-    if encoding.HasField("values"):
-        raise UnsupportedEncodingError("strings whose bytes are compressed on their own")
+    _require_plain_bytes(encoding)
     if flat.bits_per_value not in (32, 64):
         raise UnsupportedEncodingError(f"string offsets of {flat.bits_per_value} bits")
     return int(flat.bits_per_value) // 8
+
+
+def _require_plain_bytes(encoding: pb.Variable) -> None:
+    if encoding.HasField("values"):
+        raise UnsupportedEncodingError("strings whose bytes are compressed on their own")
 
 
 def _typed(data: Bytes, width: int) -> Offsets:
