@@ -97,17 +97,21 @@ def _encode(array: pa.Array, field: pa.Field, prefix: str, pages: list[EncodedPa
 
 def _values(array: pa.Array, hints: Hints, buffers: NewBuffers) -> pb.ArrayEncoding:
     kind = array.type
-    again = partial(_values, hints=Hints(), buffers=buffers)
+    items = partial(_distinct, hints=Hints(), buffers=buffers)
     if pat.is_dictionary(kind):
-        return dictionary.encode(array, buffers, again)
+        return dictionary.encode(array, buffers, items)
+    repeated = dictionary.encode_repeated(array, buffers, items)
+    return _distinct(array, hints, buffers) if repeated is None else repeated
+
+
+def _distinct(array: pa.Array, hints: Hints, buffers: NewBuffers) -> pb.ArrayEncoding:
+    kind = array.type
     if is_variable(kind):
-        repeated = dictionary.encode_repeated(array, buffers, again)
-        if repeated is not None:
-            return repeated
         scheme = hints.compression if hints.compression in ("lz4", "zstd") else None
         return binary.encode(array, buffers, scheme, hints.compression_level)
     if pat.is_fixed_size_list(kind):
-        return nullable.encode(array, buffers, partial(fixed_size_list.encode, items=again))
+        items = partial(_distinct, hints=hints, buffers=buffers)
+        return nullable.encode(array, buffers, partial(fixed_size_list.encode, items=items))
     return nullable.encode(array, buffers, partial(flat.encode_values, buffers=buffers))
 
 
