@@ -48,6 +48,8 @@ _LENGTH = struct.Struct("<I")
 _FOOTER_VERSION = (0, 2)
 _NANOS = 1_000_000_000
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+# What files of version 2.0 say of themselves.
+_FIRST_VERSION_2 = (0, 3)
 _VERSION_NAMES = {"legacy": (0, 1), "0.1": (0, 1), "0.3": (2, 0), "": (2, 0)}
 
 
@@ -173,8 +175,7 @@ class Manifest:
             It cannot be read.
         """
         if not self._proto.HasField("data_format"):
-            # Tables older than the field: the flag says that their files are not of version 0.1.
-            return (2, 0) if self.flags.reader & flags.V2_FILES else (0, 1)
+            return self._version_of_files()
         text = self._proto.data_format.version
         if text.lower() in _VERSION_NAMES:
             return _VERSION_NAMES[text.lower()]
@@ -182,6 +183,19 @@ class Manifest:
         if not (dot and len(text) < 12 and _is_number(major) and _is_number(minor)):
             raise CorruptTableError(f"{self.name}: {text!r} is no version of data files")
         return int(major), int(minor)
+
+    def _version_of_files(self) -> tuple[int, int]:
+        # Tables older than the field: their files say it, the newest ones if updates mixed versions; the flag only
+        # counts without files, since it was not always set.
+        versions = {
+            (file.file_major_version, file.file_minor_version)
+            for fragment in self._proto.fragments
+            for file in fragment.files
+        }
+        newest = max(versions, default=(2, 0) if self.flags.reader & flags.V2_FILES else (0, 1))
+        if newest < _FIRST_VERSION_2:
+            return 0, 1
+        return (2, 0) if newest == _FIRST_VERSION_2 else newest
 
     @property
     def flags(self) -> flags.Flags:

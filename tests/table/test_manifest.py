@@ -117,6 +117,25 @@ def test_table_without_a_version_of_data_files(tmp_path: Path) -> None:
     assert m.Manifest(v2, "x").data_storage_version == (2, 0)
 
 
+@pytest.mark.parametrize(
+    ("files", "version"),
+    [
+        ([(0, 0)], (0, 1)),
+        ([(0, 2)], (0, 1)),
+        ([(0, 3)], (2, 0)),
+        ([(2, 1)], (2, 1)),
+        ([(2, 0), (0, 2)], (2, 0)),
+    ],
+)
+def test_files_say_the_version_where_the_manifest_does_not(
+    files: list[tuple[int, int]], version: tuple[int, int]
+) -> None:
+    proto = table_pb2.Manifest()
+    for major, minor in files:
+        proto.fragments.add().files.add(file_major_version=major, file_minor_version=minor)
+    assert m.Manifest(proto, "x").data_storage_version == version
+
+
 @pytest.mark.parametrize("text", ["2", "2.x", "-2.1", "2.1.0", "２.1", "x" * 1000])
 def test_unreadable_version_of_data_files(text: str) -> None:
     proto = table_pb2.Manifest()
