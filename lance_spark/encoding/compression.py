@@ -77,7 +77,12 @@ def compress(scheme: str, data: Bytes, level: int | None = None) -> bytes:
         The scheme or the level is not known.
     """
     prefix = len(data).to_bytes(4 if scheme == "lz4" else 8, "little")
-    return prefix + _codec(scheme, level).compress(data, asbytes=True)  # type: ignore[no-any-return]
+    return prefix + frame(scheme, data, level)
+
+
+def frame(scheme: str, data: Bytes, level: int | None = None) -> bytes:
+    """Return `data` compressed, without its length; see `compress`."""
+    return _codec(scheme, level).compress(data, asbytes=True)  # type: ignore[no-any-return]
 
 
 def compressed_share(pieces: Iterable[Bytes]) -> float:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -18,6 +19,7 @@ from lance_spark.encoding.compression import compressed_share
 from lance_spark.encoding.levels import BoolArray
 from lance_spark.encoding.v2_1 import (
     byte_stream_split,
+    compressed_strings,
     flat,
     general,
     inline_bitpacking,
@@ -38,6 +40,8 @@ _MIN_DICTIONARY = 100
 _SAMPLE = 4096
 _SAMPLE_SHARE = 0.98
 _SAMPLE_SHARE_OF_NUMBERS = 0.5
+#: Share of what is guessed that will be there for certain.
+_SURE = 0.8
 #: Share of the plain bytes from which on the items of a dictionary are held against compressed strings.
 _LARGE_DICTIONARY = 0.1
 _LZ4_OVER_ZSTD = 1.4
@@ -92,7 +96,16 @@ def dictionary_of(block: DataBlock, hints: Hints) -> DictionaryBlock | None:
     array = untyped(block)
     limit = count // hints.dict_divisor if hints.dict_divisor else count // 2
     numbers = pa.types.is_integer(array.type)
-    if _distinct_in_sample(array) > (_SAMPLE_SHARE_OF_NUMBERS if numbers else _SAMPLE_SHARE):
+    guess = _guess(array)
+    if guess.share_in_sample > (_SAMPLE_SHARE_OF_NUMBERS if numbers else _SAMPLE_SHARE):
+        return None
+    if guess.items * _SURE > limit:
+        return None
+    cheap, share = _light_size(block), 1.0
+    if isinstance(block, VariableWidthBlock) and guess.item_bytes > cheap * _LARGE_DICTIONARY:
+        share = _compressed_share(block)
+    # Building a dictionary costs more than all the rest, so that one which will not pay is not built.
+    if not _saves(guess.places * _SURE, guess.item_bytes * _SURE, cheap, share, hints):
         return None
     encoded = array.dictionary_encode()
     items = encoded.dictionary
@@ -100,17 +113,35 @@ def dictionary_of(block: DataBlock, hints: Hints) -> DictionaryBlock | None:
         return None
     indices = to_block(encoded.indices)
     assert isinstance(indices, FixedWidthBlock)
-    bits = max(len(items) - 1, 1).bit_length()
     runs = rle.count_runs(indices) * (indices.bits_per_value // 8 + 1)
-    places = min(count * bits / 8, runs)
-    size, cheap = float(items.nbytes), _light_size(block)
-    if isinstance(block, VariableWidthBlock) and size > cheap * _LARGE_DICTIONARY:
-        share = _compressed_share(block)
-        size *= min(1.0, share * _LZ4_OVER_ZSTD)
-        cheap *= share if share < _WORTH else 1.0
-    if places + size >= cheap * hints.dict_size_ratio:
+    places = min(count * _index_bits(len(items)) / 8, runs)
+    if not _saves(places, items.nbytes, cheap, share, hints):
         return None
     return DictionaryBlock(indices, to_block(items))
+
+
+def _saves(places: float, item_bytes: float, cheap: float, share: float, hints: Hints) -> bool:
+    """Say whether positions and items are smaller than what is `cheap` without them.
+
+    `share` is what a compressor leaves of strings. It is asked where the items are not next to nothing.
+    """
+    if item_bytes > cheap * _LARGE_DICTIONARY:
+        item_bytes *= min(1.0, share * _LZ4_OVER_ZSTD)
+        cheap *= share if share < _WORTH else 1.0
+    return places + item_bytes < cheap * hints.dict_size_ratio
+
+
+def _index_bits(num_items: int) -> int:
+    return max(num_items - 1, 1).bit_length()
+
+
+class _Guess(NamedTuple):
+    """What a sample says of the dictionary of a page."""
+
+    share_in_sample: float
+    items: float
+    item_bytes: float
+    places: float
 
 
 def _compressed_share(block: VariableWidthBlock) -> float:
@@ -123,14 +154,28 @@ def _compressed_share(block: VariableWidthBlock) -> float:
     return compressed_share(pieces)
 
 
-def _distinct_in_sample(array: pa.Array) -> float:
+def _guess(array: pa.Array) -> _Guess:
+    """Estimate the distinct values of a page by those that a sample has once and twice (Chao; Shen, Chao and Lin).
+
+    What it is wrong about is too low: more of the values that are rare, and neighbours that are alike.
+    """
     count = len(array)
-    if count <= _SAMPLE:
-        return len(array.unique()) / count
-    # Blocks from everywhere: values far apart miss runs, and neighbours miss what comes later.
-    firsts = np.linspace(0, count - 64, _SAMPLE // 64).astype(np.int64)
-    sample = array.take(pa.array((firsts[:, None] + np.arange(64)).reshape(-1)))
-    return len(sample.unique()) / len(sample)
+    sample = array
+    if count > _SAMPLE:
+        # Blocks from everywhere: values far apart miss runs, and neighbours miss what comes later.
+        firsts = np.linspace(0, count - 64, _SAMPLE // 64).astype(np.int64)
+        sample = array.take(pa.array((firsts[:, None] + np.arange(64)).reshape(-1)))
+    encoded = sample.dictionary_encode()
+    indices = encoded.indices.to_numpy()
+    seen, found = len(sample), len(encoded.dictionary)
+    once, twice = np.bincount(np.bincount(indices), minlength=3)[1:3].tolist()
+    unseen = once * once / (2 * twice) if twice else once * (once - 1) / 2
+    items = float(found)
+    if unseen:
+        items += unseen * (1 - (1 - once / (seen * unseen + once)) ** (count - seen))
+    runs = count * (np.count_nonzero(np.diff(indices)) + 1) / seen
+    places = min(count * _index_bits(int(items)) / 8, runs * 5)
+    return _Guess(found / seen, items, items * encoded.dictionary.nbytes / found, places)
 
 
 def untyped(block: FixedWidthBlock | VariableWidthBlock) -> pa.Array:
@@ -191,26 +236,10 @@ def compressed(encoded: Encoded, hints: Hints) -> Encoded:
 
 def choose_variable(block: VariableWidthBlock, hints: Hints, limits: ChunkLimits) -> Encoded:
     """Return the chunks of byte strings, compressed if a sample says that it pays."""
-    encoded = variable.encode_chunks(block, limits)
     if hints.compression == "none":
-        return encoded
+        return variable.encode_chunks(block, limits)
     if hints.compression in ("lz4", "zstd"):
-        return compressed(encoded, hints)
-    if not _pays(encoded[1]):
-        return encoded
-    return general.compress_chunks(*encoded, "zstd", 1)
-
-
-def _pays(chunks: Chunks) -> bool:
-    """Try some chunks: whether compressing all of them would save a tenth."""
-    (buffer,) = chunks.buffers
-    if int(buffer.sizes.sum()) < 1024:
-        return False
-    picked: npt.NDArray[np.int64] = np.unique(
-        np.linspace(0, len(buffer.starts) - 1, 4).astype(np.int64)
-    )
-    starts, sizes = buffer.starts[picked].tolist(), buffer.sizes[picked].tolist()
-    share = compressed_share(
-        buffer.data[start : start + size] for start, size in zip(starts, sizes, strict=True)
-    )
-    return share < _WORTH
+        return compressed_strings.encode_chunks(
+            block, limits, hints.compression, hints.compression_level, forced=True
+        )
+    return compressed_strings.encode_chunks(block, limits, "zstd", 1)

@@ -174,7 +174,8 @@ def _aligned(buffer: ChunkBuffer, width: int) -> tuple[Bytes, IndexArray]:
 # Writing
 
 
-def _encoding(width: int) -> pb.CompressiveEncoding:
+def message(width: int) -> pb.CompressiveEncoding:
+    """Return the message for strings whose offsets have `width` bytes."""
     offsets = pb.CompressiveEncoding(flat=pb.Flat(bits_per_value=8 * width))
     return pb.CompressiveEncoding(variable=pb.Variable(offsets=offsets))
 
@@ -202,6 +203,44 @@ def _chunk_ends(offsets: IndexArray, limits: ChunkLimits, width: int) -> list[in
     return ends
 
 
+def cut(block: VariableWidthBlock, limits: ChunkLimits) -> IndexArray:
+    """Return where each mini-block chunk of some strings starts, and their end.
+
+    Parameters
+    ----------
+    block : VariableWidthBlock
+    limits : ChunkLimits
+
+    Returns
+    -------
+    int64 array
+        Of values; one element more than there are chunks.
+
+    Raises
+    ------
+    InvalidInputError
+        A value is too long for a chunk.
+    """
+    offsets = block.offsets.astype(np.int64)
+    ends = _chunk_ends(offsets, limits, block.offsets.dtype.itemsize)
+    return np.array([0, *ends], np.int64)
+
+
+def chunk_parts(block: VariableWidthBlock, start: int, stop: int) -> tuple[Bytes, Bytes]:
+    """Return the chunk of some values in two parts: the offsets, and the bytes with their padding."""
+    width = block.offsets.dtype.itemsize
+    offsets = block.offsets[start : stop + 1]
+    first, last = int(offsets[0]), int(offsets[-1])
+    padding = -(last - first) % width
+    # What pads is not read: where there is something in memory behind the values, nothing is copied.
+    if last + padding <= int(block.offsets[-1]):
+        text = block.data[first : last + padding]
+    else:
+        text = np.full(last - first + padding, _PAD, np.uint8)
+        text[: last - first] = block.data[first:last]
+    return (offsets - (first - offsets.nbytes)).view(np.uint8), text
+
+
 def encode_chunks(
     block: VariableWidthBlock, limits: ChunkLimits
 ) -> tuple[pb.CompressiveEncoding, Chunks]:
@@ -217,28 +256,40 @@ def encode_chunks(
     InvalidInputError
         A value is too long for a chunk.
     """
-    offsets = block.offsets.astype(np.int64)
+    return cut_chunks(block, cut(block, limits))
+
+
+def cut_chunks(
+    block: VariableWidthBlock, cuts: IndexArray
+) -> tuple[pb.CompressiveEncoding, Chunks]:
+    """Return strings as mini-block chunks that start at the values that `cut` found."""
     width = block.offsets.dtype.itemsize
-    ends = np.array(_chunk_ends(offsets, limits, width), np.int64)
-    begins = np.concatenate([np.zeros(1, np.int64), ends[:-1]])[: len(ends)]
-    counts = ends - begins
+    counts = np.diff(cuts)
     heads = (counts + 1) * width
-    sizes = heads + offsets[ends] - offsets[begins]
+    ends = block.offsets[cuts].astype(np.int64)
+    sizes = heads + np.diff(ends)
     room = -(-sizes // width) * width
     starts = np.cumsum(room) - room
-    out = np.full(int(room.sum()), _PAD, np.uint8)
+    out = np.empty(int(room.sum()), np.uint8)
     words = out.view(block.offsets.dtype)
-    for start, end, at, head, size in zip(
-        begins.tolist(), ends.tolist(), starts.tolist(), heads.tolist(), sizes.tolist(), strict=True
+    for start, stop, at, head, size, end, first in zip(
+        cuts[:-1].tolist(),
+        cuts[1:].tolist(),
+        starts.tolist(),
+        heads.tolist(),
+        sizes.tolist(),
+        room.tolist(),
+        ends.tolist(),
+        strict=False,
     ):
-        first = int(offsets[start])
         np.subtract(
-            block.offsets[start : end + 1],
+            block.offsets[start : stop + 1],
             first - head,
-            out=words[at // width : at // width + end - start + 1],
+            out=words[at // width : at // width + stop - start + 1],
         )
         out[at + head : at + size] = block.data[first : first + size - head]
-    return _encoding(width), Chunks((ChunkBuffer(out, starts, room),), counts)
+        out[at + size : at + end] = _PAD
+    return message(width), Chunks((ChunkBuffer(out, starts, room),), counts)
 
 
 def encode_block(block: VariableWidthBlock) -> tuple[pb.CompressiveEncoding, Bytes]:
@@ -251,11 +302,11 @@ def encode_block(block: VariableWidthBlock) -> tuple[pb.CompressiveEncoding, Byt
     out[: 2 * width].view(kind)[:] = [8 * width, begin]
     np.subtract(block.offsets, first, out=out[2 * width : begin].view(kind))
     out[begin:] = block.data[first:last]
-    return _encoding(width), out
+    return message(width), out
 
 
 def encode_values(
     block: VariableWidthBlock,
 ) -> tuple[pb.CompressiveEncoding, VariableWidthBlock]:
     """Return strings as full-zip pages store them: unchanged."""
-    return _encoding(block.offsets.dtype.itemsize), block
+    return message(block.offsets.dtype.itemsize), block
