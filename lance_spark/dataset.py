@@ -300,6 +300,9 @@ def write_dataset(
     max_rows_per_file: int | None = None,
     max_bytes_per_file: int | None = None,
     enable_stable_row_ids: bool = False,
+    external_blob_mode: Literal["reference", "ingest"] = "reference",
+    allow_external_blob_outside_bases: bool = False,
+    blob_pack_file_size_threshold: int | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> Dataset:
     """Write rows to a table in one commit.
@@ -320,6 +323,12 @@ def write_dataset(
         A data file is closed once it holds so many rows or bytes; by default 1,048,576 rows or 90 GiB.
     enable_stable_row_ids : bool
         Of a new table: row ids that survive compaction.
+    external_blob_mode : str
+        What becomes of blobs that are given as URIs: ``reference`` keeps the URI, ``ingest`` stores what it names.
+    allow_external_blob_outside_bases : bool
+        References are refused unless this is true: nobody watches over what they name.
+    blob_pack_file_size_threshold : int, optional
+        A file of packed blobs is closed once it has so many bytes; by default 1 GiB.
     storage_options : mapping, optional
         Settings of the store.
 
@@ -339,8 +348,12 @@ def write_dataset(
     InvalidInputError, InvalidOptionError, UnsupportedTypeError, StorageError
     """
     # Readers need none of it.
+    from lance_spark.file.blob_write import blob_options
     from lance_spark.table.write_job import begin_write, commit_or_clean_up
 
+    blobs = blob_options(
+        external_blob_mode, allow_external_blob_outside_bases, blob_pack_file_size_threshold
+    )
     found, batches = _batches(data, schema)
     given = {"max_rows_per_file": max_rows_per_file, "max_bytes_per_file": max_bytes_per_file}
     limits: dict[str, Any] = {name: n for name, n in given.items() if n is not None}
@@ -351,6 +364,7 @@ def write_dataset(
         data_storage_version=data_storage_version,
         enable_stable_row_ids=enable_stable_row_ids,
         storage_options=storage_options,
+        blobs=blobs,
         **limits,
     )
     writer = job.writer()

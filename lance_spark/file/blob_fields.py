@@ -25,7 +25,7 @@ import pyarrow.types as pat
 
 from lance_spark.errors import InvalidInputError, UnsupportedTypeError
 from lance_spark.file.schema import BLOB_DESCRIPTOR, BLOB_KEY, BLOB_V2, Field, Schema
-from lance_spark.file.types import EXTENSION_METADATA, EXTENSION_NAME, storage_type
+from lance_spark.file.types import EXTENSION_NAME, storage_type
 
 #: What the pages of versions 2.0 and 2.1 hold for each blob.
 PLACE = pa.struct([pa.field("position", pa.uint64()), pa.field("size", pa.uint64())])
@@ -110,6 +110,18 @@ def stored(field: Field, version: tuple[int, int]) -> Field:
     return replace(field, children=tuple(stored(child, version) for child in field.children))
 
 
+def paged(field: Field, version: tuple[int, int]) -> Field:
+    """Return a field as the pages of a data file have it."""
+    if version >= FIRST_V2:
+        return stored(field, version)
+    if field.is_blob:
+        place = described(field)
+        return replace(place, metadata={**place.metadata, "lance-encoding:packed": b"true"})
+    if not has_blobs(field):
+        return field
+    return replace(field, children=tuple(paged(child, version) for child in field.children))
+
+
 def input_field(field: Field) -> pa.Field:
     """Return the Arrow field that a writer takes: bytes for blobs, or bytes and URIs where the schema has both."""
     if field.metadata.get(EXTENSION_NAME) == BLOB_V2:
@@ -124,6 +136,11 @@ def input_field(field: Field) -> pa.Field:
         field.nullable,
         dict(field.metadata) or None,
     )
+
+
+def input_schema(schema: Schema) -> pa.Schema:
+    """Return the Arrow schema that a writer takes; see `input_field`."""
+    return pa.schema([input_field(field) for field in schema.fields], dict(schema.metadata) or None)
 
 
 def for_version(schema: pa.Schema, version: tuple[int, int]) -> pa.Schema:

@@ -36,6 +36,8 @@ _PAGE_TYPE = {
 }
 #: ColumnEncoding { values: {} }: the encodings of the pages say everything.
 _VALUES_ENCODING = b"\x0a\x00"
+#: ColumnEncoding { blob: { inner: { values: {} } } }: the pages say where the values are.
+_BLOB_ENCODING = b"\x1a\x04\x0a\x02\x0a\x00"
 _MAX_ROWS = 2**63 - 1
 
 
@@ -60,9 +62,11 @@ def read_columns(tail: Tail, footer: Footer, indices: Sequence[int]) -> list[Col
     ]
 
 
-def new_column() -> pb.ColumnMetadata:
-    """Return the metadata of a column without pages, as writers start it."""
-    return pb.ColumnMetadata(encoding=_direct(_COLUMN_TYPE, _VALUES_ENCODING))
+def new_column(*, blob: bool = False) -> pb.ColumnMetadata:
+    """Return the metadata of a column without pages, as writers start it; `blob` for blobs of version 2.0."""
+    return pb.ColumnMetadata(
+        encoding=_direct(_COLUMN_TYPE, _BLOB_ENCODING if blob else _VALUES_ENCODING)
+    )
 
 
 def add_page(

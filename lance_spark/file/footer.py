@@ -34,6 +34,7 @@ from google.protobuf.message import DecodeError
 
 from lance_spark.errors import CorruptFileError, UnsupportedFeatureError
 from lance_spark.proto import file_pb2
+from lance_spark.storage.output import OutputFile
 from lance_spark.storage.source import ByteRange, Bytes, ByteSource
 
 #: Buffers start at multiples of this many bytes, and this byte fills the gaps.
@@ -246,3 +247,11 @@ def _table(name: str, what: str, raw: Bytes, limit: int) -> OffsetTable:
             "it is truncated or corrupt"
         )
     return table
+
+
+def align_output(output: OutputFile) -> int:
+    """Pad an output to where a buffer may start; return that place."""
+    gap = -output.tell() % ALIGNMENT
+    if gap:
+        output.write(PADDING * gap)
+    return output.tell()

@@ -10,15 +10,18 @@ Specification: format/file, "File layout"; `lance_spark.file.footer` has the end
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from lance_spark.encoding.meta import EncodedPage
 from lance_spark.errors import SchemaMismatchError, UnsupportedFeatureError, UnsupportedTypeError
+from lance_spark.file.blob_fields import has_blobs, input_field, paged, stored
+from lance_spark.file.blob_write import BlobWriter
 from lance_spark.file.columns import add_page, new_column
 from lance_spark.file.fields import column_fields
-from lance_spark.file.footer import ALIGNMENT, PADDING, encode_tail
+from lance_spark.file.footer import align_output, encode_tail
 from lance_spark.file.pending import PendingRows
 from lance_spark.file.schema import Field, Schema
 from lance_spark.proto import file2_pb2, file_pb2
@@ -63,6 +66,8 @@ class FileWriter:
         ``(2, 0)``, ``(2, 1)`` or ``(2, 2)``.
     page_bytes : int
         Arrow bytes of a column that make a page.
+    blobs : BlobWriter, optional
+        Writes the blobs, of this output; needed if the schema has any.
 
     Raises
     ------
@@ -78,6 +83,7 @@ class FileWriter:
         schema: Schema,
         version: tuple[int, int],
         page_bytes: int = DEFAULT_PAGE_BYTES,
+        blobs: BlobWriter | None = None,
     ) -> None:
         if tuple(version) not in _WRITABLE:
             raise UnsupportedFeatureError(
@@ -89,11 +95,12 @@ class FileWriter:
         self._schema = schema
         self._version = version
         self._num_rows = 0
+        self._blobs = blobs
         self._leaves: list[Field] = []
         self._columns: list[_ColumnWriter] = []
         for field in schema.fields:
             leaves = list(column_fields(field, version))
-            self._columns.append(_ColumnWriter(output, field, len(leaves), version, page_bytes))
+            self._columns.append(_ColumnWriter(output, field, leaves, version, page_bytes, blobs))
             self._leaves += leaves
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -102,7 +109,8 @@ class FileWriter:
         Parameters
         ----------
         batch : pyarrow.RecordBatch
-            With the columns of the schema in their order, of exactly their Arrow types.
+            With the columns of the schema in their order, of exactly their Arrow types; blobs as
+            `blob_fields.input_field` has them.
 
         Raises
         ------
@@ -115,7 +123,7 @@ class FileWriter:
                 f"{self._output.name}: a batch has columns {batch.schema.names}, but the schema has {names}"
             )
         for array, column in zip(batch.columns, self._columns, strict=True):
-            wanted = column.field.arrow_field.type
+            wanted = column.input_type
             if array.type != wanted:
                 raise SchemaMismatchError(
                     f"{self._output.name}: column {column.field.name!r} of a batch is {array.type}, "
@@ -133,16 +141,19 @@ class FileWriter:
         """Write what waits, and the end of the file."""
         for column in self._columns:
             column.finish()
+        if self._blobs is not None:
+            self._blobs.finish()
+        fields = tuple(stored(field, self._version) for field in self._schema.fields)
         descriptor = file_pb2.FileDescriptor(
             schema=file_pb2.Schema(
-                fields=self._schema.to_protos(), metadata=dict(self._schema.metadata)
+                fields=Schema(fields).to_protos(), metadata=dict(self._schema.metadata)
             ),
             length=self._num_rows,
         )
         metadata = [
             proto.SerializeToString() for column in self._columns for proto in column.metadata
         ]
-        start = _align(self._output)
+        start = align_output(self._output)
         for part in encode_tail(self._version, descriptor, metadata, start):
             if part:
                 self._output.write(part)
@@ -157,18 +168,26 @@ class _ColumnWriter:
         self,
         output: OutputFile,
         field: Field,
-        leaves: int,
+        leaves: Sequence[Field],
         version: tuple[int, int],
         page_bytes: int,
+        blobs: BlobWriter | None,
     ) -> None:
         self.field = field
-        self.metadata: list[file2_pb2.ColumnMetadata] = [new_column() for _ in range(leaves)]
+        self.input_type = input_field(field).type
+        self.metadata: list[file2_pb2.ColumnMetadata] = [
+            new_column(blob=leaf.is_blob and version == (2, 0)) for leaf in leaves
+        ]
+        self._paged = paged(field, version).arrow_field
+        self._blobs = blobs if has_blobs(field) else None
         self._output = output
         self._version = version
         self._pending = PendingRows(page_bytes)
         self._rows_written = 0
 
     def add(self, array: pa.Array) -> None:
+        if self._blobs is not None:
+            array = self._blobs.store(array, self.field)
         if len(array) and self._pending.add(array):
             self.flush()
 
@@ -180,10 +199,10 @@ class _ColumnWriter:
         self.flush()
         if not self._rows_written and self._version == (2, 0):
             # Headers of structs have a page all the same.
-            self._write_page(pa.array([], self.field.arrow_field.type))
+            self._write_page(pa.array([], self._paged.type))
 
     def _write_page(self, array: pa.Array) -> None:
-        pages = _encode(array, self.field.arrow_field, self._version)
+        pages = _encode(array, self._paged, self._version)
         for column, page in zip(self.metadata, pages, strict=True):
             if page.is_header and column.pages:
                 column.pages[0].length += page.num_rows
@@ -199,7 +218,7 @@ class _ColumnWriter:
     def _write_buffers(self, page: EncodedPage) -> list[ByteRange]:
         ranges = []
         for buffer in page.buffers:
-            start = _align(self._output)
+            start = align_output(self._output)
             if len(buffer):
                 self._output.write(buffer)
             ranges.append(ByteRange(start, len(buffer)))
@@ -216,13 +235,6 @@ def _encode(array: pa.Array, field: pa.Field, version: tuple[int, int]) -> list[
     return encode_field(array, field, version)
 
 
-def _align(output: OutputFile) -> int:
-    gap = -output.tell() % ALIGNMENT
-    if gap:
-        output.write(PADDING * gap)
-    return output.tell()
-
-
 def check_types(schema: Schema, version: tuple[int, int]) -> None:
     """Raise UnsupportedTypeError if files of a version cannot store a field of a schema."""
     if version == (2, 0):
@@ -231,11 +243,6 @@ def check_types(schema: Schema, version: tuple[int, int]) -> None:
         for field in schema.fields:
             check_field(field.arrow_field)
     for node in schema.walk():
-        if node.is_blob:
-            raise UnsupportedTypeError(
-                f"field {node.name!r}: blob columns cannot be written yet; "
-                "store the bytes as large_binary without blob metadata"
-            )
         if version == (2, 0):
             continue
         newer = node.logical_type == "map" or node.logical_type.startswith(

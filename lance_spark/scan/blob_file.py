@@ -97,10 +97,14 @@ class _RawBlob(io.RawIOBase):
         return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self.size}.get(whence)
-        if base is None:
+        if whence == io.SEEK_SET:
+            target = offset
+        elif whence == io.SEEK_CUR:
+            target = self._at + offset
+        elif whence == io.SEEK_END:
+            target = self.size() + offset
+        else:
             raise ValueError(f"whence must be 0, 1 or 2, not {whence}")
-        target = offset + (base() if callable(base) else base)
         if target < 0:
             raise ValueError(f"a file has no position {target}")
         self._at = target

@@ -58,10 +58,11 @@ def take_blobs(
         finally:
             reader.close()
         found += [(loader, places, at) for at in range(len(physical))]
-    return [_file(*found[at], buffer_size) for at in inverse.tolist()]
+    return [_file(found[at], buffer_size) for at in inverse.tolist()]
 
 
-def _file(loader: BlobLoader, places: Places, at: int, buffer_size: int) -> BlobFile | None:
+def _file(blob: tuple[BlobLoader, Places, int], buffer_size: int) -> BlobFile | None:
+    loader, places, at = blob
     if not places.live[at]:
         return None
     size = int(places.sizes[at])
@@ -91,16 +92,16 @@ def _physical(table: OpenTable, kind: str, wanted: Numbers) -> Iterator[tuple[Fr
     holders = wanted >> _OFFSET_BITS
     for number in np.unique(holders).tolist():
         offsets = wanted[holders == number] & ((1 << _OFFSET_BITS) - 1)
-        fragment = fragments.get(number)
-        if fragment is None or int(offsets.max()) >= fragment.physical_rows:
+        holder = fragments.get(number)
+        if holder is None or int(offsets.max()) >= holder.physical_rows:
             raise InvalidInputError(
                 f"{table.store.display}: there is no row {int(wanted[holders == number].max())}: fragment {number} "
-                f"has {'no rows' if fragment is None else f'{fragment.physical_rows} rows'}"
+                f"has {'no rows' if holder is None else f'{holder.physical_rows} rows'}"
             )
-        reader = FragmentReader(table.paths, fragment, table.schema.select([]))
+        reader = FragmentReader(table.paths, holder, table.schema.select([]))
         gone = np.intersect1d(offsets, reader.deleted())
         if len(gone):
             raise InvalidInputError(
                 f"{table.store.display}: row {(number << _OFFSET_BITS) + int(gone[0])} is deleted"
             )
-        yield fragment, offsets
+        yield holder, offsets

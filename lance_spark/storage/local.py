@@ -211,6 +211,15 @@ def list_names(folder: str) -> list[str]:
         return []
 
 
+def list_folders(folder: str) -> list[str]:
+    """Return the names of the folders in a folder; none if there is no such folder."""
+    try:
+        with os.scandir(folder) as entries:
+            return [entry.name for entry in entries if entry.is_dir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
 def list_files(folder: str) -> list[tuple[str, int]]:
     """Return name and size of the files in a folder; none if there is no such folder."""
     found = []

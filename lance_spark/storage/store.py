@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from lance_spark.errors import MissingFileError, StorageError
@@ -194,6 +195,24 @@ class ObjectStore:
                 return local.list_names(self._folder(folder))
         return [_base(entry["name"]) for entry in self._entries(folder)]
 
+    def list_folders(self, folder: str) -> _Names:
+        """Return the names of the folders right in `folder`, in no order; none if there is no folder.
+
+        Raises
+        ------
+        StorageError
+        """
+        if self._fs is None:
+            with translated(self.name(folder)):
+                return local.list_folders(self._folder(folder))
+        return [_base(entry["name"]) for entry in self._entries(folder, "directory")]
+
+    def remove_folder(self, folder: str) -> None:
+        """Remove an empty folder, where stores have folders; whatever prevents it is passed over."""
+        if self._fs is None:
+            with suppress(OSError):
+                os.rmdir(self._full(folder))
+
     def exists(self, path: str) -> bool:
         """Tell whether there is a file.
 
@@ -268,7 +287,7 @@ class ObjectStore:
     def _folder(self, folder: str) -> str:
         return self._full(folder) if folder else self.uri
 
-    def _entries(self, folder: str) -> _Entries:
+    def _entries(self, folder: str, kind: str = "file") -> _Entries:
         full = self._folder(folder)
         fs: Any = self._fs
         try:
@@ -283,7 +302,7 @@ class ObjectStore:
         return [
             entry
             for entry in entries
-            if entry["type"] == "file"
+            if entry["type"] == kind
             and _base(entry["name"])
             and entry["name"].rstrip("/").split("/")[-2:-1] == [prefix]
         ]

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.errors import InvalidInputError, SchemaMismatchError, UnsupportedTypeError
+from lance_spark.file.blob_fields import is_v1, is_v2
 from lance_spark.file.types import logical_type, storage_type
 
 
@@ -105,6 +106,10 @@ def _fit(array: pa.Array, field: pa.Field, path: str) -> pa.Array:
     kind, wanted = array.type, storage_type(field.type)
     if kind == wanted:
         return array
+    if is_v2(field):
+        return _fit_blob(array, wanted, path)
+    if is_v1(field) and pat.is_large_binary(wanted) and pat.is_binary(kind):
+        return array.cast(wanted)
     if pat.is_struct(kind) and pat.is_struct(wanted):
         return _fit_struct(array, wanted, path)
     if pat.is_map(kind) and pat.is_map(wanted):
@@ -118,6 +123,28 @@ def _fit(array: pa.Array, field: pa.Field, path: str) -> pa.Array:
     if not pat.is_nested(kind) and _stored_alike(kind, wanted):
         return array.cast(wanted)
     raise SchemaMismatchError(f"column {path!r} is {wanted}, but a batch has {kind}; cast it")
+
+
+def _fit_blob(array: pa.Array, wanted: pa.StructType, path: str) -> pa.Array:
+    """Return blobs as the struct of bytes and URI that the schema has, from bytes alone or a part of its children."""
+    kind, count = array.type, len(array)
+    if pat.is_struct(kind):
+        given = dict(zip([child.name for child in kind], array.flatten(), strict=True))
+    elif pat.is_binary(kind) or pat.is_large_binary(kind):
+        given = {"data": array}
+    else:
+        raise SchemaMismatchError(f"column {path!r} is a blob, but a batch has {kind}; give binary")
+    extra = given.keys() - {child.name for child in wanted}
+    if extra or "data" not in given:
+        raise SchemaMismatchError(
+            f"column {path!r} is a blob, but a batch has {kind}; give binary, or {wanted}"
+        )
+    children = [
+        given[child.name].cast(child.type) if child.name in given else pa.nulls(count, child.type)
+        for child in wanted
+    ]
+    mask = array.is_null() if array.null_count else None
+    return pa.StructArray.from_arrays(children, fields=list(wanted), mask=mask)
 
 
 def _fit_struct(array: pa.StructArray, wanted: pa.StructType, path: str) -> pa.Array:

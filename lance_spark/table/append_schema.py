@@ -2,7 +2,7 @@
 
 - Fields are matched by name, at every depth; their order may differ. The one child of a list, and the key and value of a
   map, are matched by place: `item` and `element` are the same list.
-- Types must be the same. Nothing is cast.
+- Types must be the same. Nothing is cast. Blobs may be given as binaries of any kind.
 - Columns that the data does not have must be nullable; they are null in the new rows.
 - The data must have no others.
 - Data that could be null may go into a column that must not: its values are checked when they are written.
@@ -62,11 +62,13 @@ def _children(
 
 def _matched(wanted: Field, given: Field, path: tuple[str, ...], name: str) -> Field:
     kind = wanted.logical_type
+    if wanted.is_blob and (given.is_blob or given.logical_type in ("binary", "large_binary")):
+        return wanted
     if wanted.logical_type != given.logical_type:
         raise SchemaMismatchError(
             f"{name}: column {'.'.join(path)!r} is {_type(wanted)}, but the data has {_type(given)}; cast it"
         )
-    if not wanted.children or wanted.is_blob:
+    if not wanted.children:
         return wanted
     if kind == "struct" and not wanted.is_packed:
         children = _children(wanted.children, given.children, path, name)

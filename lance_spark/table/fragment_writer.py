@@ -7,15 +7,19 @@ write at once; nothing refers to them until a manifest does. A writer that fails
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import pyarrow as pa
 
+from lance_spark.file.blob_fields import has_blobs, input_schema
+from lance_spark.file.blob_write import BlobOptions, BlobWriter
 from lance_spark.file.schema import Schema
 from lance_spark.file.writer import FileWriter
 from lance_spark.storage.store import ObjectStore, OutputFile
 from lance_spark.table.align import align
 from lance_spark.table.fragment import DataFile, Fragment
+from lance_spark.table.paths import TablePaths, sidecar_path
 
 #: What pylance and the Java connector cut files at.
 DEFAULT_MAX_ROWS_PER_FILE = 1024 * 1024
@@ -40,8 +44,8 @@ def new_data_file_name(tag: bytes = b"") -> str:
 
 
 def written_by(names: Iterable[str], tag: bytes) -> list[str]:
-    """Return those of some file names that carry the tag of a write."""
-    return [name for name in names if name.endswith(f"{tag.hex()}.lance")]
+    """Return those of some names of files, or of folders of their blobs, that carry the tag of a write."""
+    return [name for name in names if name.removesuffix(".lance").endswith(tag.hex())]
 
 
 class FragmentWriter:
@@ -59,6 +63,10 @@ class FragmentWriter:
         A file is closed once it holds that many rows (exactly), or at least that many bytes.
     tag : bytes
         Ends the names of the files; see `new_data_file_name`.
+    blobs : BlobOptions
+        How values of blob columns are written.
+    storage_options : mapping, optional
+        For objects of the same scheme that blobs name.
     """
 
     def __init__(
@@ -70,10 +78,16 @@ class FragmentWriter:
         max_rows_per_file: int = DEFAULT_MAX_ROWS_PER_FILE,
         max_bytes_per_file: int = DEFAULT_MAX_BYTES_PER_FILE,
         tag: bytes = b"",
+        blobs: BlobOptions | None = None,
+        storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         self._store = store
         self._schema = schema
-        self._arrow_schema = schema.to_arrow()
+        self._arrow_schema = input_schema(schema)
+        self._has_blobs = any(has_blobs(field) for field in schema.fields)
+        self._blobs = blobs or BlobOptions()
+        self._paths = TablePaths(store, storage_options=storage_options)
+        self._sidecars: list[OutputFile] = []
         self._version = version
         self._max_rows = max_rows_per_file
         self._max_bytes = max_bytes_per_file
@@ -116,15 +130,35 @@ class FragmentWriter:
         output, self._output, self._writer = self._output, None, None
         if output is not None:
             output.abort()
+        for sidecar in self._sidecars:
+            sidecar.abort()
+        if output is not None:
+            _delete_sidecars(self._store, [self._path])
         delete_fragments(self._store, self._fragments)
         self._fragments = []
 
     def _start(self) -> FileWriter:
         self._path = new_data_file_name(self._tag)
         self._output = self._store.open_output(f"data/{self._path}")
-        self._writer = FileWriter(self._output, self._schema, self._version)
+        blobs = None
+        if self._has_blobs:
+            self._sidecars = []
+            blobs = BlobWriter(
+                self._output,
+                self._version,
+                self._open_sidecar,
+                lambda uri: self._paths.open_external(uri, 0),
+                self._blobs,
+            )
+        self._writer = FileWriter(self._output, self._schema, self._version, blobs=blobs)
         self._rows = 0
         return self._writer
+
+    def _open_sidecar(self, blob_id: int) -> OutputFile:
+        output = self._store.open_output(f"data/{sidecar_path(self._path, blob_id)}")
+        # Dedicated files are closed one by one; only what is open can be aborted.
+        self._sidecars = [*self._sidecars[-1:], output]
+        return output
 
     def _finish_file(self) -> None:
         assert self._writer is not None
@@ -144,5 +178,20 @@ class FragmentWriter:
 
 
 def delete_fragments(store: ObjectStore, fragments: Iterable[Fragment]) -> None:
-    """Delete the data files of fragments that no manifest refers to."""
-    store.delete([f"data/{file.path}" for fragment in fragments for file in fragment.files])
+    """Delete the data files of fragments that no manifest refers to, and their blobs."""
+    names = [file.path for fragment in fragments for file in fragment.files]
+    store.delete([f"data/{name}" for name in names])
+    _delete_sidecars(store, names)
+
+
+def delete_folders(store: ObjectStore, names: Iterable[str]) -> None:
+    """Delete folders of blobs, named like their data files without the suffix."""
+    for name in names:
+        found = store.list_names(f"data/{name}")
+        if found:
+            store.delete([f"data/{name}/{blob}" for blob in found])
+            store.remove_folder(f"data/{name}")
+
+
+def _delete_sidecars(store: ObjectStore, names: Iterable[str]) -> None:
+    delete_folders(store, [name.removesuffix(".lance") for name in names])

@@ -30,6 +30,8 @@ from lance_spark.errors import (
     UnsupportedFeatureError,
     VersionNotFoundError,
 )
+from lance_spark.file.blob_fields import for_version, input_schema
+from lance_spark.file.blob_write import BlobOptions
 from lance_spark.file.schema import Schema
 from lance_spark.file.writer import check_types
 from lance_spark.storage.store import ObjectStore
@@ -42,6 +44,7 @@ from lance_spark.table.fragment_writer import (
     DEFAULT_MAX_ROWS_PER_FILE,
     TAG_BYTES,
     FragmentWriter,
+    delete_folders,
     delete_fragments,
     written_by,
 )
@@ -92,6 +95,8 @@ class WriteJob:
     storage_options : mapping, not shown by `repr`
     tag : bytes
         Random; ends the names of the job's data files, so that those of writers that were never heard of can be found.
+    blobs : BlobOptions
+        How values of blob columns are written.
     """
 
     uri: str
@@ -106,11 +111,12 @@ class WriteJob:
     table_metadata: Mapping[str, str] = field(default_factory=dict)
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     tag: bytes = field(default_factory=lambda: os.urandom(TAG_BYTES))
+    blobs: BlobOptions = field(default_factory=BlobOptions)
 
     @property
     def arrow_schema(self) -> pa.Schema:
         """What batches are brought to before they are written."""
-        return self.schema.to_arrow()
+        return input_schema(self.schema)
 
     def writer(self) -> FragmentWriter:
         """Return a new writer of data files; any number may write at once."""
@@ -121,6 +127,8 @@ class WriteJob:
             max_rows_per_file=self.max_rows_per_file,
             max_bytes_per_file=self.max_bytes_per_file,
             tag=self.tag,
+            blobs=self.blobs,
+            storage_options=self.storage_options,
         )
 
     def commit(
@@ -197,6 +205,7 @@ class WriteJob:
         store = self._store()
         names = written_by(store.list_names("data"), self.tag)
         store.delete([f"data/{name}" for name in names])
+        delete_folders(store, written_by(store.list_folders("data"), self.tag))
 
     def _store(self) -> ObjectStore:
         return ObjectStore.from_uri(self.uri, self.storage_options)
@@ -273,6 +282,7 @@ def begin_write(
     storage_options: Mapping[str, Any] | None = None,
     config: Mapping[str, str] | None = None,
     table_metadata: Mapping[str, str] | None = None,
+    blobs: BlobOptions | None = None,
 ) -> WriteJob:
     """Plan a write.
 
@@ -294,6 +304,8 @@ def begin_write(
         Arguments of the fsspec file system.
     config, table_metadata : mapping of str to str, optional
         Set on a table that is created or overwritten.
+    blobs : BlobOptions, optional
+        How values of blob columns are written.
 
     Raises
     ------
@@ -323,6 +335,8 @@ def begin_write(
             "append to it, overwrite it, or choose another path"
         )
     versions.scheme_for_commit(store, manifests)
+    if not manifests and store.exists(versions.LATEST):
+        raise versions.not_a_table(store)
     base = read_latest(store) if manifests else None
     job = WriteJob(
         uri=store.uri,
@@ -336,9 +350,12 @@ def begin_write(
         config=dict(config or {}),
         table_metadata=dict(table_metadata or {}),
         storage_options=dict(storage_options or {}),
+        blobs=blobs or BlobOptions(),
     )
     if base is not None:
         job = _planned_on(job, base, wanted, store)
+    if base is None or mode == "overwrite":
+        job = replace(job, schema=Schema.from_arrow(for_version(schema, job.file_version)))
     if job.file_version not in WRITABLE_VERSIONS:
         raise UnsupportedFeatureError(
             f"{store.display}: data files of version {_text(job.file_version)} are not written, only "

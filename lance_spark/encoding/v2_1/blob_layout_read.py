@@ -64,7 +64,7 @@ class BlobPage(PageReader):
         """Plan the reading of some rows."""
         found = yield from self._inner.read(rows)
         values = found.values
-        if found.levels.definition is not None:
+        if not isinstance(found, PageRows) or found.levels.definition is not None:
             raise CorruptFileError("places of blobs have levels of their own")
         if not max_definition(self._layers):
             return PageRows(values, Levels(self._layers, len(values)))

@@ -39,20 +39,24 @@ from lance_spark.encoding.blocks import (
 from lance_spark.encoding.levels import BoolArray, Levels
 from lance_spark.encoding.meta import EncodedPage
 from lance_spark.encoding.v2_1 import fixed_size_list, flat, general, variable
+from lance_spark.encoding.v2_1.blob_layout_write import write_blob
 from lance_spark.encoding.v2_1.choose import (
     Encoded,
     choose_fixed,
     choose_variable,
     compressed,
     dictionary_of,
+    retyped,
     uniform_scalar,
     untyped,
+    word_type,
 )
 from lance_spark.encoding.v2_1.codec import ChunkLimits
 from lance_spark.encoding.v2_1.constant_layout_write import write_all_null, write_scalar
 from lance_spark.encoding.v2_1.full_zip_write import write_full_zip
 from lance_spark.encoding.v2_1.hints import Hints
 from lance_spark.encoding.v2_1.mini_block_write import MAX_LEVELS, DictionaryItems, write_mini_block
+from lance_spark.encoding.v2_1.shape import is_blob
 from lance_spark.encoding.v2_1.shred import LeafColumn
 from lance_spark.errors import InvalidInputError, UnsupportedTypeError
 
@@ -82,9 +86,15 @@ def encode_leaf(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
         The version has no encoding for the type.
     """
     kind = column.values.type
-    path = column.leaf.path
     if pat.is_struct(kind) and not kind.num_fields:
         return _empty_struct(column, version)
+    if is_blob(column.leaf.field) and version < (2, 2):
+        return write_blob(column, lambda plain: _encode_values(plain, version))
+    return _encode_values(column, version)
+
+
+def _encode_values(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
+    kind, path = column.values.type, column.leaf.path
     live = column.live
     if not len(column.values) or (live is not None and not live.any()):
         return write_all_null(column, version)
@@ -121,12 +131,12 @@ def _without_garbage(values: pa.Array, live: BoolArray | None) -> pa.Array:
     if is_variable(values.type):
         return masked.fill_null(_zero(values.type))
     kind = values.type
-    # Arrow's kernel does not know all types of these widths.
-    same = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}.get(kind.bit_width, kind)
-    filled = pc.fill_null_forward(masked.view(same))
+    # Arrow's kernel does not know all types, and rescales decimals of negative scale.
+    same = word_type(kind)
+    filled = pc.fill_null_forward(retyped(masked, same))
     if filled.null_count:
         filled = filled.fill_null(_zero(same))
-    return filled.view(kind)
+    return retyped(filled, kind)
 
 
 def _plain(values: pa.Array) -> pa.Array:
@@ -264,7 +274,7 @@ def _vectors(
 
     whole = bits % 8 == 0
     wide = bits >= 8 * (_WIDEST_IN_CHUNK if hints.structural == "miniblock" else FULL_ZIP_BYTES)
-    if whole and (wide or hints.structural == "fullzip"):
+    if not bits or (whole and (wide or hints.structural == "fullzip")):
         return full_zip()
     encoded = fixed_size_list.encode_chunks(block, _limits(column, hints, version, least=bits // 2))
     return _mini_block_or(column, compressed(encoded, hints), version, full_zip)
@@ -343,7 +353,7 @@ def _look_up(block: DictionaryBlock) -> FixedWidthBlock | VariableWidthBlock:
 def _items(items: DataBlock, hints: Hints, version: tuple[int, int], path: str) -> DictionaryItems:
     if isinstance(items, VariableWidthBlock):
         encoding, data = variable.encode_block(items)
-    elif isinstance(items, FixedWidthBlock) and items.bits_per_value % 8 == 0:
+    elif isinstance(items, FixedWidthBlock):
         encoding, data = flat.encode_block(items)
     else:
         raise UnsupportedTypeError(
