@@ -274,7 +274,7 @@ def _solid(array: pa.Array) -> pa.Array:
     kind = array.type
     if pa.types.is_struct(kind):
         children = [_solid(child) for child in map(array.field, range(kind.num_fields))]
-        return pa.StructArray.from_arrays(children, fields=list(kind))
+        return pa.Array.from_buffers(kind, len(array), [None], children=children)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         validity, offsets = array.buffers()[:2]
         children = [_solid(array.values)]

@@ -239,7 +239,9 @@ def encode(
     held = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
     text = flat.encode(held[start : start + total], 8, buffers, compression, level)
     return pb.ArrayEncoding(
-        binary=pb.Binary(indices=indices, bytes=text, null_adjustment=adjustment)
+        binary=pb.Binary(
+            indices=indices, bytes=text, null_adjustment=adjustment if lengths.size else 0
+        )
     )
 
 
