@@ -3,6 +3,7 @@
 =====================================  ==========================================================
 Arrow type of the leaf                 block
 =====================================  ==========================================================
+null                                   fixed width, 0 bits (as items of a fixed-size list only)
 bool                                   fixed width, 1 bit (8 bits are read too: full-zip pages)
 numbers, dates, times, decimals,       fixed width, the width of the Arrow type
 fixed_size_binary
@@ -147,6 +148,8 @@ def from_block(block: DataBlock, kind: pa.DataType) -> pa.Array:
 
 def _from_fixed(block: FixedWidthBlock, kind: pa.DataType) -> pa.Array:
     count, bits = block.num_values, block.bits_per_value
+    if pat.is_null(kind) and not bits:
+        return pa.nulls(count)
     size = (count * bits + 7) // 8
     if size > len(block.data):
         raise CorruptFileError(f"{len(block.data)} bytes hold {count} values of {bits} bits")
@@ -294,6 +297,8 @@ def to_block(array: pa.Array, live: BoolArray | None = None) -> DataBlock:
     if is_variable(kind):
         data = _NO_BYTES if buffers[2] is None else np.frombuffer(buffers[2], np.uint8)
         return VariableWidthBlock(_offsets(buffers[1], kind, start, count), data)
+    if pat.is_null(kind):
+        return FixedWidthBlock(_NO_BYTES, 0, count)
     bits = fixed_width(kind)
     if not bits or pat.is_nested(kind):
         raise UnsupportedTypeError(f"values of type {kind} cannot be stored")

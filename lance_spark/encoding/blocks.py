@@ -24,7 +24,7 @@ class FixedWidthBlock:
     data : uint8 array
         At least ``ceil(num_values * bits_per_value / 8)`` bytes, little-endian; 1-bit values LSB first.
     bits_per_value : int
-        1 or a multiple of 8.
+        1 or a multiple of 8; 0 if all are null.
     num_values : int
     """
 

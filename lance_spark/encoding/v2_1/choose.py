@@ -74,7 +74,23 @@ def _equals(values: pa.Array, scalar: pa.Array) -> BoolArray:
         item = np.frombuffer(scalar.buffers()[1], f"<u{width // 8}")[scalar.offset]
         same: BoolArray = numbers[values.offset : values.offset + len(values)] == item
         return same
+    kind = word_type(values.type)
+    values, scalar = retyped(values, kind), retyped(scalar, kind)
     return pc.equal(values, scalar[0]).to_numpy(zero_copy_only=False).astype(np.bool_)  # type: ignore[no-any-return]
+
+
+def word_type(kind: pa.DataType) -> pa.DataType:
+    """Return a type of the same width that every kernel of Arrow knows and takes for bytes; `kind` if it is not of whole bytes."""
+    width = fixed_width(kind)
+    words = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
+    return kind if not width or width % 8 else words.get(width) or pa.binary(width // 8)
+
+
+def retyped(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return the same buffers as values of another type of the same width."""
+    if values.type == kind:
+        return values
+    return pa.Array.from_buffers(kind, len(values), values.buffers(), offset=values.offset)
 
 
 def dictionary_of(block: DataBlock, hints: Hints) -> DictionaryBlock | None:
@@ -186,6 +202,8 @@ def untyped(block: FixedWidthBlock | VariableWidthBlock) -> pa.Array:
         buffers = [None, pa.py_buffer(block.offsets), pa.py_buffer(block.data)]
         return pa.Array.from_buffers(text, count, buffers)
     width = block.bits_per_value // 8
+    if not width:
+        return pa.Array.from_buffers(pa.bool_(), count, [None, pa.py_buffer(block.data)])
     kind = {4: pa.int32(), 8: pa.int64()}.get(width, pa.binary(width))
     return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(block.data[: count * width])])
 

@@ -1,7 +1,7 @@
 """One value for all.
 
 ``Constant { value }``: the bytes of the value are in the message, and no buffer has any. Without a value there is
-nothing but nulls, whose width the message does not tell.
+nothing but nulls, values of no bits: pylance writes vectors of nulls so.
 Specification: Constant in protos/encodings_v2_1.proto.
 """
 
@@ -12,7 +12,6 @@ import numpy as np
 from lance_spark.encoding.blocks import DataBlock, FixedWidthBlock
 from lance_spark.encoding.v2_1.codec import ChunkBuffer, Chunks, Codec
 from lance_spark.encoding.v2_1.fixed_width import IndexArray, require_page_size
-from lance_spark.errors import UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import Bytes
 
@@ -38,8 +37,6 @@ class ConstantCodec(Codec):
 
 
 def _repeated(encoding: pb.Constant, num_values: int) -> FixedWidthBlock:
-    if not encoding.value:
-        raise UnsupportedEncodingError("a constant without a value")
     bits = len(encoding.value) * 8
     require_page_size(num_values, bits)
     value = np.frombuffer(encoding.value, np.uint8)

@@ -24,6 +24,7 @@ import pyarrow.types as pat
 
 from lance_spark.encoding.arrow_blocks import bitmap, is_variable, item_type, offset_type, unsigned
 from lance_spark.encoding.levels import (
+    Layer,
     LevelArray,
     Levels,
     max_definition,
@@ -57,7 +58,7 @@ class ConstantPage:
         self._layout = layout
         self._meta = meta
         self._leaf = leaf
-        self._layers = check_layers(parse_layers(layout.layers), leaf)
+        self._layers = _layers(layout, leaf)
         self._levels: Levels | None = None
         self._scalar: pa.Array | None = None
         if len(meta.buffers) > 3:
@@ -119,6 +120,15 @@ class ConstantPage:
         if pat.is_struct(kind) and not kind.num_fields:
             return pa.Array.from_buffers(kind, count, [None], children=[])
         return pa.nulls(count, kind)
+
+
+def _layers(layout: pb.ConstantLayout, leaf: Leaf) -> tuple[Layer, ...]:
+    layers = parse_layers(layout.layers)
+    kind = leaf.field.type
+    if pat.is_struct(kind) and not kind.num_fields and len(layers) == 1:
+        # What pylance writes for a struct without children, however deep it is; nothing around it may be null.
+        layers = (Layer.ALL_VALID_ITEM,) * len(leaf.steps)
+    return check_layers(layers, leaf)
 
 
 def _parse_levels(data: Bytes, encoding: pb.CompressiveEncoding, count: int) -> LevelArray | None:

@@ -243,7 +243,10 @@ def encode_values(block: FixedSizeListBlock) -> tuple[pb.CompressiveEncoding, Fi
     bits = levels[-1].items * inner.bits_per_value
     if bits % 8:
         raise InvalidInputError(f"vectors of {bits} bits in a full-zip page")
-    encoding = _message(levels, fixed_width_message(inner.bits_per_value))
+    of_items = fixed_width_message(inner.bits_per_value)
+    encoding = _message(
+        levels, of_items if bits else pb.CompressiveEncoding(constant=pb.Constant())
+    )
     values = inner.data[: count * bits // 8]
     bitmaps = [
         np.packbits(level.validity.reshape(count, level.items), axis=1, bitorder="little")

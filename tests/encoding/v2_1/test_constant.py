@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from lance_spark.encoding.arrow_blocks import from_block
 from lance_spark.encoding.blocks import FixedWidthBlock
 from lance_spark.encoding.v2_1 import constant, registry
 from lance_spark.encoding.v2_1.codec import ChunkBuffer, Chunks
-from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
+from lance_spark.errors import CorruptFileError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 
 NOTHING = np.zeros(0, np.uint8)
@@ -36,5 +38,9 @@ def test_hostile_counts():
 
 @pytest.mark.parametrize("message", [pb.Constant(), pb.Constant(value=b"")])
 def test_no_value(message):
-    with pytest.raises(UnsupportedEncodingError, match="without a value"):
-        registry.decode_block(pb.CompressiveEncoding(constant=message), NOTHING, 3)
+    """Nothing but nulls: values of no bits."""
+    found = registry.decode_block(pb.CompressiveEncoding(constant=message), NOTHING, 3)
+    assert (found.bits_per_value, found.num_values, len(found.data)) == (0, 3, 0)
+    assert from_block(found, pa.null()).equals(pa.nulls(3))
+    with pytest.raises(CorruptFileError, match="values of 0 bits"):
+        from_block(found, pa.int8())
