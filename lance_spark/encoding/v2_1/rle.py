@@ -11,8 +11,9 @@ r              length of each run, from 1 to 255; longer runs come as several
 =============  =======================================================================
 
 Lengths may have 16 or 32 bits. Either buffer may have gone through a compressor (`general`), and one of the two may be
-bit-packed (`out_of_line_bitpacking`): the size of the other one tells how many runs there are. pylance writes both into
-files of version 2.3 only.
+bit-packed (`out_of_line_bitpacking`): the size of the other one tells how many runs there are. Values or lengths that
+are all the same or at equal steps (`constant`, `range`) are not stored; then the number of values tells. pylance writes
+all that into files of version 2.3 only.
 
 The runs of a chunk may reach beyond its values: writers that cut a chunk inside a run keep the whole run, and the
 next chunk starts with the rest of it again. As a block there is one buffer:
@@ -25,10 +26,12 @@ r * b / 8      value of each run
 r              length of each run
 =============  =======================================================================
 
-Specification: Rle in protos/encodings_v2_1.proto.
+and nothing at all if neither is stored. Specification: Rle in protos/encodings_v2_1.proto.
 """
 
 from __future__ import annotations
+
+from math import isqrt
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +51,7 @@ from lance_spark.encoding.v2_1.fixed_width import (
     uint_type,
     values_of,
 )
+from lance_spark.encoding.v2_3.payload import has_payload
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import Bytes
@@ -76,6 +80,8 @@ class RleCodec(Codec):
     def decode_blocks(
         self, encoding: pb.Rle, buffer: ChunkBuffer, num_values: IndexArray
     ) -> FixedWidthBlock:
+        if not (has_payload(encoding.values) or has_payload(encoding.run_lengths)):
+            return _decode(encoding, buffer, buffer, num_values)
         empty = (num_values == 0) & (buffer.sizes == 0)
         if empty.any():
             kept = np.flatnonzero(~empty)
@@ -109,7 +115,7 @@ def _decode(
     of_length = _width(of_lengths)
     if of_length not in (8, 16, 32):
         raise UnsupportedEncodingError(f"lengths of runs of {of_length} bits")
-    runs = _number_of_runs(of_values, values, of_lengths, lengths)
+    runs = _number_of_runs(of_values, values, of_lengths, lengths, num_values)
     found = _numbers(of_values, values, runs)
     times = _numbers(of_lengths, lengths, runs).astype(np.int64)
     until = bounds(times)
@@ -126,7 +132,7 @@ def _decode(
 def _opened(
     encoding: pb.CompressiveEncoding, buffer: ChunkBuffer, num_values: IndexArray
 ) -> tuple[pb.CompressiveEncoding, ChunkBuffer]:
-    """Return values or lengths of runs with what a compressor did to them undone: flat or bit-packed ones."""
+    """Return values or lengths of runs with what a compressor did to them undone."""
     # A chunk has no more runs than values, but for one that the next chunk goes on with.
     left = (int(num_values.sum()) + len(num_values)) * 8
     while encoding.WhichOneof("compression") == "general":
@@ -134,14 +140,19 @@ def _opened(
 
         buffer = inflate(scheme_of(encoding.general.compression), buffer, left)
         encoding = encoding.general.values
-    if encoding.WhichOneof("compression") != "out_of_line_bitpacking":
+    if encoding.WhichOneof("compression") not in ("out_of_line_bitpacking", "constant", "range"):
         flat_bits(encoding, "run-length encoding")
     return encoding, buffer
 
 
 def _width(encoding: pb.CompressiveEncoding) -> int:
-    if encoding.WhichOneof("compression") == "flat":
+    kind = encoding.WhichOneof("compression")
+    if kind == "flat":
         return int(encoding.flat.bits_per_value)
+    if kind == "constant":
+        return len(encoding.constant.value) * 8
+    if kind == "range":
+        return int(encoding.range.uncompressed_bits_per_value)
     return int(encoding.out_of_line_bitpacking.uncompressed_bits_per_value)
 
 
@@ -150,8 +161,9 @@ def _number_of_runs(
     values: ChunkBuffer,
     of_lengths: pb.CompressiveEncoding,
     lengths: ChunkBuffer,
+    num_values: IndexArray,
 ) -> IndexArray:
-    """Return the runs of each chunk, as the size of flat values or of flat lengths tells."""
+    """Return the runs of each chunk, as the size of flat values or of flat lengths tells, or what lengths come to."""
     counts = []
     for encoding, buffer in ((of_values, values), (of_lengths, lengths)):
         if encoding.WhichOneof("compression") == "flat":
@@ -160,11 +172,32 @@ def _number_of_runs(
                 raise CorruptFileError("values or lengths of runs do not fill their buffer")
             counts.append(runs)
     if not counts:
-        raise UnsupportedEncodingError("runs whose values and lengths are both bit-packed")
+        return _runs_for(of_lengths, num_values)
     if (counts[0] != counts[-1]).any():
         raise CorruptFileError("there are not as many lengths of runs as values")
     found: IndexArray = counts[0]
     return found
+
+
+def _runs_for(encoding: pb.CompressiveEncoding, num_values: IndexArray) -> IndexArray:
+    """Return how many runs have so many values if their lengths are not stored."""
+    kind = encoding.WhichOneof("compression")
+    if kind == "constant":
+        start, step = int.from_bytes(encoding.constant.value, "little"), 0
+    elif kind == "range":
+        start, step = int(encoding.range.start), int(encoding.range.step)
+    else:
+        raise UnsupportedEncodingError("runs whose values and lengths are both bit-packed")
+    most = int(num_values.max(initial=0))
+    if not start and most:
+        raise CorruptFileError("runs without values")
+    if start >= most or not step:
+        return -(-num_values // max(start, 1))
+    # So many lengths come to more than there are values.
+    longest = isqrt(2 * most // step) + 2
+    totals = np.cumsum(start + min(step, most) * np.arange(longest))
+    found: IndexArray = np.searchsorted(totals, num_values) + 1
+    return np.where(num_values == 0, 0, found)
 
 
 def _numbers(encoding: pb.CompressiveEncoding, buffer: ChunkBuffer, runs: IndexArray) -> UIntArray:

@@ -1,7 +1,7 @@
 """Sequences of sparse pages: positions that increase, and counts.
 
-A sequence is a compressive encoding with a buffer of its own. Two encodings, and `Delta` over the first of them, have
-nothing to store and no buffer:
+A sequence is a compressive encoding with a buffer of its own, or none if there is nothing to store
+(`lance_spark.encoding.v2_3.payload`). The common ones without are
 
 ==========================  ==========================================================
 encoding                    numbers
@@ -11,7 +11,7 @@ encoding                    numbers
 ``Range { start, step }``   at equal steps
 ==========================  ==========================================================
 
-These stay the few numbers that they are (`Steps`): what such a sequence says of a page of any length takes no memory.
+and `Delta` over a constant. These stay the few numbers that they are (`Steps`): what such a sequence says of a page of any length takes no memory.
 """
 
 from __future__ import annotations
@@ -90,15 +90,6 @@ class Stored:
 
 
 Sequence = Steps | Stored
-
-
-def has_payload(encoding: pb.CompressiveEncoding) -> bool:
-    """Whether a sequence has a buffer."""
-    kind = encoding.WhichOneof("compression")
-    while kind == "delta":
-        encoding = encoding.delta.deltas
-        kind = encoding.WhichOneof("compression")
-    return kind not in ("constant", "range")
 
 
 def decode_sequence(

@@ -28,6 +28,7 @@ import numpy as np
 from lance_spark.encoding.levels import BoolArray, IndexArray, LayerSlots, Step
 from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v2_1.fixed_width import ranges
+from lance_spark.encoding.v2_3.payload import has_payload
 from lance_spark.encoding.v2_3.sequence import (
     Sequence as Numbers,
 )
@@ -35,7 +36,6 @@ from lance_spark.encoding.v2_3.sequence import (
     check_increasing,
     decode_sequence,
     found_at,
-    has_payload,
     sum_of,
 )
 from lance_spark.errors import CorruptFileError, UnsupportedEncodingError

@@ -19,7 +19,7 @@ from lance_spark.encoding.blocks import VariableWidthBlock
 from lance_spark.encoding.v2_1.codec import ChunkBuffer, Chunks
 from lance_spark.encoding.v2_1.fixed_width import bounds, gather
 from lance_spark.encoding.v2_1.registry import decode_blocks
-from lance_spark.encoding.v2_3.sequence import has_payload
+from lance_spark.encoding.v2_3.payload import has_payload
 from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 

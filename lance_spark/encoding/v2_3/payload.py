@@ -1,0 +1,17 @@
+"""Which compressive encodings store anything: those that the message tells in full have no buffer."""
+
+from __future__ import annotations
+
+from lance_spark.proto import encodings_v2_1_pb2 as pb
+
+
+def has_payload(encoding: pb.CompressiveEncoding) -> bool:
+    """Whether an encoding of a sequence has a buffer."""
+    kind = encoding.WhichOneof("compression")
+    if kind == "delta":
+        return has_payload(encoding.delta.deltas)
+    if kind == "rle":
+        return has_payload(encoding.rle.values) or has_payload(encoding.rle.run_lengths)
+    if kind == "dictionary":
+        return has_payload(encoding.dictionary.indices) or has_payload(encoding.dictionary.items)
+    return kind not in ("constant", "range")
