@@ -184,18 +184,20 @@ class FileReader:
         reader = self._readers.get(key)
         if reader is None:
             metas = [self._columns[column] for column in columns]
-            reader = self._open(field, metas)
+            reader = self._open(field, metas, columns)
             self._readers[key] = reader
         return reader
 
-    def _open(self, field: Field, columns: Sequence[ColumnMeta]) -> FieldReader:
+    def _open(
+        self, field: Field, columns: Sequence[ColumnMeta], indices: Sequence[int]
+    ) -> FieldReader:
         arrow = field.arrow_field
         name = self._source.name
         if self.version == (2, 0):
             from lance_spark.encoding.v2_0 import field as v2_0
 
             self._check_length(field, columns[0], 1)
-            return v2_0.open_field(arrow, columns, name)
+            return v2_0.open_field(arrow, columns, name, self._byte_columns(field, indices))
         leaves = leaf_fields(arrow)
         if len(leaves) != len(columns):
             raise UnsupportedEncodingError(
@@ -210,6 +212,18 @@ class FileReader:
         from lance_spark.encoding.v2_1 import field as v2_1
 
         return v2_1.open_field(arrow, columns, name)
+
+    def _byte_columns(self, field: Field, indices: Sequence[int]) -> dict[int, ColumnMeta]:
+        from lance_spark.encoding.v2_0.byte_lists import has_byte_lists
+
+        nodes = column_fields(field, self.version)
+        after = {
+            position: index + 1
+            for position, (node, index) in enumerate(zip(nodes, indices, strict=True))
+            if not node.is_blob and has_byte_lists(node.arrow_field.type, self._columns[index])
+        }
+        self._load(list(after.values()))
+        return {position: self._columns[index] for position, index in after.items()}
 
     def _check_length(self, field: Field, column: ColumnMeta, per_row: int) -> None:
         held = total_rows(column.pages)

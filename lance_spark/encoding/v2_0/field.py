@@ -11,12 +11,13 @@ list, large list                    where the items of each list end (see `lists
                                     lists, those of the columns below are items
 packed struct, fixed-size list,     one column with the values; nothing below has any
 dictionary, blob, everything else
+string, binary                      the same; early releases wrote two, see `byte_lists`
 ==================================  ==============================================================
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.types as pat
@@ -50,7 +51,12 @@ def count_columns(field: pa.Field) -> int:
     return 1 + sum(count_columns(child) for child in child_fields(field))
 
 
-def open_field(field: pa.Field, columns: Sequence[ColumnMeta], file: str) -> FieldReader:
+def open_field(
+    field: pa.Field,
+    columns: Sequence[ColumnMeta],
+    file: str,
+    byte_columns: Mapping[int, ColumnMeta] | None = None,
+) -> FieldReader:
     """Return the reader of a field.
 
     Parameters
@@ -62,6 +68,9 @@ def open_field(field: pa.Field, columns: Sequence[ColumnMeta], file: str) -> Fie
         The columns of `field`, depth first.
     file : str
         Name of the file, for errors.
+    byte_columns : mapping of int to ColumnMeta, optional
+        For those of `columns` that hold strings as lists, by their position: the column with the bytes; see
+        `byte_lists`.
 
     Raises
     ------
@@ -75,18 +84,20 @@ def open_field(field: pa.Field, columns: Sequence[ColumnMeta], file: str) -> Fie
         raise CorruptFileError(
             f"{file}: field {field.name!r} has {len(columns)} columns where its type needs {expected}"
         )
-    reader, _ = _open(field, "", iter(columns), file)
+    bytes_of = byte_columns or {}
+    pairs = ((column, bytes_of.get(i)) for i, column in enumerate(columns))
+    reader, _ = _open(field, "", pairs, file)
     return reader
 
 
 def _open(
-    field: pa.Field, prefix: str, columns: Iterator[ColumnMeta], file: str
+    field: pa.Field, prefix: str, columns: Iterator[tuple[ColumnMeta, ColumnMeta | None]], file: str
 ) -> tuple[FieldReader, int]:
     # Returns the reader and how many rows it has.
     stored = storage_field(field)
     kind = stored.type
     place = Place(file, f"{prefix}.{field.name}" if prefix else field.name, 0)
-    column = next(columns)
+    column, octets = next(columns)
     rows = total_rows(column.pages)
     if rows > _MOST_ROWS:
         raise CorruptFileError(f"{file}, column {place.column!r}: the pages claim {rows} values")
@@ -101,6 +112,10 @@ def _open(
             from lance_spark.encoding.v2_0.blob import open_blob
 
             reader = open_blob(plain, column, place)
+        elif octets is not None:
+            from lance_spark.encoding.v2_0.byte_lists import ByteLists
+
+            reader = ByteLists(plain, column, octets, place)
         else:
             reader = ColumnReader(plain, column, place)
         return (reader if plain == field.type else Wrapped(reader, field.type)), rows
