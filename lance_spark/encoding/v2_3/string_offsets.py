@@ -24,6 +24,16 @@ from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 
 _INT32_MAX = (1 << 31) - 1
+_OF_NUMBERS = {
+    "constant",
+    "delta",
+    "dictionary",
+    "general",
+    "inline_bitpacking",
+    "out_of_line_bitpacking",
+    "range",
+    "rle",
+}
 
 
 def decode_chunks(encoding: pb.CompressiveEncoding, chunks: Chunks) -> VariableWidthBlock:
@@ -39,7 +49,12 @@ def decode_chunks(encoding: pb.CompressiveEncoding, chunks: Chunks) -> VariableW
     ------
     CorruptFileError
         Offsets decrease or leave their chunk.
+    UnsupportedEncodingError
+        The encoding is not one of numbers.
     """
+    kind = encoding.WhichOneof("compression")
+    if kind not in _OF_NUMBERS:
+        raise UnsupportedEncodingError(f"string offsets encoded as {kind!r}")
     stored = has_payload(encoding)
     if len(chunks.buffers) != 1 + stored:
         raise CorruptFileError(f"strings in {len(chunks.buffers)} buffers per chunk")

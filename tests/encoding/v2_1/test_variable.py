@@ -118,7 +118,7 @@ def test_unknown_offsets() -> None:
     with pytest.raises(UnsupportedEncodingError, match="16"):
         registry.decode_chunks(encoding, chunks)
     other = pb.CompressiveEncoding(
-        variable=pb.Variable(offsets=pb.CompressiveEncoding(rle=pb.Rle()))
+        variable=pb.Variable(offsets=pb.CompressiveEncoding(fsst=pb.Fsst()))
     )
     with pytest.raises(UnsupportedEncodingError):
         registry.decode_chunks(other, chunks)
