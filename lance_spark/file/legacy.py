@@ -8,10 +8,11 @@ Version 0.1 stores no validity. What comes back for a null is what pylance reads
 =============================  ============================================================
 stored as null                 read as
 =============================  ============================================================
-number, bool, date, fixed-     0 or false, as a rule; whatever the writer's array had there
-size list or binary
-string or bytes                null; an empty string comes back as null too, if the field
-                               may be null
+number, date, fixed-size list  whatever the writer's array had in that slot: 0, as a rule
+or binary
+bool                           false
+string or bytes                the same, as a rule an empty string; and empty strings come back
+                               as nulls, if the field may be null
 list                           an empty list
 struct                         a struct of its children
 dictionary                     the first value, as a rule
@@ -33,7 +34,12 @@ from lance_spark.encoding.v0_1.pages import Pages
 from lance_spark.encoding.v0_1.sizes import stored_bytes
 from lance_spark.errors import CorruptFileError, UnsupportedTypeError
 from lance_spark.file.footer import Tail, open_tail
-from lance_spark.file.legacy_footer import LegacyFooter, read_legacy_footer, read_pages
+from lance_spark.file.legacy_footer import (
+    LegacyFooter,
+    first_field_id,
+    read_legacy_footer,
+    read_pages,
+)
 from lance_spark.file.legacy_statistics import PageStatistics, read_statistics
 from lance_spark.file.plans import check_rows, named
 from lance_spark.file.schema import Field, Schema
@@ -66,8 +72,7 @@ class LegacyFileReader:
         source : ByteSource
             The reader closes it.
         field_ids : sequence of int, optional
-            Ids of the fields in the file, as the manifest has them. Without them, and where some are negative because another
-            file replaced the column, the schema in the file tells.
+            Ids of the fields in the file, as the manifest has them; see `first_field_id`.
         tail : Tail, optional
             The end of the file, if it was read already.
 
@@ -79,10 +84,11 @@ class LegacyFileReader:
         tail = tail or open_tail(source)
         try:
             footer = read_legacy_footer(tail)
+            first_id = first_field_id(tail, footer, field_ids)
         except BaseException:
             source.close()
             raise
-        return cls(source, tail, footer, _first_id(footer.schema, field_ids))
+        return cls(source, tail, footer, first_id)
 
     @property
     def version(self) -> tuple[int, int]:
@@ -215,11 +221,3 @@ class LegacyFileReader:
             return None
         at = message.dictionary
         return Pages(np.array([at.offset], np.int64), np.array([at.length], np.int64))
-
-
-def _first_id(schema: Schema | None, field_ids: Sequence[int]) -> int:
-    held = [id_ for id_ in field_ids if id_ >= 0]
-    own = [node.id for node in schema.walk()] if schema else []
-    if held and (len(held) == len(field_ids) or not own):
-        return min(held)
-    return min(own, default=0)

@@ -17,13 +17,16 @@ footer                16 bytes: u64 position of the metadata, u16 0, u16 2 (or l
 `Metadata.batch_offsets` are the first rows of all batches and the number of all rows; `page_table_position` is where the page
 table begins; `manifest_position` is 0 if there is no manifest in the file.
 
+Releases before 0.5 (footer 0.1) wrote page tables from id 0 on even if the smallest id was greater, with zeros in front. Nothing in the
+file says so: the lengths of the entries tell.
+
 Specification: format/file of the legacy format; `protos/file.proto`.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,13 +35,16 @@ from google.protobuf.message import DecodeError, Message
 from lance_spark.encoding.v0_1.pages import Numbers, Pages
 from lance_spark.errors import CorruptFileError
 from lance_spark.file.footer import Tail
-from lance_spark.file.schema import Schema
+from lance_spark.file.schema import Field, Schema
 from lance_spark.proto import file_pb2, table_pb2
 from lance_spark.storage.source import ByteRange
 
 _FOOTER = struct.Struct("<QHH4s")
 _LENGTH = struct.Struct("<I")
 _ENTRY = 16
+#: Minor version up to which page tables may begin with id 0.
+_LAST_FROM_ZERO = 1
+_LISTS = ("list", "list.struct", "large_list", "large_list.struct")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,12 +60,15 @@ class LegacyFooter:
     page_table : int
         Position of the page table.
     statistics : file_pb2.Metadata.StatisticsMetadata or None
+    minor_version : int
+        Of the footer.
     """
 
     bounds: Numbers
     schema: Schema | None
     page_table: int
     statistics: file_pb2.Metadata.StatisticsMetadata | None
+    minor_version: int = 2
 
     @property
     def num_batches(self) -> int:
@@ -81,7 +90,7 @@ def read_legacy_footer(tail: Tail) -> LegacyFooter:
             f"{tail.name}: {tail.size} bytes are too few for a Lance file; restore it"
         )
     (raw,) = tail.read([ByteRange(end, _FOOTER.size)])
-    position = _FOOTER.unpack(raw.tobytes())[0]
+    position, _, minor, _ = _FOOTER.unpack(raw.tobytes())
     metadata = file_pb2.Metadata()
     _parse(tail, "metadata", position, end, metadata)
     schema = None
@@ -96,7 +105,47 @@ def read_legacy_footer(tail: Tail) -> LegacyFooter:
     if bounds[0] != 0 or (np.diff(bounds) < 0).any():
         raise CorruptFileError(f"{tail.name}: its batches do not follow one another from row 0 on")
     statistics = metadata.statistics if metadata.HasField("statistics") else None
-    return LegacyFooter(bounds, schema, metadata.page_table_position, statistics)
+    return LegacyFooter(bounds, schema, metadata.page_table_position, statistics, minor)
+
+
+def first_field_id(tail: Tail, footer: LegacyFooter, field_ids: Sequence[int] = ()) -> int:
+    """Return the field id of the first entry in the page table.
+
+    Parameters
+    ----------
+    tail : Tail
+    footer : LegacyFooter
+    field_ids : sequence of int, optional
+        Ids of the fields in the file, as the manifest has them. Without them, and where some are negative because another
+        file replaced the column, the schema in the file tells.
+    """
+    held = [id_ for id_ in field_ids if id_ >= 0]
+    own = [node.id for node in footer.schema.walk()] if footer.schema else []
+    first = min(held if held and (len(held) == len(field_ids) or not own) else own, default=0)
+    if first <= 0 or footer.minor_version > _LAST_FROM_ZERO:
+        return max(first, 0)
+    return first if _has_entries(tail, footer, first) or not _has_entries(tail, footer, 0) else 0
+
+
+def _has_entries(tail: Tail, footer: LegacyFooter, first_id: int) -> bool:
+    """Whether the entries of a field have the lengths that it must have, if `first_id` is the first of the page table."""
+    field = next(_of_rows(footer.schema.fields if footer.schema else ()), None)
+    if field is None:
+        return True
+    try:
+        pages = read_pages(tail, footer.page_table, first_id, footer.num_batches, [field.id])
+    except CorruptFileError:
+        return False
+    extra = field.logical_type in _LISTS
+    return np.array_equal(pages[field.id].lengths, np.diff(footer.bounds) + extra)
+
+
+def _of_rows(fields: Iterable[Field]) -> Iterator[Field]:
+    for field in fields:
+        if field.logical_type == "struct":
+            yield from _of_rows(field.children)
+        else:
+            yield field
 
 
 def read_pages(

@@ -17,8 +17,9 @@ least or greatest value of the type, or an empty string. Empty strings come back
 version 0.1, so that a null bound says nothing. pylance keeps statistics for bools, integers, floats of 32 and 64 bits,
 dates, strings, bytes and decimals of 128 bits, at top level and in structs.
 
-What is ruled out is judged by what reading gives: nulls of fixed-width types count as 0 or false, empty strings as nulls; and by
-either order of NaN, greater than all (Spark) or unordered (Arrow).
+What is ruled out is judged by what reading gives. Where the writer saw a null, whatever its array had there is read, and the bounds do
+not tell: batches with nulls are kept, as long as that column can be anything but null. Empty strings are nulls. NaN may be greater than
+all (Spark) or unordered (Arrow).
 
 Specification: format/file of the legacy format, "Statistics".
 """
@@ -150,39 +151,32 @@ def _read(source: ByteSource, tail: Tail, footer: LegacyFooter, field: Field) ->
 
 def _kept(statistics: PageStatistics, op: Op, value: Any) -> Flags:
     kind = statistics.minimum.type
-    rows = np.diff(statistics.bounds)
-    nulls = statistics.null_count.to_numpy()
-    everything = np.ones(len(rows), np.bool_)
+    with_nulls = statistics.null_count.to_numpy() != 0
+    everything = np.ones(len(with_nulls), np.bool_)
     if op == "is_null":
-        # Nulls are read as such from strings only, and empty strings as well.
-        if not is_variable(kind):
-            return ~everything
-        return (nulls != 0) | _flags(pc.is_null(statistics.minimum))
+        # Only strings are read as nulls, those that are empty.
+        empty = _flags(pc.is_null(statistics.minimum))
+        return np.logical_or(with_nulls, empty) if is_variable(kind) else ~everything
     if op == "is_not_null":
-        return np.not_equal(nulls, rows) if is_variable(kind) else everything
+        return everything
     if op not in ("==", "!=", "<", "<=", ">", ">="):
         raise InvalidInputError(f"{op!r} is no operator that statistics know")
     wanted = _values(value, kind)
-    if wanted is None:
+    if wanted is None or (pat.is_floating(kind) and op in ("!=", ">", ">=")):
+        # A NaN may be there, and may be greater than all.
         return everything
     low, high = statistics.minimum, statistics.maximum
     least, greatest = wanted
-    if pat.is_floating(kind) and op in ("!=", ">", ">="):
-        # A NaN may be there, and may be greater than all.
-        return everything
     found = everything
     if op in ("==", "<=", "<"):
         found = found & _flags((pc.less if op == "<" else pc.less_equal)(low, greatest))
     if op in ("==", ">=", ">"):
         found = found & _flags((pc.greater if op == ">" else pc.greater_equal)(high, least))
     if op == "!=":
-        all_same = _flags(pc.equal(low, least), False) & _flags(pc.equal(high, least), False)
-        if is_variable(kind):
-            all_same &= len(least.as_py()) < _CUT // 4
-        found = ~(all_same & (nulls == 0))
-    if not is_variable(kind):
-        found = found | ((nulls != 0) & _matches_zero(op, least, greatest, kind))
-    return found
+        same = _flags(pc.equal(low, least), False) & _flags(pc.equal(high, least), False)
+        found = ~same if not is_variable(kind) or len(least.as_py()) < _CUT // 4 else everything
+    # What is read where the writer saw a null, nobody knows.
+    return np.logical_or(found, with_nulls)
 
 
 def _values(value: Any, kind: pa.DataType) -> tuple[pa.Scalar, pa.Scalar] | None:
@@ -210,17 +204,6 @@ def _cast(value: Any, scalar: pa.Scalar, kind: pa.DataType) -> pa.Scalar:
     if isinstance(value, pa.Scalar):
         return scalar.cast(kind)
     return pa.scalar(value, kind)
-
-
-def _matches_zero(op: Op, least: pa.Scalar, greatest: pa.Scalar, kind: pa.DataType) -> bool:
-    zero = pa.array([0], pa.int64()) if not pat.is_boolean(kind) else pa.array([False])
-    try:
-        as_kind = zero.cast(least.type)[0]
-    except pa.ArrowException:
-        as_kind = pa.Array.from_buffers(least.type, 1, [None, pa.py_buffer(bytes(32))])[0]
-    compare = {"==": pc.equal, "!=": pc.not_equal, "<": pc.less, "<=": pc.less_equal}
-    compare |= {">": pc.greater, ">=": pc.greater_equal}
-    return any(compare[op](as_kind, wanted).as_py() for wanted in (least, greatest))
 
 
 def _flags(array: pa.Array, unknown: bool = True) -> Flags:

@@ -12,8 +12,8 @@ fixed-size list of m items  n * m items
 null                        none
 ==========================  =============================================================
 
-There is no validity: what was null comes back as the value that the writer had in its place, 0 or false as a rule. pylance reads the
-same.
+There is no validity: what was null comes back as what the writer's array had in that slot, 0 as a rule, and false for bools. pylance
+reads the same.
 
 Specification: format/file/encoding of the legacy format, "Plain".
 """

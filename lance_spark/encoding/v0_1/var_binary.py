@@ -11,8 +11,9 @@ offsets         8 n+8  n + 1 int64: value i is the bytes of the *file* from offs
 
 The page's position is that of the offsets, its length is n.
 
-There is no validity: in a nullable field an empty value is a null, so that empty strings come back as nulls; in a field that is not
-nullable it is an empty value. pylance reads the same.
+There is no validity: in a nullable field an empty value is read as null, whether it was one or an empty string; in a field that is not
+nullable it is an empty value. A null comes back as the bytes that the writer's array had in that slot, none as a rule. pylance reads
+the same.
 
 Specification: format/file/encoding of the legacy format, "Variable-length binary".
 """
