@@ -56,6 +56,12 @@ class Dataset:
         """The columns, with the table's metadata and that of its fields."""
         return self._table.schema.to_arrow()
 
+    def schema_of(
+        self, columns: Sequence[str] | None = None, *, blob_handling: str | None = None
+    ) -> pa.Schema:
+        """Return the schema that a read has; see `to_batches`."""
+        return self._select(columns, blob_handling).to_arrow()
+
     @property
     def data_storage_version(self) -> str:
         """Version of the data files, for example ``2.2``."""

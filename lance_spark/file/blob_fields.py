@@ -157,6 +157,23 @@ def for_version(schema: pa.Schema, version: tuple[int, int]) -> pa.Schema:
     return pa.schema(fields, schema.metadata)
 
 
+def given_as(wanted: pa.Schema, given: pa.Schema) -> pa.Schema:
+    """Return the schema of a writer with blobs as they are given: as bytes, or with the children that there are.
+
+    Parameters
+    ----------
+    wanted : pyarrow.Schema
+        As `input_schema` returns it.
+    given : pyarrow.Schema
+        Fields are matched by their names.
+    """
+    fields = []
+    for field in wanted:
+        index = given.get_field_index(field.name)
+        fields.append(field if index < 0 else _given_as(field, given.field(index).type))
+    return pa.schema(fields, wanted.metadata)
+
+
 def is_v2(field: pa.Field) -> bool:
     """Whether an Arrow field is a blob of the second kind."""
     kind = field.type
@@ -234,6 +251,30 @@ def _for_version(field: pa.Field, version: tuple[int, int], path: str) -> pa.Fie
             f"field {path!r}: blobs cannot be stored inside {kind}; put them into a struct or list"
         )
     return field
+
+
+def _given_as(wanted: pa.Field, given: pa.DataType) -> pa.Field:
+    kind = wanted.type
+    if is_v2(wanted):
+        if pat.is_binary(given) or pat.is_large_binary(given):
+            return pa.field(wanted.name, pa.large_binary(), wanted.nullable)
+        if pat.is_struct(given):
+            names = {given.field(at).name for at in range(given.num_fields)}
+            present = [child for child in kind if child.name in names]
+            return wanted.with_type(pa.struct(present))
+        return wanted
+    if pat.is_struct(kind) and pat.is_struct(given):
+        children = []
+        for child in kind:
+            index = given.get_field_index(child.name)
+            children.append(child if index < 0 else _given_as(child, given.field(index).type))
+        return wanted.with_type(pa.struct(children))
+    lists = (pat.is_list, pat.is_large_list)
+    if any(is_list(kind) for is_list in lists) and any(is_list(given) for is_list in lists):
+        return wanted.with_type(
+            _with_children(kind, [_given_as(kind.value_field, given.value_type)])
+        )
+    return wanted
 
 
 def _check_v2(field: pa.Field, path: str) -> None:

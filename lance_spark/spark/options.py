@@ -23,12 +23,24 @@ _IGNORED = frozenset(
     | {"pushdownfilters", "topn_push_down", "use_scalar_index"}
     | {"use_queued_write_buffer", "queue_depth", "max_rows_per_group", "max_batch_bytes"}
 )
-READ_NAMES = ("version", "timestamp", "tag", "columns", "batch_size", "target_rows_per_partition")
+READ_NAMES = (
+    "version",
+    "timestamp",
+    "tag",
+    "columns",
+    "batch_size",
+    "target_rows_per_partition",
+    "blob_handling",
+)
+_OUTSIDE = "allow_external_blob_outside_bases"
 _WRITE = (
     "data_storage_version",
     "max_rows_per_file",
     "max_bytes_per_file",
     "enable_stable_row_ids",
+    "external_blob_mode",
+    _OUTSIDE,
+    "blob_pack_file_size_threshold",
 )
 _SAME = {
     "file_format_version": "data_storage_version",
@@ -57,12 +69,15 @@ COLUMN_KEYS = {
     "lance.structural-encoding": "lance-encoding:structural-encoding",
     "lance.rle-threshold": "lance-encoding:rle-threshold",
     "lance.bss": "lance-encoding:bss",
+    "lance.encoding": "lance-encoding:blob",
 }
 _COLUMN_OPTION = re.compile(
     rf"(?P<column>.+)\.(?P<key>{'|'.join(map(re.escape, COLUMN_KEYS))})", re.IGNORECASE
 )
 _STORAGE_PREFIX = re.compile(r"(?:storage_options|storage)\.(?P<name>.+)", re.IGNORECASE)
 _FILE_VERSIONS = ("stable", "2.0", "2.1", "2.2")
+_BLOB_HANDLING = ("all_binary", "blobs_descriptions", "all_descriptions", "none")
+_BLOB_MODES = ("reference", "ingest")
 _INT64_MAX = 2**63 - 1
 
 NO_PATH = (
@@ -97,6 +112,8 @@ class ReadOptions:
         Rows of a batch at most; by the width of the rows if None.
     target_rows : int or None
         Rows of a Spark partition, about; by the size of the table if None.
+    blob_handling : str or None
+        What blob columns give, by the names that pylance has for it.
     storage_options : mapping, not shown by `repr`
         Arguments of the fsspec file system.
     """
@@ -108,6 +125,7 @@ class ReadOptions:
     columns: tuple[str, ...] | None = None
     batch_size: int | None = None
     target_rows: int | None = None
+    blob_handling: str | None = None
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -134,6 +152,7 @@ class ReadOptions:
             columns=_columns(plain.get("columns")),
             batch_size=_whole("batch_size", plain, limit=2**31 - 1),
             target_rows=_whole("target_rows_per_partition", plain),
+            blob_handling=_choice("blob_handling", plain, _BLOB_HANDLING),
             storage_options=parts.storage,
         )
 
@@ -154,6 +173,12 @@ class WriteOptions:
         Whether a new table's row ids survive updates and compaction.
     large_var_types : bool
         Whether strings and binary values of a new table have 64-bit offsets.
+    external_blob_mode : str
+        What becomes of blobs given as URIs: "reference" or "ingest".
+    allow_external_blob_outside_bases : bool
+        Whether references to any URI are kept.
+    blob_pack_file_size_threshold : int or None
+        Bytes after which a file of packed blobs is closed; 1 GiB if None.
     column_metadata : mapping of str to mapping of str to str
         By column in lower case, what the options say about it, as keys and values of the field's metadata.
     storage_options : mapping, not shown by `repr`
@@ -166,6 +191,9 @@ class WriteOptions:
     max_bytes_per_file: int | None = None
     enable_stable_row_ids: bool | None = None
     large_var_types: bool = False
+    external_blob_mode: str = "reference"
+    allow_external_blob_outside_bases: bool = False
+    blob_pack_file_size_threshold: int | None = None
     column_metadata: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
@@ -201,6 +229,11 @@ class WriteOptions:
             large_var_types=storage_options.parse_flag(
                 "use_large_var_types", plain.get("use_large_var_types", "false")
             ),
+            external_blob_mode=_choice("external_blob_mode", plain, _BLOB_MODES) or "reference",
+            allow_external_blob_outside_bases=storage_options.parse_flag(
+                _OUTSIDE, plain.get(_OUTSIDE, "false")
+            ),
+            blob_pack_file_size_threshold=_whole("blob_pack_file_size_threshold", plain),
             column_metadata=parts.columns,
             storage_options=parts.storage,
         )
@@ -238,7 +271,8 @@ def _sort(options: Mapping[str, str]) -> _Parts:
             store[prefixed["name"]] = value
         elif column := _COLUMN_OPTION.fullmatch(given):
             key = column["key"].lower()
-            columns.setdefault(column["column"].lower(), {})[COLUMN_KEYS[key]] = value
+            said = columns.setdefault(column["column"].lower(), {})
+            said[COLUMN_KEYS[key]] = _blob_mark(given, value) if key == "lance.encoding" else value
         elif name in storage_options.KNOWN:
             store[name] = value
         elif of_catalog and (name.startswith("option.") or f"option.{name}" not in every):
@@ -279,6 +313,24 @@ def _whole(name: str, plain: Mapping[str, str], *, limit: int = _INT64_MAX) -> i
     raise InvalidOptionError(
         f"option {name}: give a whole number from 1 to {limit}, not {_shown(text)}"
     )
+
+
+def _choice(name: str, plain: Mapping[str, str], choices: tuple[str, ...]) -> str | None:
+    text = plain.get(name)
+    if text is None:
+        return None
+    chosen = text.strip().lower()
+    if chosen not in choices:
+        raise InvalidOptionError(
+            f"option {name}: give one of {', '.join(choices)}, not {_shown(text)}"
+        )
+    return chosen
+
+
+def _blob_mark(name: str, text: str) -> str:
+    if text.strip().lower() != "blob":
+        raise InvalidOptionError(f"option {name}: the only encoding is blob, not {_shown(text)}")
+    return "true"
 
 
 def _text(name: str, plain: Mapping[str, str]) -> str | None:

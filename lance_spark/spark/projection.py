@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark.sql import types as spark
 
 from lance_spark.errors import InvalidOptionError, SchemaMismatchError
+from lance_spark.file.blob_fields import is_v1
 
 
 def find(names: Sequence[str], wanted: str) -> int:
@@ -72,6 +73,9 @@ def paths_for(schema: pa.Schema, wanted: spark.StructType, table: str) -> list[s
 
 def _paths(field: pa.Field, wanted: spark.DataType, path: str, table: str) -> list[str]:
     if not (pa.types.is_struct(field.type) and isinstance(wanted, spark.StructType)):
+        return [path]
+    if is_v1(field):
+        # What says where a blob is comes whole.
         return [path]
     names = [field.type.field(i).name for i in range(field.type.num_fields)]
     found: list[str] = []

@@ -71,12 +71,13 @@ class LanceReader(DataSourceReader):
         visible = visible_schema(dataset, self.options)
         paths_for(visible, self.spark_schema, table)
         BatchConverter(visible, batch_schema(self.spark_schema), reading=True)
-        columns = paths_for(dataset.schema, self.spark_schema, table)
+        columns = paths_for(whole_schema(dataset, self.options), self.spark_schema, table)
         tasks = dataset.plan(
             columns,
             target_rows=self.options.target_rows,
             min_partitions=max(MIN_PARTITIONS, 2 * (os.cpu_count() or 1)),
             batch_size=self.options.batch_size or DEFAULT_BATCH_SIZE,
+            blob_handling=self.options.blob_handling,
         )
         return [LancePartition(task) for task in tasks] or [LancePartition(None)]
 
@@ -143,11 +144,17 @@ def visible_schema(dataset: Dataset, options: ReadOptions) -> pa.Schema:
     InvalidOptionError
         The option names a column that the table lacks.
     """
+    schema = whole_schema(dataset, options)
     if options.columns is None:
-        return dataset.schema
+        return schema
     from lance_spark.spark.projection import select
 
-    return select(dataset.schema, options.columns, display(options.path))
+    return select(schema, options.columns, display(options.path))
+
+
+def whole_schema(dataset: Dataset, options: ReadOptions) -> pa.Schema:
+    """Return the schema that a read of all columns has, with blobs as the options have them."""
+    return dataset.schema_of(blob_handling=options.blob_handling)
 
 
 def table_schema(options: ReadOptions) -> pa.Schema:

@@ -215,8 +215,9 @@ def _spark_field(field: pa.Field, column: str) -> spark.StructField:
 def _spark_metadata(field: pa.Field) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in (field.metadata or {}).items():
-        # Blobs are read as what they are on storage, so the mark would lie to the next write.
-        if key.startswith(_ENCODING_PREFIX.encode()) and not key.endswith(b":blob"):
+        # What says where blobs are is no blob, so the mark would lie to the next write.
+        described = pa.types.is_struct(field.type) and key.endswith((b":blob", b":packed"))
+        if key.startswith(_ENCODING_PREFIX.encode()) and not (described and _is_blob(field)):
             found[key.decode(errors="replace")] = value.decode(errors="replace")
     arrow = field.type
     if pa.types.is_fixed_size_list(arrow):
@@ -231,6 +232,10 @@ def _spark_metadata(field: pa.Field) -> dict[str, Any]:
     elif pa.types.is_fixed_size_binary(arrow) and not pa.types.is_decimal(arrow):
         found[BYTE_WIDTH] = arrow.byte_width
     return found
+
+
+def _is_blob(field: pa.Field) -> bool:
+    return bool((field.metadata or {}).get(b"lance-encoding:blob", b"").lower() == b"true")
 
 
 def _arrow_field(

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceWriter, WriterCommitMessage
 
 from lance_spark.errors import LanceError, SchemaMismatchError
+from lance_spark.file.blob_fields import given_as
 from lance_spark.spark.convert import BatchConverter
 from lance_spark.spark.layout import with_offsets
 from lance_spark.spark.options import WriteOptions
@@ -76,7 +77,8 @@ class LanceWriter(DataSourceArrowWriter):
                         field.with_name(name)
                         for field, name in zip(batch.schema, self.names, strict=True)
                     )
-                    convert = BatchConverter(source, self.job.arrow_schema, reading=False)
+                    target = given_as(self.job.arrow_schema, source)
+                    convert = BatchConverter(source, target, reading=False)
                     writer = self.job.writer()
                 columns = [with_offsets(column) for column in batch.columns]
                 renamed = pa.RecordBatch.from_arrays(columns, schema=source)
@@ -131,6 +133,7 @@ def make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> D
     SchemaMismatchError
         The columns do not fit the table's.
     """
+    from lance_spark.file.blob_write import blob_options
     from lance_spark.table.write_job import begin_write
 
     if not schema.fields:
@@ -157,6 +160,11 @@ def make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> D
         mode="overwrite" if overwrite else "append",
         data_storage_version=options.data_storage_version,
         storage_options=options.storage_options or None,
+        blobs=blob_options(
+            options.external_blob_mode,
+            options.allow_external_blob_outside_bases,
+            options.blob_pack_file_size_threshold,
+        ),
         **limits,
     )
     check_types(schema, options, names, job.arrow_schema)
@@ -213,11 +221,8 @@ def check_types(
     SchemaMismatchError
     """
     made = to_arrow_schema(schema, options.column_metadata)
-    BatchConverter(
-        pa.schema(field.with_name(name) for field, name in zip(made, names, strict=True)),
-        target,
-        reading=False,
-    )
+    source = pa.schema(field.with_name(name) for field, name in zip(made, names, strict=True))
+    BatchConverter(source, given_as(target, source), reading=False)
 
 
 def _fragments(messages: list[WriterCommitMessage | None]) -> list[Fragment]:
