@@ -38,7 +38,7 @@ from lance_spark.encoding.v2_0 import (
 )
 from lance_spark.encoding.v2_0.extension import storage_type
 from lance_spark.encoding.v2_0.page_write import NewBuffers
-from lance_spark.encoding.v2_1.hints import Hints
+from lance_spark.encoding.v2_1.hints import Hints, check_packed
 from lance_spark.encoding.v2_1.shape import child_fields, is_blob, storage_field
 from lance_spark.errors import InvalidInputError, UnsupportedTypeError
 from lance_spark.proto import encodings_v2_0_pb2 as pb
@@ -125,6 +125,7 @@ def _check(field: pa.Field, prefix: str) -> None:
     if pat.is_fixed_size_list(kind):
         _check_items(storage_type(kind), path)
     elif pat.is_struct(kind):
+        check_packed(field)
         for child in child_fields(field):
             if is_packed(field) and not packed_struct.can_pack(storage_type(child.type)):
                 _refuse(path, f"child {child.name!r} of type {child.type} in a packed struct")
