@@ -230,19 +230,25 @@ def choose_fixed(
         return compressed(encoded, hints)
     plain = count * bits // 8
     floats = pa.types.is_floating(column.leaf.field.type) and bits in (32, 64)
-    split = hints.bss == "on" or (hints.bss == "auto" and hints.compression in ("lz4", "zstd"))
+    general_too = hints.compression in ("lz4", "zstd")
+    if hints.bss == "on" and bits in (32, 64) and (floats or general_too):
+        return _split(block, hints, limits)
     runs = rle.count_runs(block)
     run_bytes = runs * (bits // 8 + 1) if runs < count * hints.rle_threshold else plain + 1
     packed = inline_bitpacking.encoded_size(block)
     if run_bytes < min(packed, plain * _WORTH):
         return compressed(rle.encode_chunks(block, limits), hints)
-    if floats and split:
-        encoded = byte_stream_split.encode_chunks(block, limits)
-        scheme = hints.compression if hints.compression in ("lz4", "zstd") else "lz4"
-        return general.compress_chunks(*encoded, scheme, hints.compression_level)
+    if floats and general_too and hints.bss == "auto":
+        return _split(block, hints, limits)
     if packed < plain * _WORTH:
         return compressed(inline_bitpacking.encode_chunks(block, limits), hints)
     return compressed(flat.encode_chunks(block, limits), hints)
+
+
+def _split(block: FixedWidthBlock, hints: Hints, limits: ChunkLimits) -> Encoded:
+    encoded = byte_stream_split.encode_chunks(block, limits)
+    scheme = hints.compression if hints.compression in ("lz4", "zstd") else "lz4"
+    return general.compress_chunks(*encoded, scheme, hints.compression_level)
 
 
 def compressed(encoded: Encoded, hints: Hints) -> Encoded:

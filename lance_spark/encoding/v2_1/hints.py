@@ -4,11 +4,13 @@
 key, after ``lance-encoding:``         values                       meaning
 =====================================  ===========================  ===================================================
 compression                            none, lz4, zstd, fsst        none: plain values; lz4, zstd: compress what the
-                                                                    light encodings leave; fsst: as if not given
+                                                                    light encodings leave (in full-zip pages zstd, whichever
+                                                                    is named); fsst: as if not given
 compression-level                      integer up to 22             level of zstd
 structural-encoding                    miniblock, fullzip           layout of the pages
 rle-threshold                          0 to 1                       run lengths if runs < threshold * values; 0: never
-bss                                    off, on, auto                byte planes below a compressor, for floats
+bss                                    off, on, auto                byte planes below a compressor: auto for floats, on for
+                                                                    any values of 32 and 64 bits
 dict-divisor                           positive integer             a dictionary if items < values / divisor
 dict-size-ratio                        above 0, up to 1             a dictionary if it makes the page this much smaller
 dict-values-compression                none, lz4, zstd              compression of the dictionary's items

@@ -253,12 +253,11 @@ def _variable(
     long = mean >= _LONG_STRING or longest >= _LONGEST_IN_CHUNK
     if hints.structural == "fullzip":
         return full_zip()
-    if hints.structural != "miniblock" or longest >= _LONGEST_IN_CHUNK:
-        found = dictionary_of(block, hints)
-        if found is not None:
-            return _dictionary(column, found, hints, version)
-        if long:
-            return full_zip()
+    found = dictionary_of(block, hints)
+    if found is not None:
+        return _dictionary(column, found, hints, version)
+    if long and (hints.structural != "miniblock" or longest >= _LONGEST_IN_CHUNK):
+        return full_zip()
     two = 2 * longest + 4 * block.offsets.dtype.itemsize
     limits = _limits(column, hints, version, large=True, least=two)
     return _mini_block_or(column, choose_variable(block, hints, limits), version, full_zip)
@@ -322,7 +321,10 @@ def _dictionary(
 ) -> EncodedPage:
     items = _items(block.items, hints, version, column.leaf.path)
     indices = _filled(block.indices, column.live)
-    encoded = choose_fixed(indices, Hints(), _limits(column, hints, version), column)
+    # Of the hints, only a compressor is meant for positions too.
+    squeeze = hints.compression if hints.compression in ("lz4", "zstd") else None
+    rest = Hints(compression=squeeze, compression_level=hints.compression_level, bss="off")
+    encoded = choose_fixed(indices, rest, _limits(column, hints, version), column)
 
     def refuse() -> EncodedPage:
         plain = _look_up(block)
