@@ -13,12 +13,14 @@ the magic number and the reserved bit of its header is 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
+from itertools import accumulate
 
 import numpy as np
 import pyarrow as pa
 
+from lance_spark.encoding.zstd_frames import MAGIC
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import Bytes
@@ -28,10 +30,11 @@ MAX_SIZE = (1 << 31) - 1
 
 _NAMES = {pb.COMPRESSION_ALGORITHM_LZ4: "lz4", pb.COMPRESSION_ALGORITHM_ZSTD: "zstd"}
 _SCHEMES = {name: scheme for scheme, name in _NAMES.items()}
-_MAGIC = b"\x28\xb5\x2f\xfd"
 #: A byte of LZ4 stands for at most 255; a Zstandard block of 4 bytes for at most 128 KiB.
 _LZ4_RATIO = 255
 _ZSTD_RATIO = 1 << 15
+#: Bytes that are decompressed by one call; those of a few chunks stay in the processor's cache.
+_TOGETHER = 1 << 19
 #: The format of LZ4 blocks ends every block with so many literal bytes, if there are as many.
 _LZ4_LITERALS = 5
 
@@ -114,12 +117,64 @@ def decompress(scheme: str, data: Bytes, max_size: int = MAX_SIZE) -> Bytes:
         return _decompress_lz4(data, max_size)
     if not len(data):
         return data
-    head = data[:8].tobytes()
-    if len(data) < 8 or (head.startswith(_MAGIC) and not head[4] & 0x10):
+    if _is_bare(data):
         return _decompress_bare(data, max_size)
-    size = int.from_bytes(head, "little")
+    size = int.from_bytes(data[:8].tobytes(), "little")
     _check_claim(size, len(data) - 8, _ZSTD_RATIO, max_size)
     return _decompress(scheme, data[8:], size)
+
+
+def decompress_many(scheme: str, buffers: Sequence[Bytes], max_size: int) -> list[Bytes]:
+    """Return the bytes that many buffers were compressed from; see `decompress`.
+
+    `max_size` is of all together. A decompressor takes frames in a row for one text, and is called for many of them.
+    """
+    pieces: list[Bytes] = []
+    left = max_size
+    if scheme != "zstd" or any(_is_bare(data) for data in buffers):
+        for data in buffers:
+            pieces.append(decompress(scheme, data, left))
+            left -= len(pieces[-1])
+        return pieces
+    sizes = [int.from_bytes(data[:8].tobytes(), "little") for data in buffers]
+    begin = size = 0
+    for i, of_next in enumerate([*sizes[1:], _TOGETHER], 1):
+        size += sizes[i - 1]
+        if size + of_next <= _TOGETHER:
+            continue
+        if size > left:
+            raise CorruptFileError(f"compressed buffers claim to hold more than {max_size} bytes")
+        text = decompress_frames([data[8:] for data in buffers[begin:i]], size)
+        ends = list(accumulate(sizes[begin:i]))
+        pieces += [text[a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)]
+        left -= size
+        begin, size = i, 0
+    return pieces
+
+
+def decompress_frames(frames: list[Bytes], size: int) -> Bytes:
+    """Return what Zstandard frames in a row hold.
+
+    Parameters
+    ----------
+    frames : list of uint8 arrays
+    size : int
+        Bytes that they hold together.
+
+    Raises
+    ------
+    CorruptFileError
+        They do not.
+    """
+    body = frames[0] if len(frames) == 1 else np.concatenate(frames)
+    _check_claim(size, len(body), _ZSTD_RATIO, MAX_SIZE)
+    return _decompress("zstd", body, size)
+
+
+def _is_bare(data: Bytes) -> bool:
+    """Say whether a frame comes without its length in front."""
+    head = data[:8].tobytes()
+    return len(head) < 8 or (head.startswith(MAGIC) and not head[4] & 0x10)
 
 
 def _decompress_lz4(data: Bytes, max_size: int) -> Bytes:

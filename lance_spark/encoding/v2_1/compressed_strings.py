@@ -1,19 +1,19 @@
-"""Strings in mini-block chunks that are compressed: ``General { zstd or lz4, Variable }``, written.
+"""Strings in mini-block chunks that are compressed: ``General { zstd or lz4, Variable }``.
 
-A Zstandard buffer holds two frames one after the other, the offsets of the chunk and its bytes, where the offsets are
-more than a trifle:
+Where the offsets of a chunk are more than a trifle, a Zstandard buffer is written as frames one after the other:
 
-========  ==============================================
+========  ===============================================================================
 bytes     content
-========  ==============================================
+========  ===============================================================================
 8         length before compression
-a frame   offsets of the chunk, as `variable` tells
-a frame   bytes of its values, and padding
-========  ==============================================
+a frame   the chunk's offsets, as `variable` tells
+a frame   the bytes of its values
+a frame   up to 7 bytes of padding; not there if none are needed
+========  ===============================================================================
 
-A decompressor takes frames in a row for one text. The two are coded by the frequencies of their own bytes, which saves
-a tenth, and the bytes are compressed from where they lie. LZ4 blocks cannot follow one another, and have no such
-frequencies.
+Decompressors take frames in a row for one text. The two are coded by the frequencies of their own bytes, which saves a
+tenth. Reading all chunks of a page, all their offsets are decompressed at once and so are all their bytes, and none are
+moved afterwards. LZ4 blocks cannot follow one another, and have no such frequencies.
 """
 
 from __future__ import annotations
@@ -21,22 +21,34 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from lance_spark.encoding import zstd_frames
 from lance_spark.encoding.blocks import VariableWidthBlock
-from lance_spark.encoding.compression import compress, frame, message_of
+from lance_spark.encoding.compression import (
+    compress,
+    decompress_frames,
+    frame,
+    message_of,
+)
 from lance_spark.encoding.v2_1 import variable
 from lance_spark.encoding.v2_1.codec import ChunkBuffer, ChunkLimits, Chunks
+from lance_spark.encoding.v2_1.fixed_width import bounds
+from lance_spark.errors import CorruptFileError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
+from lance_spark.storage.source import Bytes
 
 Encoded = tuple[pb.CompressiveEncoding, Chunks]
 IndexArray = npt.NDArray[np.int64]
 
-#: A frame of their own costs offsets some 20 bytes and microseconds.
+#: Bytes of a chunk's offsets from which on a frame of their own, some 20 bytes and microseconds, pays.
 _WORTH_A_FRAME = 1024
 #: Chunks that are compressed before all are.
 _SAMPLE = 4
 #: What compression must save if nobody asked for it.
 _WORTH = 0.9
 _TOO_LITTLE = 1024
+#: Bytes of the length in front of a buffer's frames.
+_PREFIX = 8
+_INT32_MAX = (1 << 31) - 1
 
 
 def encode_chunks(
@@ -86,31 +98,87 @@ def _compressed(
     total = int(block.offsets[-1] - block.offsets[0]) + width * (block.num_values + count)
     if not forced and total < _TOO_LITTLE:
         return None
+    at = cuts.tolist()
+    # All chunks of a page alike, so that they can be decompressed together.
+    apart = scheme == "zstd" and width * block.num_values >= _WORTH_A_FRAME * count
+
+    def piece(i: int) -> bytes:
+        return _chunk(variable.chunk_parts(block, at[i], at[i + 1]), scheme, level, apart)
+
     tried: dict[int, bytes] = {}
     if not forced:
-        plain = 0
-        for i in np.unique(np.linspace(0, count - 1, _SAMPLE).astype(np.int64)).tolist():
-            offsets, text = variable.chunk_parts(block, int(cuts[i]), int(cuts[i + 1]))
-            plain += len(offsets) + len(text)
-            tried[i] = _chunk(offsets, text, scheme, level)
-        if sum(len(piece) for piece in tried.values()) >= plain * _WORTH:
+        picked = np.unique(np.linspace(0, count - 1, _SAMPLE).astype(np.int64))
+        tried = {i: piece(i) for i in picked.tolist()}
+        ends = block.offsets[cuts].astype(np.int64) + width * (cuts + np.arange(count + 1))
+        plain = int((ends[picked + 1] - ends[picked]).sum())
+        if sum(len(found) for found in tried.values()) >= plain * _WORTH:
             return None
-    bounds = cuts.tolist()
-    pieces = [
-        tried[i]
-        if i in tried
-        else _chunk(*variable.chunk_parts(block, bounds[i], bounds[i + 1]), scheme, level)
-        for i in range(count)
-    ]
-    return pieces if sum(len(piece) for piece in pieces) < total else None
+    pieces = [tried[i] if i in tried else piece(i) for i in range(count)]
+    return pieces if sum(len(found) for found in pieces) < total else None
 
 
-def _chunk(
-    offsets: npt.NDArray[np.uint8], text: npt.NDArray[np.uint8], scheme: str, level: int | None
-) -> bytes:
-    size = len(offsets) + len(text)
-    if scheme == "zstd" and len(offsets) >= _WORTH_A_FRAME and len(text) >= _WORTH_A_FRAME:
-        return b"".join(
-            (size.to_bytes(8, "little"), frame(scheme, offsets, level), frame(scheme, text, level))
+def _chunk(parts: tuple[Bytes, Bytes, bytes], scheme: str, level: int | None, apart: bool) -> bytes:
+    offsets, text, padding = parts
+    if not apart:
+        whole = np.concatenate([offsets, text, np.frombuffer(padding, np.uint8)])
+        return compress(scheme, whole, level)
+    size = len(offsets) + len(text) + len(padding)
+    frames = [size.to_bytes(8, "little"), frame(scheme, offsets, level), frame(scheme, text, level)]
+    if padding:
+        frames.append(zstd_frames.stored(padding))
+    return b"".join(frames)
+
+
+# Reading
+
+
+def decode_chunks(buffer: ChunkBuffer, counts: IndexArray, width: int) -> VariableWidthBlock | None:
+    """Return the strings of chunks whose offsets and bytes are in frames of their own, or None if they are not.
+
+    Parameters
+    ----------
+    buffer : ChunkBuffer
+        Compressed by zstd.
+    counts : int64 array
+        Values of each chunk.
+    width : int
+        Bytes of an offset.
+
+    Raises
+    ------
+    CorruptFileError
+        Frames cannot be decompressed, or offsets decrease.
+    """
+    data = buffer.data
+    starts, stops = buffer.starts + _PREFIX, buffer.starts + buffer.sizes
+    heads = zstd_frames.find(data, starts, stops)
+    if heads is None or (heads.sizes != (counts + 1) * width).any():
+        return None
+    bodies = zstd_frames.find(data, heads.ends, stops)
+    if bodies is None:
+        return None
+    words = _join(data, starts, heads).view(f"<i{width}")
+    at = bounds(counts + 1)
+    text_at = bounds(bodies.sizes)
+    firsts, lasts = words[at[:-1]].astype(np.int64), words[at[1:] - 1].astype(np.int64)
+    if (firsts != heads.sizes).any() or (lasts - firsts != bodies.sizes).any():
+        return None
+    total = int(text_at[-1])
+    offsets = np.empty(int(counts.sum()) + 1, words.dtype if total <= _INT32_MAX else np.int64)
+    done = 0
+    for start, stop, shift in zip(
+        at[:-1].tolist(), (at[1:] - 1).tolist(), (text_at[:-1] - firsts).tolist(), strict=True
+    ):
+        np.add(
+            words[start:stop], shift, out=offsets[done : done + stop - start], dtype=offsets.dtype
         )
-    return compress(scheme, np.concatenate([offsets, text]), level)
+        done += stop - start
+    offsets[-1] = total
+    if (offsets[1:] < offsets[:-1]).any():
+        raise CorruptFileError("string offsets decrease")
+    return VariableWidthBlock(offsets, _join(data, heads.ends, bodies))
+
+
+def _join(data: Bytes, starts: IndexArray, frames: zstd_frames.Frames) -> Bytes:
+    pieces = [data[a:b] for a, b in zip(starts.tolist(), frames.ends.tolist(), strict=True)]
+    return decompress_frames(pieces, int(frames.sizes.sum()))

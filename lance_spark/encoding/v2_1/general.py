@@ -23,6 +23,7 @@ from lance_spark.encoding.compression import (
     compress,
     compressed_share,
     decompress,
+    decompress_many,
     message_of,
     scheme_of,
 )
@@ -39,6 +40,8 @@ Encoded = tuple[pb.CompressiveEncoding, Chunks]
 _MAX_BYTES = (1 << 31) - 1
 #: Values that a sample compresses before all are.
 _SAMPLE = 16
+#: Chunks of strings from which on their frames are looked for.
+_MANY_CHUNKS = 4
 #: What compressing values one by one must save.
 _WORTH = 0.9
 
@@ -51,7 +54,12 @@ class GeneralCodec(Codec):
     def decode_chunks(self, encoding: pb.General, chunks: Chunks) -> DataBlock:
         if not chunks.buffers:
             raise CorruptFileError("compressed chunks without a buffer")
-        first = inflate(scheme_of(encoding.compression), chunks.buffers[0])
+        scheme = scheme_of(encoding.compression)
+        if scheme == "zstd" and len(chunks.num_values) >= _MANY_CHUNKS:
+            strings = _strings(encoding.values, chunks)
+            if strings is not None:
+                return strings
+        first = inflate(scheme, chunks.buffers[0])
         return registry.decode_chunks(
             encoding.values, Chunks((first, *chunks.buffers[1:]), chunks.num_values)
         )
@@ -84,6 +92,15 @@ class GeneralCodec(Codec):
 _NOTHING = np.zeros(0, np.uint8)
 
 
+def _strings(values: pb.CompressiveEncoding, chunks: Chunks) -> DataBlock | None:
+    width = values.variable.offsets.flat.bits_per_value // 8
+    if width not in (4, 8) or values.variable.HasField("values") or len(chunks.buffers) != 1:
+        return None
+    from lance_spark.encoding.v2_1 import compressed_strings
+
+    return compressed_strings.decode_chunks(chunks.buffers[0], chunks.num_values, width)
+
+
 def inflate(scheme: str, buffer: ChunkBuffer, max_size: int = _MAX_BYTES) -> ChunkBuffer:
     """Decompress the buffer of each chunk; every one begins at a multiple of 8 bytes.
 
@@ -100,12 +117,11 @@ def inflate(scheme: str, buffer: ChunkBuffer, max_size: int = _MAX_BYTES) -> Chu
     CorruptFileError
         A buffer is not one of this scheme, or they hold more than `max_size` bytes.
     """
-    pieces: list[Bytes] = []
-    left = max_size
-    for start, size in zip(buffer.starts.tolist(), buffer.sizes.tolist(), strict=True):
-        piece = decompress(scheme, buffer.data[start : start + size], left)
-        left -= len(piece)
-        pieces.append(piece)
+    stored = [
+        buffer.data[start : start + size]
+        for start, size in zip(buffer.starts.tolist(), buffer.sizes.tolist(), strict=True)
+    ]
+    pieces: list[Bytes] = decompress_many(scheme, stored, max_size)
     sizes: npt.NDArray[np.int64] = np.array([len(piece) for piece in pieces], np.int64)
     room = (sizes + 7) // 8 * 8
     starts = np.cumsum(room) - room

@@ -226,19 +226,12 @@ def cut(block: VariableWidthBlock, limits: ChunkLimits) -> IndexArray:
     return np.array([0, *ends], np.int64)
 
 
-def chunk_parts(block: VariableWidthBlock, start: int, stop: int) -> tuple[Bytes, Bytes]:
-    """Return the chunk of some values in two parts: the offsets, and the bytes with their padding."""
-    width = block.offsets.dtype.itemsize
+def chunk_parts(block: VariableWidthBlock, start: int, stop: int) -> tuple[Bytes, Bytes, bytes]:
+    """Return the chunk of some values in three parts: offsets, bytes, padding; the bytes are a view of the block's."""
     offsets = block.offsets[start : stop + 1]
     first, last = int(offsets[0]), int(offsets[-1])
-    padding = -(last - first) % width
-    # What pads is not read: where there is something in memory behind the values, nothing is copied.
-    if last + padding <= int(block.offsets[-1]):
-        text = block.data[first : last + padding]
-    else:
-        text = np.full(last - first + padding, _PAD, np.uint8)
-        text[: last - first] = block.data[first:last]
-    return (offsets - (first - offsets.nbytes)).view(np.uint8), text
+    padding = bytes((_PAD,)) * (-(last - first) % offsets.itemsize)
+    return (offsets - (first - offsets.nbytes)).view(np.uint8), block.data[first:last], padding
 
 
 def encode_chunks(
