@@ -27,6 +27,7 @@ Specification: format/file of the legacy format, "Statistics".
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Literal
 
 import numpy as np
@@ -151,12 +152,12 @@ def _read(source: ByteSource, tail: Tail, footer: LegacyFooter, field: Field) ->
 
 def _kept(statistics: PageStatistics, op: Op, value: Any) -> Flags:
     kind = statistics.minimum.type
-    with_nulls = statistics.null_count.to_numpy() != 0
+    with_nulls: Flags = np.not_equal(statistics.null_count.to_numpy(), 0)
     everything = np.ones(len(with_nulls), np.bool_)
     if op == "is_null":
         # Only strings are read as nulls, those that are empty.
         empty = _flags(pc.is_null(statistics.minimum))
-        return np.logical_or(with_nulls, empty) if is_variable(kind) else ~everything
+        return with_nulls | empty if is_variable(kind) else ~everything
     if op == "is_not_null":
         return everything
     if op not in ("==", "!=", "<", "<=", ">", ">="):
@@ -176,7 +177,7 @@ def _kept(statistics: PageStatistics, op: Op, value: Any) -> Flags:
         same = _flags(pc.equal(low, least), False) & _flags(pc.equal(high, least), False)
         found = ~same if not is_variable(kind) or len(least.as_py()) < _CUT // 4 else everything
     # What is read where the writer saw a null, nobody knows.
-    return np.logical_or(found, with_nulls)
+    return found | with_nulls
 
 
 def _values(value: Any, kind: pa.DataType) -> tuple[pa.Scalar, pa.Scalar] | None:
@@ -199,11 +200,18 @@ def _values(value: Any, kind: pa.DataType) -> tuple[pa.Scalar, pa.Scalar] | None
 
 
 def _cast(value: Any, scalar: pa.Scalar, kind: pa.DataType) -> pa.Scalar:
+    """Return a value in the type of the field; an error of Arrow or Python if it is not the same value there."""
     if pat.is_floating(kind) and (pat.is_floating(scalar.type) or pat.is_integer(scalar.type)):
         return scalar.cast(pa.float64()).cast(kind, safe=False)
-    if isinstance(value, pa.Scalar):
-        return scalar.cast(kind)
-    return pa.scalar(value, kind)
+    if pat.is_decimal(kind) and isinstance(value, int):
+        return pa.scalar(Decimal(value), kind)
+    if is_variable(scalar.type) != is_variable(kind):
+        raise TypeError(f"{scalar.type} for {kind}")
+    found = scalar.cast(kind)
+    # Some casts cut silently: times of dates, for example.
+    if not found.cast(scalar.type).equals(scalar):
+        raise ValueError(f"{value!r} is no {kind}")
+    return found
 
 
 def _flags(array: pa.Array, unknown: bool = True) -> Flags:
