@@ -22,10 +22,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.encoding.arrow_blocks import item_type
-from lance_spark.encoding.levels import BoolArray, IndexArray, Layer, Step
+from lance_spark.encoding.arrow_blocks import is_variable, item_type, offset_type
+from lance_spark.encoding.levels import BoolArray, Layer, Step
 from lance_spark.encoding.meta import PageMeta
 from lance_spark.encoding.rows import Rows
+from lance_spark.encoding.v2_1.fixed_width import bounds
 from lance_spark.encoding.v2_1.page import PageReader, buffer_at, open_layout
 from lance_spark.encoding.v2_1.shape import Leaf
 from lance_spark.encoding.v2_3.page import as_layout
@@ -138,7 +139,7 @@ class IndexedValues:
         self._indices: Sequence | None = None
 
     def read(self, slots: Rows, live: BoolArray) -> ReadPlan[pa.Array]:
-        """Plan the reading of the values of some slots; those that are not live become null."""
+        """Plan the reading of the values of some slots; those that are not live get any."""
         if self._indices is None:
             self._indices = yield from self._load()
         places = np.arange(slots.start, slots.stop) if isinstance(slots, range) else slots
@@ -148,7 +149,12 @@ class IndexedValues:
         if int(wanted[-1]) >= self._num_items:
             raise CorruptFileError(f"index {int(wanted[-1])} among {self._num_items} values")
         items = (yield from self._items.read(wanted)).values
-        return _spread(items, found, live, self._type)
+        if not pat.is_dictionary(self._type):
+            return spread(items.take(pa.array(found)), live)
+        positions = np.zeros(len(slots), np.int64)
+        positions[live] = found
+        indices = pa.array(positions).cast(self._type.index_type)
+        return pa.DictionaryArray.from_arrays(indices, items, ordered=self._type.ordered)
 
     def _load(self) -> ReadPlan[Sequence]:
         data = None
@@ -161,16 +167,19 @@ class IndexedValues:
 
 
 def spread(values: pa.Array, live: BoolArray) -> pa.Array:
-    """Return an array with the given values in the slots that are live, and nulls in all others."""
+    """Return an array with the given values in the slots that are live, and anything in all others."""
     if len(values) == len(live):
         return values
-    return _spread(values, np.arange(len(values)), live, values.type)
-
-
-def _spread(items: pa.Array, found: IndexArray, live: BoolArray, kind: pa.DataType) -> pa.Array:
-    positions = np.zeros(len(live), np.int64)
-    positions[live] = found
-    if not pat.is_dictionary(kind) or pat.is_dictionary(items.type):
-        return items.take(pa.array(positions, mask=~live))
-    indices = pa.array(positions, mask=~live).cast(kind.index_type)
-    return pa.DictionaryArray.from_arrays(indices, items, ordered=kind.ordered)
+    if not len(values):
+        return pa.nulls(len(live), values.type)
+    kind = values.type
+    if is_variable(kind):
+        # Not by `take`, which makes room for values of average length in every slot.
+        offsets = np.frombuffer(values.buffers()[1], offset_type(kind))
+        offsets = offsets[values.offset : values.offset + len(values) + 1]
+        buffers = [None, pa.py_buffer(offsets[bounds(live)]), values.buffers()[2]]
+        return pa.Array.from_buffers(kind, len(live), buffers)
+    if pat.is_struct(kind):
+        children = [spread(values.field(i), live) for i in range(kind.num_fields)]
+        return pa.StructArray.from_arrays(children, fields=list(kind))
+    return values.take(pa.array(np.maximum(np.cumsum(live) - 1, 0)))

@@ -162,6 +162,10 @@ def _shape(layer: pb.SparseStructuralLayer, slots: int, step: Step) -> LayerShap
         shape = LayerShape(layer.validity, slots, slots)
     if shape.validity.meaning not in (1, 2):
         raise UnsupportedEncodingError(f"validity of meaning {shape.validity.meaning}")
+    if any(encoding.WhichOneof("compression") is None for encoding, _ in shape.sequences()):
+        raise UnsupportedEncodingError(
+            "a sequence encoded in a way that this release does not know"
+        )
     if shape.validity.num_positions > slots:
         raise CorruptFileError(f"{shape.validity.num_positions} positions among {slots} slots")
     return shape
