@@ -96,11 +96,15 @@ def bounds_of(counts: Numbers) -> Numbers:
     Raises
     ------
     CorruptFileError
-        They are more than 64 bits count.
+        A number is negative, or they are more than 64 bits count.
     """
     bounds = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=bounds[1:])
-    if len(counts) and (int(counts.min()) < 0 or int(np.diff(bounds).min()) < 0):
+    if (counts < 0).any():
+        batch = int(np.argmax(counts < 0))
+        raise CorruptFileError(f"the page of batch {batch} has {int(counts[batch])} values")
+    # The first sum that is too great is negative.
+    if (bounds < 0).any():
         raise CorruptFileError("the pages claim more values than there can be")
     return bounds
 
