@@ -216,7 +216,7 @@ def _readable(name: str, major: int, minor: int) -> tuple[int, int]:
         return version
     if (major, minor) < (0, 3):
         raise UnsupportedFeatureError(
-            f"{name}: file format 0.1 is not supported yet; rewrite the table with a newer version"
+            f"{name}: files of format 0.1 have another container; lance_spark.file.open.open_file reads both"
         )
     raise UnsupportedFeatureError(
         f"{name}: file format {major}.{minor} is not supported; this release reads 2.0 to 2.3"

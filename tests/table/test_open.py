@@ -175,8 +175,11 @@ def test_no_table(tmp_path: Path) -> None:
     for way in ({}, {"version": 1}, {"tag": "x"}, {"timestamp": datetime.now(UTC)}):
         with pytest.raises(TableNotFoundError, match="is no Lance table"):
             open_table(str(tmp_path / "none"), **way)  # type: ignore[arg-type]
+    # What early releases kept beside the versions is enough to read the newest of them, and for no more.
     (tmp_path / "_latest.manifest").write_bytes(b"")
     with pytest.raises(UnsupportedError, match="early release"):
+        open_table(str(tmp_path), version=1)
+    with pytest.raises(CorruptTableError, match=r"_latest\.manifest.*truncated"):
         open_table(str(tmp_path))
 
 
