@@ -107,6 +107,7 @@ def all_types(rows: int, nulls: str) -> pa.Table:
         "flags": column(pa.list_(pa.bool_(), 5), "low", nulls, rows, 3),
         "no_items": pa.array([[], None] * rows, pa.list_(pa.string())).slice(0, rows),
         "no_structs": pa.array([[]] * rows, pa.list_(pa.struct([("x", pa.int8())]))),
+        "no_values": pa.nulls(rows, pa.list_(pa.null(), 2)),
         "no_children": pa.array([{}] * rows, pa.struct([])),
         **dictionaries(rows),
     }
