@@ -376,7 +376,11 @@ def parse_version(text: str) -> tuple[int, int]:
     version = _VERSIONS.get(text.strip().lower())
     if version in WRITABLE_VERSIONS:
         return version
-    what = "is no version of data files" if version is None else "is not written by this release"
+    what = "is not written by this release"
+    if version is None:
+        what = "is no version of data files"
+    elif version > max(WRITABLE_VERSIONS):
+        what = "is not stable yet and only read"
     raise InvalidOptionError(f"data storage version {text!r} {what}; choose {_writable()}")
 
 
