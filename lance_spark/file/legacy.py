@@ -32,7 +32,7 @@ from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v0_1.field import Node, has_pages, open_field
 from lance_spark.encoding.v0_1.pages import Pages
 from lance_spark.encoding.v0_1.sizes import stored_bytes
-from lance_spark.errors import CorruptFileError, UnsupportedTypeError
+from lance_spark.errors import UnsupportedTypeError
 from lance_spark.file.footer import Tail, open_tail
 from lance_spark.file.legacy_footer import (
     LegacyFooter,
@@ -44,7 +44,7 @@ from lance_spark.file.legacy_statistics import PageStatistics, read_statistics
 from lance_spark.file.plans import check_rows, named
 from lance_spark.file.schema import Field, Schema
 from lance_spark.proto import file_pb2
-from lance_spark.storage.source import ByteSource, run_plans
+from lance_spark.storage.source import ByteSource, ReadPlan, run_plans
 
 VERSION = (0, 1)
 
@@ -141,8 +141,7 @@ class LegacyFileReader:
         check_rows(rows, self.num_rows, self._source.name)
         self._load(fields)
         plans = [
-            named(self._reader(field).read(rows), self._source.name, field, len(rows))
-            for field in fields
+            named(self._plan(field, rows), self._source.name, field, len(rows)) for field in fields
         ]
         return run_plans(self._source, plans)
 
@@ -189,14 +188,14 @@ class LegacyFileReader:
                 )
             )
 
+    def _plan(self, field: Field, rows: Rows) -> ReadPlan[pa.Array]:
+        return (yield from self._reader(field).read(rows))
+
     def _reader(self, field: Field) -> FieldReader:
         key = tuple(node.id for node in field.walk())
         reader = self._readers.get(key)
         if reader is None:
-            try:
-                reader = open_field(self._node(field), self._counts, self._source.size)
-            except (CorruptFileError, UnsupportedTypeError) as error:
-                raise type(error)(f"{self._source.name}: {error}") from None
+            reader = open_field(self._node(field), self._counts, self._source.size)
             self._readers[key] = reader
         return reader
 
@@ -206,7 +205,7 @@ class LegacyFileReader:
             pat.is_struct(kind) or pat.is_list(kind) or pat.is_large_list(kind)
         ):
             raise UnsupportedTypeError(
-                f"{self._source.name}: file version 0.1 cannot store column {field.name!r} of type {kind}"
+                f"file version 0.1 cannot store {field.name!r} of type {kind}"
             )
         dictionary = self._dictionary(field) if pat.is_dictionary(kind) else None
         children = tuple(self._node(child) for child in field.children)

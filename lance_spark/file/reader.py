@@ -19,14 +19,13 @@ from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v2_1.shape import leaf_fields
 from lance_spark.errors import (
     CorruptFileError,
-    InvalidInputError,
-    LanceError,
     UnsupportedEncodingError,
 )
 from lance_spark.file.blob_fields import described
 from lance_spark.file.columns import read_columns
 from lance_spark.file.fields import column_fields
 from lance_spark.file.footer import Footer, Tail, parse_descriptor, read_footer
+from lance_spark.file.plans import check_rows, named
 from lance_spark.file.project import project, unpruned
 from lance_spark.file.schema import Field, Schema
 from lance_spark.storage.source import ByteSource, ReadPlan, run_plans
@@ -126,12 +125,13 @@ class FileReader:
         UnsupportedEncodingError
             A page is encoded in a way this release does not read.
         """
-        self._check_rows(rows)
+        check_rows(rows, self._num_rows, self._source.name)
         stored = [self._stored(field) for field in fields]
         columns = [self._columns_of(field, column_of) for field in stored]
         self._load([column for several in columns for column in several])
         plans = [
-            self._plan(field, several, rows) for field, several in zip(stored, columns, strict=True)
+            named(self._plan(field, several, rows), self._source.name, field, len(rows))
+            for field, several in zip(stored, columns, strict=True)
         ]
         arrays = run_plans(self._source, plans)
         return [
@@ -160,24 +160,7 @@ class FileReader:
         self._source.close()
 
     def _plan(self, field: Field, columns: tuple[int, ...], rows: Rows) -> ReadPlan[pa.Array]:
-        """Yield what the reader of a field yields, and name the field in what it raises."""
-        try:
-            array = yield from self._reader(field, columns).read(rows)
-        except LanceError as error:
-            if self._source.name in str(error):
-                raise
-            raise type(error)(f"{self._source.name}, column {field.name!r}: {error}") from error
-        except pa.ArrowException as error:
-            # Pages may each have a dictionary whose union is too large for the type of the indices.
-            raise UnsupportedEncodingError(
-                f"{self._source.name}, column {field.name!r}: Arrow cannot hold these {len(rows)} rows in one "
-                f"array of {field.arrow_field.type}: {error} Read fewer rows at once"
-            ) from error
-        if len(array) != len(rows):
-            raise CorruptFileError(
-                f"{self._source.name}, column {field.name!r}: {len(array)} values for {len(rows)} rows"
-            )
-        return array
+        return (yield from self._reader(field, columns).read(rows))
 
     def _reader(self, field: Field, columns: tuple[int, ...]) -> FieldReader:
         key = (tuple(node.id for node in field.walk()), columns)
@@ -264,17 +247,6 @@ class FileReader:
         if missing:
             parsed = read_columns(self._tail, self._footer, missing)
             self._columns.update(zip(missing, parsed, strict=True))
-
-    def _check_rows(self, rows: Rows) -> None:
-        if isinstance(rows, range) and rows.step != 1:
-            raise InvalidInputError(f"rows must be a range with step 1, not {rows}")
-        if not len(rows):
-            return
-        if rows[0] < 0 or rows[-1] >= self._num_rows:
-            raise InvalidInputError(
-                f"{self._source.name}: rows {rows[0]} to {rows[-1]} are asked for, "
-                f"but the file has {self._num_rows}"
-            )
 
 
 def _number(schema: Schema, version: tuple[int, int]) -> dict[int, int]:
