@@ -45,6 +45,12 @@ DICTIONARIES = {
     "dict_int": pa.dictionary(pa.int32(), pa.int64()),
     "dict_uint": pa.dictionary(pa.uint64(), pa.uint8()),
 }
+OTHERS |= {
+    "decimal256": pa.decimal256(50, 2),
+    "struct_dict": pa.struct([("d", DICTIONARIES["dict_string"]), ("e", DICTIONARIES["dict_int"])]),
+    "list_dict": pa.list_(DICTIONARIES["dict_uint"]),
+    "list_struct_dict": pa.list_(pa.struct([("d", DICTIONARIES["dict_binary"])])),
+}
 TYPES = {**SCALARS, **VECTORS, **NESTED, **OTHERS, **DICTIONARIES}
 
 
@@ -82,6 +88,18 @@ def check(theirs: lance.LanceDataset, *, seed: int = 1) -> pa.Table:
 def array_of(kind: pa.DataType, rows: int, nulls: float, seed: int = 5) -> pa.Array:
     rng = np.random.default_rng(seed)
     values = rng.integers(0, 2**40, rows)
+    if pa.types.is_struct(kind):
+        children = [array_of(field.type, rows, nulls, seed + i) for i, field in enumerate(kind)]
+        return pa.StructArray.from_arrays(children, fields=list(kind))
+    if pa.types.is_list(kind):
+        ends = np.cumsum(values % 4)
+        items = array_of(kind.value_type, int(ends[-1]), nulls, seed)
+        offsets = pa.array(np.concatenate([[0], ends]), pa.int32())
+        return pa.ListArray.from_arrays(offsets, items, mask=pa.array(rng.random(rows) < nulls))
+    if pa.types.is_decimal256(kind):
+        return array_of(pa.decimal128(kind.precision - 20, kind.scale), rows, nulls, seed).cast(
+            kind
+        )
     if not pa.types.is_dictionary(kind):
         return build(kind, values, nulls, rng)
     items = build(kind.value_type, np.arange(11), 0.0, rng)
