@@ -100,6 +100,8 @@ def _walk(message: Message) -> Iterator[Message]:
 
 def nulls_at(array: pa.Array, rate: float, seed: int = 11) -> pa.Array:
     """Make some slots null."""
+    if pa.types.is_dictionary(array.type):
+        return pa.DictionaryArray.from_arrays(nulls_at(array.indices, rate, seed), array.dictionary)
     return with_nulls(array, np.random.default_rng(seed).random(len(array)) < rate)
 
 

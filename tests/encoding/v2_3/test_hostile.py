@@ -54,7 +54,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "lists": lambda: sparse(pa.list_(pa.int32()), 0.3),
     "lists_of_lists": lambda: sparse(pa.list_(pa.list_(pa.int16())), 0.3),
     "structs": lambda: sparse(pa.struct([("a", pa.int32())]), 0.3),
-    "vectors_of_structs": lambda: sparse(pa.list_(STRUCT, 3), 0.3),
+    "vectors_of_structs": lambda: sparse(pa.list_(pa.struct([("a", pa.int32())]), 3), 0.3),
     "zipped": lambda: sparse(pa.list_(pa.float32(), 128), 0.3),
     "zipped_strings": lambda: (nulls_at(wide(ROWS), 0.3), SPARSE),
     "zipped_lists": lambda: (lists_of(nulls_at(wide(ROWS), 0.3), np.arange(47)), SPARSE),
@@ -82,7 +82,7 @@ def version() -> Iterator[None]:
     """Let the trials open and parse pages of this version."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trials, "open_field", open_field)
-        patch.setattr(trials, "FLIPS", trials.FLIPS // 3)
+        patch.setattr(trials, "FLIPS", trials.FLIPS // 4)
         patch.setattr(trials, "pb", SimpleNamespace(PageLayout=pb.PlanarLayout))
         yield
 
