@@ -24,6 +24,8 @@ from lance_spark.table.fragment import DataFile, DeletionFile
 
 DATA = "data"
 DELETIONS = "_deletions"
+# Files of version 0.1 say 0.0, 0.1 or 0.2.
+_LAST_LEGACY = (0, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,9 @@ class TablePaths:
         StorageError
         """
         store, path = self._resolve(file.base_id, DATA, file.path)
-        return store.open(path, file.file_size_bytes or None)
+        # Releases around 0.33 counted only the data of a file of version 0.1, not what follows it.
+        known = file.file_size_bytes if file.version > _LAST_LEGACY else 0
+        return store.open(path, known or None)
 
     def open_deletion_file(self, file: DeletionFile, fragment_id: int) -> ByteSource:
         """Open the deletion file of a fragment.
