@@ -157,6 +157,12 @@ class LegacyFileReader:
             run_plans(self._source, [stored_bytes(self._node(field), size) for field in fields])
         )
 
+    def full_page_rows(
+        self, fields: Sequence[Field], column_of: Mapping[int, int] | None = None
+    ) -> int | None:
+        """Return None: pages end with a batch of rows, whatever their bytes."""
+        return None
+
     def statistics(self, field_id: int) -> PageStatistics | None:
         """Return what the file notes about the values of a field in each batch; None if there is nothing.
 

@@ -55,6 +55,12 @@ class DataFileReader(Protocol):
         """Return the bytes that the pages of some fields take in the file."""
         ...
 
+    def full_page_rows(
+        self, fields: Sequence[Field], column_of: Mapping[int, int] | None = None
+    ) -> int | None:
+        """Return how many rows filled a page of some fields, if that can be told."""
+        ...
+
     def close(self) -> None:
         """Close the source."""
         ...

@@ -143,16 +143,36 @@ class FileReader:
         self, fields: Sequence[Field], column_of: Mapping[int, int] | None = None
     ) -> int:
         """Return the bytes that the pages of some fields take in the file; fields it does not have take none."""
+        return sum(
+            buffer.length
+            for column in self._held(fields, column_of)
+            for page in column.pages
+            for buffer in page.buffers
+        )
+
+    def full_page_rows(
+        self, fields: Sequence[Field], column_of: Mapping[int, int] | None = None
+    ) -> int | None:
+        """Return how many rows filled a page of some fields; None if no column has more pages than one.
+
+        Writers end a page once it has some 8 MiB of values, however few bytes these take in the file. Of several
+        columns, the one counts whose pages have the fewest rows.
+        """
+        longest = [
+            max(page.num_rows for page in column.pages)
+            for column in self._held(fields, column_of)
+            if len(column.pages) > 1
+        ]
+        return min(longest, default=None)
+
+    def _held(
+        self, fields: Sequence[Field], column_of: Mapping[int, int] | None
+    ) -> list[ColumnMeta]:
         known = self._own_columns if column_of is None else column_of
         columns = [known[id_] for field in fields for id_ in self._ids(field) if id_ in known]
         columns = [column for column in columns if column >= 0]
         self._load(columns)
-        return sum(
-            buffer.length
-            for column in columns
-            for page in self._columns[column].pages
-            for buffer in page.buffers
-        )
+        return [self._columns[column] for column in columns]
 
     def close(self) -> None:
         """Close the source; arrays handed out before stay valid."""

@@ -20,7 +20,7 @@ from lance_spark.file.open import DataFileReader, open_file
 from lance_spark.file.schema import Schema
 from lance_spark.scan.assemble import FieldPart, assemble, locate
 from lance_spark.scan.blobs import BlobLoader, Places
-from lance_spark.scan.width import estimate_row_bytes
+from lance_spark.scan.width import estimate_row_bytes, fixed_width
 from lance_spark.table.deletions import read_deletions
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.paths import TablePaths
@@ -29,6 +29,8 @@ from lance_spark.table.paths import TablePaths
 WINDOW_BYTES = 16 * 1024 * 1024
 #: Rows of a window at most, so that narrow columns do not make windows of many chunks' bookkeeping.
 MAX_WINDOW_ROWS = 512 * 1024
+#: Pages that make a window: writers end them at about 8 MiB of values.
+_PAGES = WINDOW_BYTES // (8 * 1024 * 1024)
 #: Windows start at multiples of this many rows where they can: mini-block chunks hold a power of two of them.
 WINDOW_ALIGNMENT = 4096
 
@@ -117,9 +119,13 @@ class FragmentReader:
             start = stop
 
     def window_rows(self) -> int:
-        """Rows of a window: `WINDOW_BYTES` over the estimated decoded bytes of a row."""
+        """Rows of a window: `WINDOW_BYTES` over the estimated decoded bytes of a row.
+
+        Values that were compressed a hundred times over, or are all the same long string, decode to far more than is
+        estimated. How many of them filled a page says how many fill a window.
+        """
         row_bytes = estimate_row_bytes(self._arrow, self._stored_row_bytes())
-        rows = int(WINDOW_BYTES / max(row_bytes, 1.0))
+        rows = min(int(WINDOW_BYTES / max(row_bytes, 1.0)), self._rows_in_pages())
         if rows >= WINDOW_ALIGNMENT * 2:
             rows -= rows % WINDOW_ALIGNMENT
         return min(max(rows, 1), MAX_WINDOW_ROWS)
@@ -213,6 +219,16 @@ class FragmentReader:
             held = [self._file(part.file).column_bytes([part.field]) for part in parts]
             stored.append(sum(held) / rows if held else None)
         return stored
+
+    def _rows_in_pages(self) -> int:
+        """Return how many rows the pages of a window have, by the column of variable width that has the fewest."""
+        found = [
+            self._file(part.file).full_page_rows([part.field])
+            for field, parts in zip(self._arrow, self._parts, strict=True)
+            if fixed_width(field.type) is None
+            for part in parts
+        ]
+        return _PAGES * min((rows for rows in found if rows), default=MAX_WINDOW_ROWS)
 
     def _file(self, number: int) -> DataFileReader:
         reader = self._files.get(number)
