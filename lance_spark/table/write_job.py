@@ -380,7 +380,7 @@ def parse_version(text: str) -> tuple[int, int]:
     if version is None:
         what = "is no version of data files"
     elif version > max(WRITABLE_VERSIONS):
-        what = "is not stable yet and only read"
+        what = "is not written by this release, as it is not stable yet"
     raise InvalidOptionError(f"data storage version {text!r} {what}; choose {_writable()}")
 
 
