@@ -21,6 +21,7 @@ from lance_spark.encoding.v2_1 import (
     byte_stream_split,
     compressed_strings,
     flat,
+    fsst_write,
     general,
     inline_bitpacking,
     rle,
@@ -266,4 +267,6 @@ def choose_variable(block: VariableWidthBlock, hints: Hints, limits: ChunkLimits
         return compressed_strings.encode_chunks(
             block, limits, hints.compression, hints.compression_level, forced=True
         )
+    if hints.compression == "fsst":
+        return fsst_write.encode_chunks(block, limits)
     return compressed_strings.encode_chunks(block, limits, "zstd", 1)

@@ -38,7 +38,7 @@ from lance_spark.encoding.blocks import (
 )
 from lance_spark.encoding.levels import BoolArray, Levels
 from lance_spark.encoding.meta import EncodedPage
-from lance_spark.encoding.v2_1 import fixed_size_list, flat, general, variable
+from lance_spark.encoding.v2_1 import fixed_size_list, flat, fsst_write, general, variable
 from lance_spark.encoding.v2_1.blob_layout_write import write_blob
 from lance_spark.encoding.v2_1.choose import (
     Encoded,
@@ -237,8 +237,10 @@ def _variable(
     column: LeafColumn, block: VariableWidthBlock, hints: Hints, version: tuple[int, int]
 ) -> EncodedPage:
     def full_zip() -> EncodedPage:
-        encoding, values = variable.encode_values(block)
         scheme = hints.compression
+        if scheme == "fsst":
+            return write_full_zip(column, *fsst_write.encode_values(block))
+        encoding, values = variable.encode_values(block)
         if scheme is None and general.pays_by_value(values):
             scheme = "zstd"
         if scheme in ("lz4", "zstd"):
