@@ -27,7 +27,7 @@ from lance_spark.proto import table_pb2
 from lance_spark.table.manifest import decode, encode
 from tests.interop.tables import NESTED, SCALARS, VECTORS, assert_same, build, random_table
 
-TABLES = int(os.environ.get("LANCE_SPARK_TEST_TABLES", "1000")) // 5
+TABLES = int(os.environ.get("LANCE_SPARK_TEST_TABLES", "2000"))
 GROUP = 25
 
 OTHERS: dict[str, pa.DataType] = {

@@ -11,8 +11,7 @@ import pytest
 
 import lance_spark
 from lance_spark.file.writer import FileWriter
-from tests.interop.tables import assert_same, random_table
-from tests.interop.test_random import has_struct
+from tests.interop.tables import assert_same, for_2_0, random_table
 
 SEEDS = 30
 ROWS = 3_000
@@ -20,7 +19,7 @@ ROWS = 3_000
 
 @pytest.fixture
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FileWriter.__init__, "__defaults__", (4096,))
+    monkeypatch.setattr(FileWriter.__init__, "__defaults__", (4096, None))
 
 
 def part_of(array: pa.Array, field: pa.Field, paths: list[list[str]]) -> tuple[pa.Array, pa.Field]:
@@ -128,12 +127,11 @@ def with_ids(table: pa.Table) -> pa.Table:
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_pylance_wrote(tmp_path: Path, seed: int) -> None:
-    version = ["2.0", "2.1", "2.2"][seed % 3]
+    version = ["2.0", "2.1", "2.2", "2.3"][seed % 4]
     rng = np.random.default_rng(seed)
-    table = with_ids(random_table(10_000 + seed, maps=version == "2.2", num_rows=ROWS))
+    table = with_ids(random_table(10_000 + seed, maps=version in ("2.2", "2.3"), num_rows=ROWS))
     if version == "2.0":
-        # pylance cannot write null structs in 2.0.
-        table = table.select([n for n in table.column_names if not has_struct(table[n].type)])
+        table = for_2_0(table)
     path = tmp_path / "t.lance"
     limit = int(rng.choice([700, 1_500, 10_000]))
     lance.write_dataset(
@@ -152,9 +150,11 @@ def test_pylance_wrote(tmp_path: Path, seed: int) -> None:
 @pytest.mark.usefixtures("small_pages")
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_we_wrote(tmp_path: Path, seed: int) -> None:
-    version = ["2.1", "2.2"][seed % 2]
+    version = ["2.0", "2.1", "2.2"][seed % 3]
     rng = np.random.default_rng(seed)
     table = with_ids(random_table(20_000 + seed, maps=version == "2.2", num_rows=ROWS))
+    if version == "2.0":
+        table = for_2_0(table)
     path = tmp_path / "t.lance"
     limit = int(rng.choice([700, 1_500, 10_000]))
     lance_spark.write_dataset(

@@ -1,6 +1,6 @@
 """Tables of file version 2.3, which pylance calls "next": read in every way, never written.
 
-`LANCE_SPARK_TEST_TABLES` sets how many random tables are tried: a fifth of it.
+`LANCE_SPARK_TEST_TABLES` sets how many random tables are tried: a tenth of it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from tests.interop.tables import (
 )
 from tests.proto.containers import strangers
 
-TABLES = int(os.environ.get("LANCE_SPARK_TEST_TABLES", "1000")) // 5
+TABLES = int(os.environ.get("LANCE_SPARK_TEST_TABLES", "2000")) // 10
 GROUP = 25
 ROWS = 2_100
 FORCED = {"plain": PLAIN, "sparse": SPARSE, "full_zip": FULL_ZIP, "mini_block": MINI_BLOCK}
