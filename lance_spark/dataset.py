@@ -188,7 +188,7 @@ class Dataset:
         from lance_spark.scan.blob_take import take_blobs
 
         given = {"ids": ids, "addresses": addresses, "indices": indices}
-        return take_blobs(self._table, blob_column, given, buffer_size)
+        return take_blobs(self._table, self.fragments, blob_column, given, buffer_size)
 
     def versions(self) -> list[VersionInfo]:
         """Return all versions that there still are, oldest first."""

@@ -12,6 +12,7 @@ none, but a URI                 3 external   nowhere: the URI is kept
 
 The limits are those of pylance, and the field metadata that changes them too. Values that stand together in memory are
 written together, without padding between them. Packed files are shared by all columns of a data file; ids count up from 1.
+A URI below one of the table's base paths is kept as the id of that and the path below it, which takes the place of a blob id.
 
 What is left of a value is 16 to 25 bytes that say where it is, which is what pages hold: memory does not grow with the blobs.
 
@@ -20,18 +21,18 @@ Specification: format/file, "Blobs".
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.types as pat
 
 from lance_spark.encoding.arrow_blocks import bitmap
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.blob_fields import FIRST_V2, PLACE
 from lance_spark.file.blob_map import Lengths, replace_blobs
+from lance_spark.file.blob_values import BlobValues, below_bases, binary_parts, not_absolute
 from lance_spark.file.footer import align_output
 from lance_spark.file.schema import BLOB_DESCRIPTOR, Field
 from lance_spark.storage.output import OutputFile
@@ -53,13 +54,16 @@ class BlobOptions:
     Attributes
     ----------
     external : str
-        ``refuse`` values that are URIs, keep a ``reference`` to them, or ``ingest`` what they name.
+        Values that are URIs: ``refuse`` those outside the bases, keep a ``reference`` to any, or ``ingest`` what they name.
     pack_file_bytes : int or None
-        A packed file is closed once it has so many bytes; the field's metadata or 1 GiB if None.
+        A packed file never has more bytes, unless one value has; the field's metadata or 1 GiB if None.
+    bases : mapping of int to str
+        Absolute URIs of base paths of the table that references may be relative to, by their ids.
     """
 
     external: str = "refuse"
     pack_file_bytes: int | None = None
+    bases: Mapping[int, str] = field(default_factory=dict)
 
 
 def blob_options(
@@ -141,24 +145,38 @@ class BlobWriter:
 
     def finish(self) -> None:
         """Close the packed file, if there is one."""
+        pack = self._pack
+        if pack is not None:
+            # What fails to close can still be aborted.
+            pack.close()
+            self._pack = None
+
+    def abort(self) -> None:
+        """Drop the packed file, if one is open. Files that are closed stay."""
         pack, self._pack = self._pack, None
         if pack is not None:
-            pack.close()
+            pack.abort()
 
     def _store(self, array: pa.Array, column: Field) -> pa.Array:
         if self._version < FIRST_V2:
             return self._store_v1(array)
-        values = _Values.of(array, column.name)
+        values = BlobValues.of(array, column.name)
         found = _Descriptions(len(array))
         limits = _Limits.of(column, self._options)
         self._store_bytes(values, limits, found)
-        if values.uris is not None:
-            self._store_uris(values, column.name, limits, found)
-        return found.array(values.live, values.uris, self._options)
+        named = values.named()
+        if not len(named):
+            return found.array(values.live)
+        if self._options.external == "ingest":
+            for at in named.tolist():
+                self._ingest(values, at, limits, found)
+        else:
+            self._refer(values, named, column.name, found)
+        return found.array(values.live)
 
     def _store_v1(self, array: pa.Array) -> pa.Array:
         live = array.is_valid().to_numpy(zero_copy_only=False)
-        offsets, data = _binary(array)
+        offsets, data = binary_parts(array)
         sizes = np.where(live, np.diff(offsets), 0)
         start = align_output(self._output)
         if int(offsets[-1] - offsets[0]):
@@ -171,9 +189,8 @@ class BlobWriter:
         columns = [pa.array(positions.astype(np.uint64)), pa.array(sizes.astype(np.uint64))]
         return _struct(columns, PLACE, live)
 
-    def _store_bytes(self, values: _Values, limits: _Limits, found: _Descriptions) -> None:
-        offsets, data = values.offsets, values.data
-        sizes = np.where(values.live, np.diff(offsets), 0)
+    def _store_bytes(self, values: BlobValues, limits: _Limits, found: _Descriptions) -> None:
+        offsets, data, sizes = values.offsets, values.data, values.sizes
         found.sizes[:] = sizes
         stored = np.flatnonzero(sizes)
         if not len(stored):
@@ -207,18 +224,19 @@ class BlobWriter:
         at = 0
         while at < len(run):
             pack = self._pack
-            if pack is not None and pack.tell() >= limits.pack_file:
-                self.finish()
-                continue
             if pack is None:
                 self._last_id += 1
                 self._pack_id = self._last_id
                 pack = self._pack = self._open_sidecar(self._pack_id)
             begin = int(offsets[run[at]])
             room = begin + limits.pack_file - pack.tell()
-            # The value that fills the file up is the last one in it.
-            stop = min(int(np.searchsorted(ends, room, side="left")) + 1, len(run))
-            stop = max(stop, at + 1)
+            stop = int(np.searchsorted(ends, room, side="right"))
+            if stop <= at:
+                if pack.tell():
+                    self.finish()
+                    continue
+                # A value that is larger than a packed file may be has one for itself.
+                stop = at + 1
             part = run[at:stop]
             found.positions[part] = pack.tell() + offsets[part] - begin
             found.blob_ids[part] = self._pack_id
@@ -236,36 +254,42 @@ class BlobWriter:
         file.close()
         return self._last_id
 
-    def _store_uris(
-        self, values: _Values, name: str, limits: _Limits, found: _Descriptions
-    ) -> None:
+    def _refer(self, values: BlobValues, named: Lengths, name: str, found: _Descriptions) -> None:
         assert values.uris is not None
-        named = np.flatnonzero(values.uris.is_valid().to_numpy(zero_copy_only=False) & values.live)
-        if not len(named):
-            return
-        if self._options.external == "refuse":
-            raise InvalidInputError(
-                f"column {name!r}: value {int(named[0])} of a batch is a URI. Say external_blob_mode='ingest' to store "
-                "what it names, or allow_external_blob_outside_bases to keep a reference to it"
-            )
-        if self._options.external == "reference":
-            found.kinds[named] = _EXTERNAL
-            found.positions[named] = values.positions[named]
-            found.sizes[named] = values.sizes[named]
-            return
-        for at in named.tolist():
-            self._ingest(values, at, limits, found)
+        bases, uris = below_bases(values.uris.take(pa.array(named)), self._options.bases)
+        outside = np.flatnonzero(bases == 0)
+        if len(outside):
+            if self._options.external == "refuse":
+                raise InvalidInputError(
+                    f"column {name!r}: value {int(named[outside[0]])} of a batch is a URI"
+                    f"{' that is below no base path of the table' if self._options.bases else ''}. Say "
+                    "external_blob_mode='ingest' to store what it names, or allow_external_blob_outside_bases to keep a "
+                    "reference to it"
+                )
+            relative = not_absolute(uris.take(pa.array(outside)))
+            if len(relative):
+                uri = uris[int(outside[relative[0]])].as_py()
+                raise InvalidInputError(
+                    f"column {name!r}: {uri!r} cannot be kept as a reference; give an absolute URI, such as file:///data/x.bin"
+                )
+        found.kinds[named] = _EXTERNAL
+        found.positions[named] = values.starts[named]
+        found.sizes[named] = values.lengths[named]
+        found.blob_ids[named] = bases
+        found.refer(named, uris)
 
-    def _ingest(self, values: _Values, at: int, limits: _Limits, found: _Descriptions) -> None:
+    def _ingest(self, values: BlobValues, at: int, limits: _Limits, found: _Descriptions) -> None:
         assert values.uris is not None
         source = self._open_external(values.uris[at].as_py())
         try:
-            size = int(values.sizes[at]) or source.size - int(values.positions[at])
-            (data,) = source.read([ByteRange(int(values.positions[at]), size)])
+            start = int(values.starts[at])
+            size = int(values.lengths[at]) or source.size
+            (data,) = source.read([ByteRange(start, size)])
         finally:
             source.close()
         single = _Descriptions(1)
-        one = _Values(np.ones(1, np.bool_), np.array([0, size], np.int64), data)
+        ends = np.array([0, size], np.int64)
+        one = BlobValues(np.ones(1, np.bool_), ends, data, ends[1:])
         self._store_bytes(one, limits, single)
         for name in ("kinds", "positions", "sizes", "blob_ids"):
             getattr(found, name)[at] = getattr(single, name)[0]
@@ -297,40 +321,6 @@ def _limit(column: Field, key: str, least: int, default: int) -> int:
     return int(value)
 
 
-@dataclass(frozen=True, slots=True)
-class _Values:
-    """The values of a column of the second kind; `positions` and `sizes` are of what the URIs name, 0 for all of it."""
-
-    live: npt.NDArray[np.bool_]
-    offsets: Lengths
-    data: npt.NDArray[np.uint8]
-    uris: pa.Array | None = None
-    positions: Lengths = field(default_factory=lambda: np.zeros(0, np.int64))
-    sizes: Lengths = field(default_factory=lambda: np.zeros(0, np.int64))
-
-    @classmethod
-    def of(cls, array: pa.Array, name: str) -> _Values:
-        live = array.is_valid().to_numpy(zero_copy_only=False)
-        if not pat.is_struct(array.type):
-            return cls(live, *_binary(array))
-        parts = dict(zip([child.name for child in array.type], array.flatten(), strict=True))
-        data, uris = parts["data"], parts["uri"]
-        has = [part.is_valid().to_numpy(zero_copy_only=False) for part in (data, uris)]
-        wrong = np.flatnonzero(live & (has[0] == has[1]))
-        if len(wrong):
-            raise InvalidInputError(
-                f"column {name!r}: value {int(wrong[0])} of a batch has {'both' if has[0][wrong[0]] else 'neither'} bytes "
-                "and a URI; give one of them, or null"
-            )
-        offsets, content = _binary(data)
-        if has[0].all():
-            return cls(live, offsets, content)
-        if not has[1].any():
-            return cls(live, offsets, content)
-        spans = [_numbers(parts.get(part), len(array)) for part in ("position", "size")]
-        return cls(live, offsets, content, uris, *spans)
-
-
 class _Descriptions:
     """What is known of the values of a column of the second kind, while they are written."""
 
@@ -339,20 +329,26 @@ class _Descriptions:
         self.positions = np.zeros(count, np.int64)
         self.sizes = np.zeros(count, np.int64)
         self.blob_ids = np.zeros(count, np.int64)
+        self._uris: pa.Array | None = None
 
-    def array(
-        self, live: npt.NDArray[np.bool_], uris: pa.Array | None, options: BlobOptions
-    ) -> pa.Array:
+    def refer(self, named: Lengths, uris: pa.Array) -> None:
+        """Set the URIs of some values."""
+        places = np.full(len(self.kinds), len(uris), np.int64)
+        places[named] = np.arange(len(uris))
+        self._uris = pa.concat_arrays([uris, pa.array([""], uris.type)]).take(pa.array(places))
+
+    def array(self, live: npt.NDArray[np.bool_]) -> pa.Array:
+        """Return what the pages hold."""
         count = len(live)
-        names = pa.array([""], pa.string()).take(pa.array(np.zeros(count, np.int8)))
-        if uris is not None and options.external == "reference":
-            names = uris.fill_null("")
+        uris = self._uris
+        if uris is None:
+            uris = pa.array([""], pa.string()).take(pa.array(np.zeros(count, np.int8)))
         columns = [
             pa.array(self.kinds),
             pa.array(self.positions.astype(np.uint64)),
             pa.array(self.sizes.astype(np.uint64)),
             pa.array(self.blob_ids.astype(np.uint32)),
-            names,
+            uris,
         ]
         return _struct(columns, BLOB_DESCRIPTOR, live)
 
@@ -360,19 +356,3 @@ class _Descriptions:
 def _struct(columns: list[pa.Array], kind: pa.StructType, live: npt.NDArray[np.bool_]) -> pa.Array:
     mask = None if live.all() else bitmap(live)
     return pa.Array.from_buffers(kind, len(live), [mask], children=columns)
-
-
-def _binary(array: pa.Array) -> tuple[Lengths, npt.NDArray[np.uint8]]:
-    """Return the offsets and bytes of a large_binary array, without copying."""
-    _, offsets, data = array.buffers()
-    if offsets is None or not len(array):
-        return np.zeros(len(array) + 1, np.int64), np.zeros(0, np.uint8)
-    ends = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
-    content = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
-    return ends, content
-
-
-def _numbers(array: pa.Array | None, count: int) -> Lengths:
-    if array is None:
-        return np.zeros(count, np.int64)
-    return np.asarray(array.fill_null(0).to_numpy(), np.int64)

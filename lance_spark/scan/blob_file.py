@@ -114,7 +114,8 @@ class _RawBlob(io.RawIOBase):
         view = memoryview(target).cast("B")
         length = max(min(len(view), self.size() - self._at), 0)
         if length:
-            view[:length] = self.read_ranges([(self._at, length)])[0]
+            (data,) = self._open().read([ByteRange(self._start + self._at, length)])
+            view[:length] = data.data
             self._at += length
         return length
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,13 +21,19 @@ _OFFSET_BITS = 32
 
 
 def take_blobs(
-    table: OpenTable, column: str, rows: Mapping[str, Any], buffer_size: int
+    table: OpenTable,
+    fragments: Sequence[Fragment],
+    column: str,
+    rows: Mapping[str, Any],
+    buffer_size: int,
 ) -> list[BlobFile | None]:
     """Return the blobs of some rows; see `Dataset.take_blobs`.
 
     Parameters
     ----------
     table : OpenTable
+    fragments : sequence of Fragment
+        The table's, with their rows counted.
     column : str
     rows : mapping
         ``ids``, ``addresses`` and ``indices``, of which one is not None.
@@ -48,10 +54,10 @@ def take_blobs(
             f"column {column!r}: files of version 0.1 store blobs as any other binary; read the column"
         )
     schema = handled(schema, Handling.DESCRIPTIONS, version)
-    wanted = _numbers(table, given[0], rows[given[0]])
+    wanted = _numbers(table, fragments, given[0], rows[given[0]])
     unique, inverse = np.unique(wanted, return_inverse=True)
     found: list[tuple[BlobLoader, Places, int]] = []
-    for fragment, physical in _physical(table, given[0], unique):
+    for fragment, physical in _physical(table, fragments, given[0], unique):
         reader = FragmentReader(table.paths, fragment, schema)
         try:
             loader, places = reader.blob_places(physical)
@@ -70,10 +76,9 @@ def _file(blob: tuple[BlobLoader, Places, int], buffer_size: int) -> BlobFile | 
     return BlobFile(partial(loader.open, places, at), None if unknown else size, buffer_size)
 
 
-def _numbers(table: OpenTable, kind: str, given: Any) -> Numbers:
+def _numbers(table: OpenTable, fragments: Sequence[Fragment], kind: str, given: Any) -> Numbers:
     if kind == "indices":
-        rows = sum(fragment.num_rows for fragment in table.manifest.fragments)
-        return parse_positions(given, rows)
+        return parse_positions(given, sum(fragment.num_rows for fragment in fragments))
     if kind == "ids" and table.manifest.flags.stable_row_ids:
         raise UnsupportedFeatureError(
             f"{table.store.display}: rows of a table with stable row ids cannot be found by id yet; "
@@ -82,17 +87,19 @@ def _numbers(table: OpenTable, kind: str, given: Any) -> Numbers:
     return parse_numbers(given, kind)
 
 
-def _physical(table: OpenTable, kind: str, wanted: Numbers) -> Iterator[tuple[Fragment, Numbers]]:
+def _physical(
+    table: OpenTable, fragments: Sequence[Fragment], kind: str, wanted: Numbers
+) -> Iterator[tuple[Fragment, Numbers]]:
     if kind == "indices":
-        for fragment, rows in by_fragment(table.manifest.fragments, wanted):
+        for fragment, rows in by_fragment(fragments, wanted):
             reader = FragmentReader(table.paths, fragment, table.schema.select([]))
             yield fragment, live_to_physical(rows, reader.deleted())
         return
-    fragments = {fragment.id: fragment for fragment in table.manifest.fragments}
+    by_id = {fragment.id: fragment for fragment in fragments}
     holders = wanted >> _OFFSET_BITS
     for number in np.unique(holders).tolist():
         offsets = wanted[holders == number] & ((1 << _OFFSET_BITS) - 1)
-        holder = fragments.get(number)
+        holder = by_id.get(number)
         if holder is None or int(offsets.max()) >= holder.physical_rows:
             raise InvalidInputError(
                 f"{table.store.display}: there is no row {int(wanted[holders == number].max())}: fragment {number} "

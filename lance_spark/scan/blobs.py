@@ -17,7 +17,6 @@ In the names of files, `blob_id` has 32 binary digits, the lowest first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,7 +38,10 @@ INLINE, PACKED, DEDICATED, EXTERNAL = range(4)
 _PADDING = 64
 #: Blobs up to this size are copied out of one read of them and what lies between.
 _SMALL = 64 * 1024
+#: No file is larger.
 _MAX_SIZE = 1 << 48
+#: Sizes are added up for whole batches to see how many rows go into one: each counts for no more than this.
+_MUCH = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +66,8 @@ class Places:
     uris: pa.Array | None
 
     @classmethod
-    def of(cls, array: pa.Array) -> Places:
-        """Parse the values that a data file holds for blobs.
+    def of(cls, array: pa.Array, name: str) -> Places:
+        """Parse the values that a data file holds for blobs; `name` is what errors call the file.
 
         Raises
         ------
@@ -76,14 +78,18 @@ class Places:
         live = array.is_valid().to_numpy(zero_copy_only=False)
         fields = [array.field(at) for at in range(array.type.num_fields)]
         if array.type.num_fields == PLACE.num_fields:
-            positions, sizes = (_unsigned(field, live) for field in fields)
+            positions, sizes = (_unsigned(field, live, name) for field in fields)
             live = live & ~((sizes == 0) & (positions == 1))
             zeros = np.zeros(count, np.int64)
             return cls(live, zeros.astype(np.uint8), positions, sizes, zeros, None)
         kinds = np.where(live, _filled(fields[0]), 0).astype(np.uint8)
         if int(kinds.max(initial=0)) > EXTERNAL:
-            raise CorruptFileError(f"a blob is of kind {int(kinds.max())}, which there is not")
-        positions, sizes, blob_ids = (_unsigned(field, live) for field in fields[1:4])
+            raise CorruptFileError(
+                f"{name}: a blob is of kind {int(kinds.max())}, which there is not"
+            )
+        positions, sizes, blob_ids = (_unsigned(field, live, name) for field in fields[1:4])
+        if ((kinds == EXTERNAL) & (sizes == 0) & (positions != 0)).any():
+            raise CorruptFileError(f"{name}: a blob is a range of no bytes of another object")
         return cls(live, kinds, positions, sizes, blob_ids, fields[4])
 
     def uri(self, at: int) -> str:
@@ -106,6 +112,12 @@ class BlobLoader:
         self._paths = paths
         self._file = file
         self._source = source
+        self._whole: dict[tuple[str, int], int] = {}
+
+    @property
+    def name(self) -> str:
+        """What errors call the data file."""
+        return self._source.name
 
     def load(self, array: pa.Array, field: Field) -> pa.Array:
         """Return an array with the bytes in the place of what says where they are.
@@ -126,7 +138,7 @@ class BlobLoader:
         return replace_blobs(array, field, lambda blobs, _: self._bytes(blobs))
 
     def sizes(self, array: pa.Array, field: Field) -> Lengths:
-        """Return the bytes that the blobs of each row have."""
+        """Return the bytes that the blobs of each row have; of a blob beyond 1 GiB, that much."""
         return sum_blobs(array, field, self._sizes)
 
     def open(self, places: Places, at: int) -> tuple[ByteSource, int, int]:
@@ -138,32 +150,35 @@ class BlobLoader:
             source = self._paths.open_data_file(self._file)
         else:
             source = self._paths.open_sidecar(self._file, int(places.blob_ids[at]))
+        position = int(places.positions[at])
         whole = kind == EXTERNAL and size == 0
-        return source, int(places.positions[at]), source.size if whole else size
+        return source, position, source.size if whole else size
 
     def _sizes(self, array: pa.Array) -> Lengths:
         if not pa.types.is_struct(array.type):
             return np.zeros(len(array), np.int64)
-        places = Places.of(array)
-        return np.where(places.live, self._known(places), 0)
+        places = Places.of(array, self.name)
+        return np.minimum(self._known(places), _MUCH)
 
     def _known(self, places: Places) -> Lengths:
-        """Return the sizes, with those of whole objects looked up."""
+        """Return the sizes, with those of whole objects looked up; 0 for nulls."""
         whole = np.flatnonzero(places.live & (places.kinds == EXTERNAL) & (places.sizes == 0))
         if not len(whole):
             return places.sizes
         sizes = places.sizes.copy()
         for at in whole.tolist():
-            source, position, size = self.open(places, at)
-            source.close()
-            sizes[at] = max(size - position, 0)
+            key = places.uri(at), int(places.blob_ids[at])
+            if key not in self._whole:
+                source, _, self._whole[key] = self.open(places, at)
+                source.close()
+            sizes[at] = self._whole[key]
         return sizes
 
     def _bytes(self, array: pa.Array) -> pa.Array:
         if not pa.types.is_struct(array.type):
             return array.cast(pa.large_binary())
-        places = Places.of(array)
-        sizes = np.where(places.live, self._known(places), 0)
+        places = Places.of(array, self.name)
+        sizes = self._known(places)
         data, starts = self._gather(places, sizes)
         mask = None if places.live.all() else bitmap(places.live)
         offsets = bounds(sizes)
@@ -195,17 +210,26 @@ class BlobLoader:
         ends = np.append(begins[1:], len(stored)) - 1
         spans = first[ends] + length[ends] - first[begins]
         runs: list[Bytes | None] = [None] * len(begins)
-        for number in np.unique(group[begins]).tolist():
-            chosen = np.flatnonzero(group[begins] == number)
-            ranges = list(map(ByteRange, first[begins[chosen]].tolist(), spans[chosen].tolist()))
-            found = self._read(places, int(stored[begins[chosen[0]]]), ranges)
-            for run, data in zip(chosen.tolist(), found, strict=True):
+        order = np.argsort(group, kind="stable")
+        cuts = np.flatnonzero(np.diff(group[order])) + 1
+        run_of = np.repeat(np.arange(len(begins)), ends - begins + 1)
+        for members in np.split(order, cuts):
+            one = int(stored[members[0]])
+            chosen = members[begins[run_of[members]] == members]
+            source = self._source if places.kinds[one] == INLINE else self.open(places, one)[0]
+            try:
+                self._check(int(places.kinds[one]), first[members], length[members], source)
+                ranges = map(ByteRange, first[chosen].tolist(), spans[run_of[chosen]].tolist())
+                found = source.read(list(ranges))
+            finally:
+                if source is not self._source:
+                    source.close()
+            for run, data in zip(run_of[chosen].tolist(), found, strict=True):
                 runs[run] = data
         parts = [run for run in runs if run is not None]
         data = parts[0] if len(parts) == 1 else np.concatenate(parts)
         if int(spans.sum()) == int(length.sum()):
             return data, None
-        run_of = np.repeat(np.arange(len(begins)), ends - begins + 1)
         places_in = bounds(spans)[run_of] + first - first[begins][run_of]
         starts = np.zeros(len(sizes), np.int64)
         starts[stored] = places_in
@@ -215,27 +239,35 @@ class BlobLoader:
         starts[empty] = after[np.searchsorted(stored, empty)]
         return data, starts
 
-    def _read(self, places: Places, at: int, ranges: Sequence[ByteRange]) -> list[Bytes]:
-        if places.kinds[at] == INLINE:
-            return self._source.read(ranges)
-        source, _, _ = self.open(places, at)
-        try:
-            return source.read(ranges)
-        finally:
-            source.close()
+    def _check(self, kind: int, first: Lengths, length: Lengths, source: ByteSource) -> None:
+        """Refuse what the file does not hold, before there is memory for it."""
+        outside = np.flatnonzero(first + length > source.size)
+        if len(outside):
+            at = int(outside[0])
+            raise CorruptFileError(
+                f"{self.name}: a blob is said to be {int(length[at])} bytes from byte {int(first[at])} on of "
+                f"{source.name}, which has {source.size}"
+            )
+        # References may name one object many times; what a writer stored, it stored for one value.
+        if kind != EXTERNAL and float(np.sum(length, dtype=np.float64)) > source.size:
+            raise CorruptFileError(
+                f"{self.name}: blobs are said to lie over one another in {source.name}"
+            )
 
 
 def _groups(places: Places, stored: Lengths) -> Lengths:
-    """Return a number for each value that is the same for values in one file."""
+    """Return a number from 0 on for each value that is the same for values in one file."""
     kinds = places.kinds[stored].astype(np.int64)
     if not kinds.any():
         return kinds
-    ids = np.where(kinds == INLINE, 0, places.blob_ids[stored])
-    names = np.zeros(len(stored), np.int64)
-    if places.uris is not None and (kinds == EXTERNAL).any():
-        chosen = places.uris.take(pa.array(stored)).dictionary_encode()
-        names = np.where(kinds == EXTERNAL, chosen.indices.fill_null(0).to_numpy(), 0)
-    _, group = np.unique(np.stack([kinds, ids, names], axis=1), axis=0, return_inverse=True)
+    # The ids of files of blobs are beyond 0, but that is their writer's word.
+    keys = np.where(kinds == INLINE, 0, (places.blob_ids[stored] << 2) | kinds)
+    _, group = np.unique(keys, return_inverse=True)
+    external = kinds == EXTERNAL
+    if places.uris is not None and external.any():
+        names = places.uris.take(pa.array(stored)).fill_null("").dictionary_encode().indices
+        keys = group * (len(names) + 1) + np.where(external, names.to_numpy() + 1, 0)
+        _, group = np.unique(keys, return_inverse=True)
     return group.reshape(-1).astype(np.int64)
 
 
@@ -245,8 +277,10 @@ def _filled(array: pa.Array) -> npt.NDArray[np.unsignedinteger]:
     return numbers
 
 
-def _unsigned(array: pa.Array, live: npt.NDArray[np.bool_]) -> Lengths:
+def _unsigned(array: pa.Array, live: npt.NDArray[np.bool_], name: str) -> Lengths:
     numbers = np.where(live, _filled(array), 0)
     if int(numbers.max(initial=0)) > _MAX_SIZE:
-        raise CorruptFileError(f"a blob is said to be at or have {int(numbers.max())} bytes")
+        raise CorruptFileError(
+            f"{name}: a blob is said to be at byte {int(numbers.max())}, or to have so many; no file is that large"
+        )
     return numbers.astype(np.int64)

@@ -73,6 +73,7 @@ class FragmentReader:
             if any(node.is_blob and not node.children for node in part.field.walk())
         ]
         self._files: dict[int, DataFileReader] = {}
+        self._loaders: dict[int, BlobLoader] = {}
         self._deleted: RowNumbers | None = None
 
     @property
@@ -85,6 +86,7 @@ class FragmentReader:
         for reader in self._files.values():
             reader.close()
         self._files.clear()
+        self._loaders.clear()
 
     def read(self, rows: Rows) -> pa.RecordBatch:
         """Return the physical rows `rows`, deleted ones included."""
@@ -98,12 +100,14 @@ class FragmentReader:
         """Return where the blobs of some physical rows are, of a schema of one blob, or of structs around it."""
         (parts,) = self._parts
         if not parts:
-            return self._loader(0), Places.of(pa.nulls(len(rows), PLACE))
+            loader = self._loader(0)
+            return loader, Places.of(pa.nulls(len(rows), PLACE), loader.name)
         (part,) = parts
         array = self._window(rows)[id(part)]
         while array.type.num_fields == 1:
             (array,) = array.flatten()
-        return self._loader(part.file), Places.of(array)
+        loader = self._loader(part.file)
+        return loader, Places.of(array, loader.name)
 
     def scan(self, rows: range, batch_size: int) -> Iterator[pa.RecordBatch]:
         """Yield the live rows among the physical rows `rows`, in order, in batches of at most `batch_size`."""
@@ -210,7 +214,11 @@ class FragmentReader:
             start = stop
 
     def _loader(self, number: int) -> BlobLoader:
-        return BlobLoader(self._paths, self._fragment.files[number], self._file(number).source)
+        loader = self._loaders.get(number)
+        if loader is None:
+            file, source = self._fragment.files[number], self._file(number).source
+            loader = self._loaders[number] = BlobLoader(self._paths, file, source)
+        return loader
 
     def _stored_row_bytes(self) -> Sequence[float | None]:
         stored: list[float | None] = []

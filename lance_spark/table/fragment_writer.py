@@ -87,7 +87,7 @@ class FragmentWriter:
         self._has_blobs = any(has_blobs(field) for field in schema.fields)
         self._blobs = blobs or BlobOptions()
         self._paths = TablePaths(store, storage_options=storage_options)
-        self._sidecars: list[OutputFile] = []
+        self._blob_writer: BlobWriter | None = None
         self._version = version
         self._max_rows = max_rows_per_file
         self._max_bytes = max_bytes_per_file
@@ -128,44 +128,42 @@ class FragmentWriter:
     def abort(self) -> None:
         """Delete everything this writer wrote."""
         output, self._output, self._writer = self._output, None, None
+        blobs, self._blob_writer = self._blob_writer, None
+        if blobs is not None:
+            blobs.abort()
+        fragments, self._fragments = self._fragments, []
+        names = [file.path for fragment in fragments for file in fragment.files]
         if output is not None:
             output.abort()
-        for sidecar in self._sidecars:
-            sidecar.abort()
-        if output is not None:
-            _delete_sidecars(self._store, [self._path])
-        delete_fragments(self._store, self._fragments)
-        self._fragments = []
+            names.append(self._path)
+        _delete_files(self._store, names)
 
     def _start(self) -> FileWriter:
         self._path = new_data_file_name(self._tag)
         self._output = self._store.open_output(f"data/{self._path}")
-        blobs = None
         if self._has_blobs:
-            self._sidecars = []
-            blobs = BlobWriter(
+            self._blob_writer = BlobWriter(
                 self._output,
                 self._version,
                 self._open_sidecar,
-                lambda uri: self._paths.open_external(uri, 0),
+                self._paths.open_uri,
                 self._blobs,
             )
-        self._writer = FileWriter(self._output, self._schema, self._version, blobs=blobs)
+        self._writer = FileWriter(
+            self._output, self._schema, self._version, blobs=self._blob_writer
+        )
         self._rows = 0
         return self._writer
 
     def _open_sidecar(self, blob_id: int) -> OutputFile:
-        output = self._store.open_output(f"data/{sidecar_path(self._path, blob_id)}")
-        # Dedicated files are closed one by one; only what is open can be aborted.
-        self._sidecars = [*self._sidecars[-1:], output]
-        return output
+        return self._store.open_output(f"data/{sidecar_path(self._path, blob_id)}")
 
     def _finish_file(self) -> None:
         assert self._writer is not None
         assert self._output is not None
         written = self._writer.finish()
         self._output.close()
-        self._writer = self._output = None
+        self._writer = self._output = self._blob_writer = None
         file = DataFile(
             path=self._path,
             fields=tuple(written.field_ids),
@@ -179,9 +177,7 @@ class FragmentWriter:
 
 def delete_fragments(store: ObjectStore, fragments: Iterable[Fragment]) -> None:
     """Delete the data files of fragments that no manifest refers to, and their blobs."""
-    names = [file.path for fragment in fragments for file in fragment.files]
-    store.delete([f"data/{name}" for name in names])
-    _delete_sidecars(store, names)
+    _delete_files(store, [file.path for fragment in fragments for file in fragment.files])
 
 
 def delete_folders(store: ObjectStore, names: Iterable[str]) -> None:
@@ -193,5 +189,9 @@ def delete_folders(store: ObjectStore, names: Iterable[str]) -> None:
             store.remove_folder(f"data/{name}")
 
 
-def _delete_sidecars(store: ObjectStore, names: Iterable[str]) -> None:
-    delete_folders(store, [name.removesuffix(".lance") for name in names])
+def _delete_files(store: ObjectStore, names: Iterable[str]) -> None:
+    names = list(names)
+    try:
+        store.delete([f"data/{name}" for name in names])
+    finally:
+        delete_folders(store, [name.removesuffix(".lance") for name in names])

@@ -11,21 +11,27 @@ Names never lead out of their root: they are checked when the manifest is read, 
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
-from lance_spark.errors import CorruptTableError
+from lance_spark.errors import CorruptTableError, InvalidInputError, StorageError
 from lance_spark.proto import table_pb2
 from lance_spark.storage.source import ByteSource
 from lance_spark.storage.store import ObjectStore
-from lance_spark.storage.uri import parse_uri
+from lance_spark.storage.uri import Location, check_relative, parse_uri
 from lance_spark.table.fragment import DataFile, DeletionFile
 
 DATA = "data"
 DELETIONS = "_deletions"
 # Files of version 0.1 say 0.0, 0.1 or 0.2.
 _LAST_LEGACY = (0, 2)
+_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+:/")
+#: Schemes whose file systems take URIs with their escapes.
+_AS_THEY_ARE = ("http", "https")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +152,7 @@ class TablePaths:
         Parameters
         ----------
         uri : str
-            Absolute, or relative to a base path.
+            Absolute, with escapes; or relative to a base path, without.
         base_id : int
             0 for an absolute URI.
 
@@ -156,14 +162,33 @@ class TablePaths:
         """
         if base_id:
             store, path = self._resolve(base_id, DATA, uri)
+            _check_file(store, path)
             return store.open(path)
-        folder, slash, name = uri.rpartition("/")
-        if not slash or not name:
+        if not _ABSOLUTE.match(uri):
             raise CorruptTableError(
-                f"{self.store.display}: a blob refers to {uri!r}, which names no object"
+                f"{self.store.display}: a blob refers to {uri!r}, which is no absolute URI"
             )
-        same = parse_uri(folder).scheme == self.store.scheme
-        return ObjectStore.from_uri(folder, self._options if same else None).open(name)
+        return self.open_uri(uri)
+
+    def open_uri(self, uri: str) -> ByteSource:
+        """Open any object, by its path or URI. It gets the table's storage options if it has the table's scheme.
+
+        Raises
+        ------
+        MissingFileError, StorageError, InvalidInputError
+        """
+        place = parse_uri(uri)
+        folder, _, name = place.uri.rpartition("/")
+        if place.is_local:
+            folder = folder or "/"
+        elif place.scheme not in _AS_THEY_ARE:
+            folder, _, name = unquote(place.uri).rpartition("/")
+        if not name or folder.endswith(":/"):
+            raise InvalidInputError(f"a blob refers to {place.display!r}, which names no object")
+        same = place.scheme == self.store.scheme
+        store = ObjectStore(Location(place.scheme, folder), self._options if same else None)
+        _check_file(store, name)
+        return store.open(name)
 
     def _resolve(self, base_id: int | None, folder: str, name: str) -> tuple[ObjectStore, str]:
         if base_id is None:
@@ -179,6 +204,14 @@ class TablePaths:
             store = ObjectStore.from_uri(base.path, self._options if same else None)
             self._stores[base_id] = store
         return store, f"{folder}/{name}" if base.is_dataset_root else name
+
+
+def _check_file(store: ObjectStore, path: str) -> None:
+    """Refuse folders, and pipes, which would be waited for."""
+    if store.is_local:
+        full = os.path.join(store.uri, *check_relative(path).split("/"))
+        if os.path.exists(full) and not os.path.isfile(full):
+            raise StorageError(f"{full}: a blob refers to it, and it is no file")
 
 
 def sidecar_path(data_file: str, blob_id: int) -> str:

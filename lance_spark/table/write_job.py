@@ -389,6 +389,10 @@ def _planned_on(
 ) -> WriteJob:
     replaces = job.mode == "overwrite"
     flags.check_writable(base.flags, store.display, replaces_schema=replaces)
+    folders = {
+        number: path.path for number, path in base.base_paths.items() if not path.is_dataset_root
+    }
+    job = replace(job, blobs=replace(job.blobs, bases=folders))
     if job.enable_stable_row_ids and not base.flags.stable_row_ids:
         raise InvalidOptionError(
             f"{store.display}: stable row ids can be enabled for a new table only, and there is one already"
