@@ -91,6 +91,11 @@ class FileWriter:
                 "use data storage version 2.0, 2.1 or 2.2"
             )
         check_types(schema, version)
+        for field in schema.fields:
+            if blobs is None and has_blobs(field):
+                raise UnsupportedTypeError(
+                    f"{output.name}: column {field.name!r} has blobs, which a BlobWriter writes; give one"
+                )
         self._output = output
         self._schema = schema
         self._version = version

@@ -290,7 +290,7 @@ def test_types_that_are_newer_than_the_version_are_refused(kind) -> None:
     FileWriter(MemoryOutput(), schema, (2, 2))
 
 
-def test_blobs_are_refused(version) -> None:
+def test_blobs_need_a_writer_of_their_own(version) -> None:
     marked = pa.field("col", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
     for field in (marked, lance.blob_field("col")):
         with pytest.raises(UnsupportedTypeError, match="'col'"):
