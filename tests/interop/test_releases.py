@@ -7,7 +7,6 @@ pylance refuses or reads otherwise. Where the two differ, the newer is right.
 from __future__ import annotations
 
 import shutil
-import uuid
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 import lance_spark
-from lance_spark.errors import LanceError
+from lance_spark.errors import LanceError, UnsupportedFeatureError
 from tests.fixtures.tables import Fixture, Unpack, Version, fixtures, unpack
 
 ALL = fixtures()
@@ -38,7 +37,7 @@ def columns_read(fixture: Fixture, version: Version, releases: Unpack) -> list[s
 
 
 def stored(kind: pa.DataType) -> pa.DataType:
-    """A type with its extension types replaced by what they are stored as, as we read them."""
+    """What a type is stored as, which is how we read it."""
     return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
 
 
@@ -57,14 +56,11 @@ def assert_same(got: pa.Table, expected: pa.Table, note: str) -> None:
             assert left.is_null().equals(right.is_null()), f"{note} column {name}"
             continue
         assert left.type == stored(right.type), f"{note} column {name}"
-        if not left.equals(right.cast(stored(right.type))):
+        if right.type != left.type:
+            right = right.cast(left.type)
+        if not left.equals(right):
             for row, (a, b) in enumerate(zip(left.to_pylist(), right.to_pylist(), strict=True)):
-                assert repr(a) == repr(plain(b)), f"{note} column {name} row {row}"
-
-
-def plain(value: object) -> object:
-    """A UUID as the bytes that it is."""
-    return value.bytes if isinstance(value, uuid.UUID) else value
+                assert repr(a) == repr(b), f"{note} column {name} row {row}"
 
 
 def assert_same_schema(got: pa.Schema, expected: pa.Schema, note: str) -> None:
@@ -72,10 +68,17 @@ def assert_same_schema(got: pa.Schema, expected: pa.Schema, note: str) -> None:
     assert got.names == expected.names, note
     for ours, theirs in zip(got, expected, strict=True):
         where = f"{note} column {theirs.name}"
-        if isinstance(theirs.type, pa.BaseExtensionType):
-            assert ours.metadata[b"ARROW:extension:name"].decode() == theirs.type.extension_name
-            if not is_json(theirs.type):
-                assert ours.type == theirs.type.storage_type, where
+        if is_json(theirs.type):
+            # Since the storage is binary JSON it has a name of its own.
+            assert ours.metadata[b"ARROW:extension:name"] in (b"arrow.json", b"lance.json"), where
+        elif isinstance(theirs.type, pa.BaseExtensionType):
+            name = theirs.type.extension_name
+            if name == "lance.blob.v2":
+                # We say what reading gives, which is how pylance has it in its tables, too.
+                assert pa.types.is_struct(ours.type), where
+                continue
+            assert ours.metadata[b"ARROW:extension:name"].decode() == name, where
+            assert ours.type == theirs.type.storage_type, where
         else:
             assert ours.equals(theirs, check_metadata=True), where
         assert ours.nullable == theirs.nullable, where
@@ -145,10 +148,12 @@ def test_tags(fixture: Fixture, releases: Unpack) -> None:
         assert lance_spark.open_dataset(path, tag=tag).version == version
 
 
-@each_table
+@pytest.mark.parametrize(
+    "fixture", [f for f in ALL if not any(v.refused for v in f.versions)], ids=str
+)
 def test_versions_are_listed(fixture: Fixture, releases: Unpack) -> None:
     path = fixture.path(releases)
-    theirs = lance.dataset(path, version=fixture.versions[0].number).versions()
+    theirs = lance.dataset(path).versions()
     ours = lance_spark.open_dataset(path).versions()
     assert [v.version for v in ours] == [v["version"] for v in theirs]
     for mine, other in zip(ours, theirs, strict=True):
@@ -174,9 +179,19 @@ def test_bytes_of_blobs(fixture: Fixture, releases: Unpack) -> None:
     theirs = lance.dataset(fixture.path(releases)).to_table(blob_handling="all_binary")
     assert_same(ours.to_table(blob_handling="all_binary"), theirs, str(fixture))
     if "bytes" not in fixture.facts.get("skipped", {}):
-        # Their files of blobs are empty where the value is null.
+        # The files of blobs that are null are empty, with older releases.
         files = fixture.stored("bytes", releases)["blob"].to_pylist()
-        assert [value or b"" for value in theirs["blob"].to_pylist()] == files
+        values = theirs["blob"].to_pylist()
+        assert [value or b"" for value in values] == [value or b"" for value in files]
+
+
+def complaint(dataset: lance.LanceDataset) -> str:
+    """What pylance finds wrong: releases around 0.25 compacted row ids wrong themselves."""
+    try:
+        dataset.validate()
+    except OSError as error:
+        return str(error).split(", in dataset")[0]
+    return ""
 
 
 def with_known(fixture: Fixture) -> Any:
@@ -184,8 +199,8 @@ def with_known(fixture: Fixture) -> Any:
     reason = ""
     if fixture.name == "encoded_2.0":
         reason = "pylance ignores compressions of version 2.0 that it does not know, we refuse them"
-    elif fixture.name.startswith("json"):
-        reason = "JSON columns cannot be written yet"
+    elif fixture.name.startswith("json") and fixture.release in ("0.39.0", "1.0.4"):
+        reason = "JSON columns that are named as Arrow names them cannot be written yet"
     marks = [pytest.mark.xfail(reason=reason, strict=True, raises=LanceError)] if reason else []
     return pytest.param(fixture, marks=marks, id=str(fixture))
 
@@ -196,11 +211,17 @@ def test_appends_are_read_by_pylance(fixture: Fixture, releases: Unpack, tmp_pat
     shutil.copytree(fixture.path(releases), path)
     before = lance.dataset(path)
     old = before.to_table()
+    wrong = complaint(before)
     count = min(30, old.num_rows)
     more = lance_spark.open_dataset(path).take(range(count))
+    if before.data_storage_version == "0.1":
+        # Releases around 0.15 compacted into files of that version, whatever the table was.
+        with pytest.raises(UnsupportedFeatureError, match=r"0\.1 are not written"):
+            lance_spark.write_dataset(more, path, mode="append")
+        return
     lance_spark.write_dataset(more, path, mode="append")
     after = lance.dataset(path)
-    after.validate()
+    assert complaint(after) == wrong
     assert after.version == before.version + 1
     expected = pa.concat_tables([old, old.slice(0, count)])
     found = after.to_table()
