@@ -86,13 +86,21 @@ def list_manifests(store: ObjectStore) -> list[ManifestLocation]:
     ------
     StorageError
     """
-    found = (parse_name(name) for name in store.list_names(FOLDER))
-    located = sorted((m for m in found if m is not None), key=lambda m: m.version)
+    located = _listed(store)
     if located and not store.is_local:
         hinted = _hinted(store, located[-1])
         if hinted is not None:
-            located.append(hinted)
+            if hinted.version > located[-1].version + 1:
+                # Versions between the two were committed while we looked.
+                located = _listed(store) or located
+            if hinted.version > located[-1].version:
+                located.append(hinted)
     return located
+
+
+def _listed(store: ObjectStore) -> list[ManifestLocation]:
+    found = (parse_name(name) for name in store.list_names(FOLDER))
+    return sorted((m for m in found if m is not None), key=lambda m: m.version)
 
 
 def latest(store: ObjectStore) -> ManifestLocation:

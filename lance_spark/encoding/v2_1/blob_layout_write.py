@@ -45,7 +45,9 @@ def write_blob(column: LeafColumn, encode: Callable[[LeafColumn], EncodedPage]) 
             pa.array(np.where(null, np.uint64(0), sizes)),
         ]
         values = pa.Array.from_buffers(values.type, len(values), [None], children=children)
-    leaf = replace(column.leaf, steps=column.leaf.steps[:1])
+    # Other layouts than the default one, which the column's metadata may ask for, pylance does not read here.
+    plain_field = column.leaf.field.with_metadata({"lance-encoding:packed": "true"})
+    leaf = replace(column.leaf, field=plain_field, steps=column.leaf.steps[:1])
     plain = Levels((Layer.ALL_VALID_ITEM,), len(values))
     inner = encode(LeafColumn(leaf, column.num_rows, values, None, plain))
     layout = pb.PageLayout(
