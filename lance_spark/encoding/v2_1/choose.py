@@ -43,6 +43,10 @@ _SAMPLE_SHARE = 0.98
 _SAMPLE_SHARE_OF_NUMBERS = 0.5
 #: Share of what is guessed that will be there for certain.
 _SURE = 0.8
+#: Share of distinct values in the sample from which on a larger one, of which more is certain, is looked at.
+_MANY = 0.5
+_LARGE_SAMPLE = 1 << 15
+_SURER = 0.9
 #: Share of the plain bytes from which on the items of a dictionary are held against compressed strings.
 _LARGE_DICTIONARY = 0.1
 _LZ4_OVER_ZSTD = 1.4
@@ -124,6 +128,10 @@ def dictionary_of(block: DataBlock, hints: Hints) -> DictionaryBlock | None:
     # Building a dictionary costs more than all the rest, so that one which will not pay is not built.
     if not _saves(guess.places * _SURE, guess.item_bytes * _SURE, cheap, share, hints):
         return None
+    if guess.share_in_sample > _MANY and count > 4 * _LARGE_SAMPLE and not numbers:
+        guess = _guess(array, _LARGE_SAMPLE)
+        if not _saves(guess.places * _SURER, guess.item_bytes * _SURER, cheap, share, hints):
+            return None
     encoded = array.dictionary_encode()
     items = encoded.dictionary
     if len(items) > limit:
@@ -171,16 +179,16 @@ def _compressed_share(block: VariableWidthBlock) -> float:
     return compressed_share(pieces)
 
 
-def _guess(array: pa.Array) -> _Guess:
+def _guess(array: pa.Array, sample_size: int = _SAMPLE) -> _Guess:
     """Estimate the distinct values of a page by those that a sample has once and twice (Chao; Shen, Chao and Lin).
 
     What it is wrong about is too low: more of the values that are rare, and neighbours that are alike.
     """
     count = len(array)
     sample = array
-    if count > _SAMPLE:
+    if count > sample_size:
         # Blocks from everywhere: values far apart miss runs, and neighbours miss what comes later.
-        firsts = np.linspace(0, count - 64, _SAMPLE // 64).astype(np.int64)
+        firsts = np.linspace(0, count - 64, sample_size // 64).astype(np.int64)
         sample = array.take(pa.array((firsts[:, None] + np.arange(64)).reshape(-1)))
     encoded = sample.dictionary_encode()
     indices = encoded.indices.to_numpy()

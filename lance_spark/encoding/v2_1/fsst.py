@@ -153,8 +153,10 @@ def expand(symbols: _Symbols, codes: Bytes, offsets: IndexArray) -> tuple[Bytes,
     if len(escapes):
         escapes = _true_escapes(escapes, codes, offsets)
     if symbols.count < _ESCAPE:
-        strange = np.flatnonzero(codes >= symbols.count)
-        if not np.isin(strange, np.concatenate([escapes, escapes + 1])).all():
+        strange = codes >= symbols.count
+        strange[escapes] = False
+        strange[escapes + 1] = False
+        if strange.any():
             raise CorruptFileError(f"a code is none of the {symbols.count} symbols")
     singles = symbols.lengths[_PAIRS:]
     written = at = 0
@@ -216,8 +218,11 @@ def _true_escapes(marks: IndexArray, codes: Bytes, offsets: IndexArray) -> Index
     heads = np.flatnonzero(np.diff(marks, prepend=-2) != 1)
     number = np.arange(len(marks)) - np.repeat(heads, np.diff(heads, append=len(marks)))
     escapes: IndexArray = marks[number % 2 == 0]
-    ends = offsets[1:][codes.take(offsets[1:] - 1, mode="clip") == _ESCAPE] - 1
-    if int(escapes[-1]) + 1 == len(codes) or np.isin(ends, escapes).any():
+    # No value ends behind an escape; empty ones at the start end behind nothing.
+    ends = offsets[int(np.searchsorted(offsets, 0, side="right")) :]
+    marked = np.zeros(len(codes), np.bool_)
+    marked[escapes] = True
+    if marked[-1] or marked.take(ends - 1, mode="clip").any():
         raise CorruptFileError("a string ends in the middle of an FSST escape")
     return escapes
 

@@ -38,6 +38,8 @@ _ESCAPE = 255
 _SAMPLE_BYTES = 1 << 14
 _PIECE = 256
 _ROUNDS = (0.25, 0.25, 0.5, 1.0, 1.0)
+#: What is left of a sample from which on the rest is not tried.
+_WORTH = 0.98
 #: Uses of a symbol in the sample below which it is chance.
 _MIN_USES = 3
 #: A byte that has no symbol takes two.
@@ -328,6 +330,10 @@ def _coded(block: VariableWidthBlock) -> tuple[Symbols, VariableWidthBlock] | No
     if size <= TABLE_BYTES:
         return None
     symbols = train(block)
+    text, ends = _sample(block)
+    sample = VariableWidthBlock(np.append(0, ends), text)
+    if len(encode(sample, symbols).data) > _WORTH * int(ends[-1]):
+        return None
     codes = encode(block, symbols)
     return (symbols, codes) if len(codes.data) + TABLE_BYTES < size else None
 
