@@ -20,6 +20,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from enum import Enum
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
@@ -88,6 +89,21 @@ def described(field: Field) -> Field:
         logical_type="struct",
         children=_anonymous(PLACE),
         metadata={**field.metadata, BLOB_KEY: b"true"},
+    )
+
+
+def as_descriptor(array: pa.Array) -> pa.Array:
+    """Return what the pages of any version say of blobs in the shape that those of version 2.2 have."""
+    if array.type.num_fields != PLACE.num_fields:
+        return array
+    zeros = pa.array(np.zeros(len(array), np.uint8))
+    position, size = (child.fill_null(0) for child in array.flatten())
+    blob_ids = zeros.cast(pa.uint32())
+    uris = pa.array([""], pa.string()).take(zeros)
+    return pa.StructArray.from_arrays(
+        [zeros, position, size, blob_ids, uris],
+        fields=list(BLOB_DESCRIPTOR),
+        mask=array.is_null() if array.null_count else None,
     )
 
 

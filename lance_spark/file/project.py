@@ -8,8 +8,9 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.errors import UnsupportedTypeError
-from lance_spark.file.blob_fields import described
-from lance_spark.file.schema import Field
+from lance_spark.file.blob_fields import as_descriptor, described
+from lance_spark.file.schema import BLOB_V2, Field
+from lance_spark.file.types import EXTENSION_NAME
 
 
 def unpruned(wanted: Field, own: Field, version: tuple[int, int]) -> Field:
@@ -25,14 +26,12 @@ def unpruned(wanted: Field, own: Field, version: tuple[int, int]) -> Field:
         The file's version.
     """
     if own.is_blob:
-        return described(
-            replace(
-                wanted,
-                logical_type=own.logical_type,
-                children=own.children,
-                metadata={**wanted.metadata, **own.metadata},
-            )
-        )
+        metadata = {**wanted.metadata, **own.metadata}
+        if own.logical_type != "struct":
+            # pylance adds such columns to tables of version 2.2 too, whose schema has the extension.
+            metadata.pop(EXTENSION_NAME, None)
+        kind, children = own.logical_type, own.children
+        return described(replace(wanted, logical_type=kind, children=children, metadata=metadata))
     whole = own.is_packed or (version == (2, 0) and own.logical_type.startswith("fixed_size_list:"))
     if whole:
         same = [child.id for child in wanted.walk()] == [child.id for child in own.walk()]
@@ -48,13 +47,15 @@ def unpruned(wanted: Field, own: Field, version: tuple[int, int]) -> Field:
 
 
 def project(array: pa.Array, held: Field, wanted: Field) -> pa.Array:
-    """Cut an array of the type of `held` to the children of `wanted`; blobs stay as they are stored.
+    """Cut an array of the type of `held` to the children of `wanted`; blobs keep all that is known of them.
 
     Raises
     ------
     UnsupportedTypeError
         Children were left out below a map.
     """
+    if held.is_blob and wanted.metadata.get(EXTENSION_NAME) == BLOB_V2:
+        return as_descriptor(array)
     if held is wanted or held.is_blob or not wanted.children:
         return array
     kind = array.type
