@@ -1,0 +1,235 @@
+"""Tables with blobs, of every shape and in every place, and what both clients say of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+from lance.blob import blob_array, blob_field
+
+import lance_spark
+
+MARK = {"lance-encoding:blob": "true"}
+HANDLINGS = (None, "all_binary", "blobs_descriptions", "all_descriptions")
+#: So small that a table of some hundred kilobytes has blobs of every kind, and several packed files.
+LIMITS = {
+    "inline_size_threshold": 100,
+    "dedicated_size_threshold": 5_000,
+    "pack_file_size_threshold": 12_000,
+}
+Values = list[bytes | None]
+
+
+def random_values(count: int, seed: int = 0, largest: int = 6_500) -> Values:
+    """Values of every kind by `LIMITS`, a tenth of them null and a tenth empty."""
+    rng = np.random.default_rng(seed)
+    sizes = np.exp(rng.uniform(0, np.log(largest), count)).astype(int)
+    values: Values = [rng.bytes(int(size)) for size in sizes]
+    for at in np.flatnonzero(rng.random(count) < 0.1):
+        values[at] = None
+    for at in np.flatnonzero(rng.random(count) < 0.1):
+        values[at] = b""
+    return values
+
+
+def marked(
+    values: Values, kind: pa.DataType | None = None, name: str = "b"
+) -> tuple[pa.Array, pa.Field]:
+    """A column of the first kind."""
+    kind = kind or pa.large_binary()
+    return pa.array(values, kind), pa.field(name, kind, metadata=MARK)
+
+
+def extended(values: Any, name: str = "b", **limits: int) -> tuple[pa.Array, pa.Field]:
+    """A column of the second kind."""
+    return blob_array(values), blob_field(name, **(limits or LIMITS))
+
+
+def table(*columns: tuple[pa.Array, pa.Field], ids: bool = True) -> pa.Table:
+    """A table of columns, after one that counts the rows."""
+    rows = len(columns[0][0])
+    counted = [(pa.array(range(rows), pa.int64()), pa.field("i", pa.int64()))] if ids else []
+    arrays, fields = zip(*counted, *columns, strict=True)
+    return pa.table(list(arrays), schema=pa.schema(fields))
+
+
+def in_struct(values: Values, nulls: bool) -> tuple[pa.Array, pa.Field]:
+    array, field = marked(values)
+    mask = pa.array([nulls and at % 7 == 3 for at in range(len(values))])
+    number = pa.array(range(len(values)), pa.int32())
+    fields = [pa.field("x", pa.int32()), field, pa.field("plain", pa.large_binary())]
+    struct = pa.StructArray.from_arrays([number, array, array], fields=fields, mask=mask)
+    return struct, pa.field("s", struct.type)
+
+
+def in_deep_struct(values: Values, nulls: bool) -> tuple[pa.Array, pa.Field]:
+    array, field = in_struct(values, nulls)
+    mask = pa.array([nulls and at % 5 == 1 for at in range(len(values))])
+    outer = pa.StructArray.from_arrays([array], fields=[field], mask=mask)
+    return outer, pa.field("o", outer.type)
+
+
+def in_list(values: Values, large: bool = False) -> tuple[pa.Array, pa.Field]:
+    _, field = marked(values)
+    make = pa.large_list if large else pa.list_
+    lists = [values[at : at + at % 4] if at % 5 else None for at in range(len(values))]
+    array = pa.array(lists, make(field.with_name("item")))
+    return array, pa.field("l", array.type)
+
+
+def in_list_of_structs(values: Values) -> tuple[pa.Array, pa.Field]:
+    _, field = marked(values)
+    struct = pa.struct([pa.field("x", pa.int32()), field])
+    items = [{"x": at, "b": value} for at, value in enumerate(values)]
+    lists = [items[at : at + at % 3] if at % 5 else None for at in range(len(values))]
+    array = pa.array(lists, pa.list_(pa.field("item", struct)))
+    return array, pa.field("l", array.type)
+
+
+Case = Callable[[str], pa.Table | None]
+
+
+def _lists(version: str, make: Callable[..., Any], *rest: Any) -> pa.Table | None:
+    # Files of version 2.1 do not say where a list of blobs ends.
+    return None if version == "2.1" else table(make(random_values(60), *rest))
+
+
+def _second(version: str, make: Callable[[], Any]) -> Any:
+    return None if version in ("2.0", "2.1") else make()
+
+
+#: What a table holds, by name; None for a version that cannot store it.
+CASES: dict[str, Case] = {
+    "marked": lambda _: table(marked(random_values(120))),
+    "only": lambda _: table(marked(random_values(40)), ids=False),
+    "two": lambda _: table(
+        marked(random_values(50)),
+        (pa.array(random_values(50, 3)), pa.field("plain", pa.binary())),
+        marked(random_values(50, 1), name="c"),
+    ),
+    "all_null": lambda _: table(marked([None] * 30)),
+    "all_empty": lambda _: table(marked([b""] * 30)),
+    "nulls_and_empty": lambda _: table(marked([None, b"", None, b"", b""] * 4)),
+    "not_null": lambda _: table(
+        (pa.array([b"a", b"", b"bcd"] * 5, pa.large_binary()), marked([])[1].with_nullable(False))
+    ),
+    "no_rows": lambda _: table(marked([])),
+    "sliced": lambda _: table(marked(random_values(80))).slice(7, 50),
+    "many": lambda _: table(marked(random_values(3_000, 5, 60))),
+    "struct": lambda v: table(in_struct(random_values(60), v != "2.0")),
+    "deep_struct": lambda v: table(in_deep_struct(random_values(60), v != "2.0")),
+    "list": lambda v: _lists(v, in_list),
+    "large_list": lambda v: _lists(v, in_list, True),
+    "list_of_structs": lambda v: _lists(v, in_list_of_structs),
+    "extended": lambda v: _second(v, lambda: table(extended(random_values(200, 2)))),
+    "two_extended": lambda v: _second(
+        v,
+        lambda: table(
+            extended(random_values(100, 3)),
+            extended(random_values(100, 4), "c", **{**LIMITS, "pack_file_size_threshold": 3_000}),
+        ),
+    ),
+    "minimal": lambda v: _second(v, lambda: table(minimal(random_values(60)))),
+    "sliced_extended": lambda v: _second(
+        v, lambda: table(extended(random_values(80))).slice(11, 60)
+    ),
+    "nothing_inline": lambda v: _second(
+        v, lambda: table(extended([b"a", b"", None, b"bc"] * 5, inline_size_threshold=0))
+    ),
+}
+
+
+def minimal(values: Values) -> tuple[pa.Array, pa.Field]:
+    """A column of the second kind with two children instead of four."""
+    parts = [pa.field("data", pa.large_binary()), pa.field("uri", pa.string())]
+    storage = pa.StructArray.from_arrays(
+        [pa.array(values, pa.large_binary()), pa.nulls(len(values), pa.string())],
+        fields=parts,
+        mask=pa.array([value is None for value in values], pa.bool_()),
+    )
+    kind = blob_field("b").type._from_storage_type(storage.type)
+    return pa.ExtensionArray.from_storage(kind, storage), pa.field("b", kind)
+
+
+def blob_paths(schema: pa.Schema) -> list[str]:
+    """Dotted paths of the blobs that no list holds."""
+    return [path for field in schema for path in _paths(field, field.name)]
+
+
+def _paths(field: pa.Field, path: str) -> Iterator[str]:
+    named = (field.metadata or {}).get(b"ARROW:extension:name")
+    is_extension = isinstance(field.type, pa.BaseExtensionType) or named == b"lance.blob.v2"
+    if is_extension or (field.metadata or {}).get(b"lance-encoding:blob") == b"true":
+        yield path
+    elif pa.types.is_struct(field.type):
+        for child in field.type:
+            yield from _paths(child, f"{path}.{child.name}")
+
+
+def same(one: pa.Table, other: pa.Table) -> bool:
+    """Whether tables have the same names, types and values; not shown, since blobs are long."""
+    types = [field.type for field in one.schema] == [field.type for field in other.schema]
+    return one.schema.names == other.schema.names and types and one.to_pylist() == other.to_pylist()
+
+
+def check_reads(path: Path, seed: int = 0) -> None:
+    """Compare what both clients read of a table: whole, in small batches, some rows, some columns, as files."""
+    theirs, ours = lance.dataset(str(path)), lance_spark.open_dataset(str(path))
+    rows = theirs.count_rows()
+    assert ours.count_rows() == rows
+    rng = np.random.default_rng(seed)
+    some = rng.integers(0, rows, 40) if rows else np.zeros(0, np.int64)
+    for handling in HANDLINGS:
+        chosen = {} if handling is None else {"blob_handling": handling}
+        expected = theirs.to_table(**chosen)
+        expected.validate(full=True)
+        got = ours.to_table(blob_handling=handling)
+        got.validate(full=True)
+        assert same(got, expected), handling
+        taken = ours.take(some, blob_handling=handling)
+        taken.validate(full=True)
+        assert same(taken, expected.take(pa.array(some))), handling
+        batches = list(ours.to_batches(batch_size=7, blob_handling=handling))
+        assert all(0 < batch.num_rows <= 7 for batch in batches)
+        assert same(pa.Table.from_batches(batches, got.schema), expected), handling
+        columns = expected.schema.names[::-1]
+        assert same(ours.to_table(columns, blob_handling=handling), expected.select(columns)), (
+            handling
+        )
+    paths = blob_paths(theirs.schema)
+    without = ours.to_table(blob_handling="none")
+    assert not set(paths) & set(without.schema.names)
+    assert without.num_rows == rows
+    for column in paths:
+        check_files(path, column, some.tolist())
+
+
+def check_files(path: Path, column: str, indices: list[int]) -> None:
+    """Compare what both clients take of a blob column as files."""
+    theirs, ours = lance.dataset(str(path)), lance_spark.open_dataset(str(path))
+    if not indices:
+        assert ours.take_blobs(column, indices=[]) == []
+        return
+    expected = theirs.take_blobs(column, indices=indices)
+    _same_files(ours.take_blobs(column, indices=indices), expected)
+    where = theirs.scanner(columns=[], with_row_address=True, with_row_id=True).to_table()
+    addresses = where["_rowaddr"].take(pa.array(indices)).to_pylist()
+    _same_files(ours.take_blobs(column, addresses=addresses), expected)
+    if not theirs.has_stable_row_ids:
+        ids = where["_rowid"].take(pa.array(indices)).to_pylist()
+        _same_files(ours.take_blobs(column, ids=ids), expected)
+
+
+def _same_files(ours: list[Any], theirs: list[Any]) -> None:
+    assert len(ours) == len(theirs)
+    for one, other in zip(ours, theirs, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None:
+            other.seek(0)
+            assert one.size() == other.size()
+            assert one.read() == other.read()
+            one.close()
