@@ -66,8 +66,6 @@ class BlobFile(io.BufferedReader):
         InvalidInputError
             A range lies outside the blob.
         """
-        if self.closed:
-            raise ValueError("read of closed file")
         return self._blob.read_ranges(ranges)
 
 
@@ -94,9 +92,11 @@ class _RawBlob(io.RawIOBase):
         return True
 
     def tell(self) -> int:
+        self._check_open()
         return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._check_open()
         if whence == io.SEEK_SET:
             target = offset
         elif whence == io.SEEK_CUR:
@@ -126,6 +126,7 @@ class _RawBlob(io.RawIOBase):
         return data
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        self._check_open()
         size = self.size()
         for offset, length in ranges:
             if offset < 0 or length < 0 or offset + length > size:
@@ -144,6 +145,10 @@ class _RawBlob(io.RawIOBase):
         if source is not None:
             source.close()
         super().close()
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ValueError("I/O operation on closed file")
 
     def _open(self) -> ByteSource:
         if self._source is None:
