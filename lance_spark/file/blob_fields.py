@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.errors import InvalidInputError, UnsupportedTypeError
+from lance_spark.errors import InvalidInputError, SchemaMismatchError, UnsupportedTypeError
 from lance_spark.file.schema import BLOB_DESCRIPTOR, BLOB_KEY, BLOB_V2, Field, Schema
 from lance_spark.file.types import EXTENSION_NAME, storage_type
 
@@ -182,12 +182,25 @@ def given_as(wanted: pa.Schema, given: pa.Schema) -> pa.Schema:
         As `input_schema` returns it.
     given : pyarrow.Schema
         Fields are matched by their names.
+
+    Raises
+    ------
+    SchemaMismatchError
+        What is given for a blob only says where it was.
     """
     fields = []
     for field in wanted:
         index = given.get_field_index(field.name)
         fields.append(field if index < 0 else _given_as(field, given.field(index).type))
     return pa.schema(fields, wanted.metadata)
+
+
+def advice(kind: pa.DataType) -> str:
+    """Return what to say to who gives values of this type for blobs: of use if they are what a read gave."""
+    names = [kind.field(at).name for at in range(kind.num_fields)] if pat.is_struct(kind) else []
+    if names not in (PLACE.names, BLOB_DESCRIPTOR.names):
+        return ""
+    return ". It says where blobs are and has no bytes: read them with blob_handling=all_binary"
 
 
 def is_v2(field: pa.Field) -> bool:
@@ -244,7 +257,9 @@ def _for_version(field: pa.Field, version: tuple[int, int], path: str) -> pa.Fie
     if is_v1(field):
         kind = storage_type(field.type)
         if not (pat.is_large_binary(kind) or pat.is_binary(kind)):
-            raise UnsupportedTypeError(f"field {path!r}: blobs must be binary, not {kind}")
+            raise UnsupportedTypeError(
+                f"field {path!r}: blobs must be binary, not {kind}{advice(kind)}"
+            )
         if version < FIRST_V2:
             return field.with_type(pa.large_binary())
         kept = {k: v for k, v in field.metadata.items() if k != BLOB_KEY.encode()}
@@ -275,10 +290,13 @@ def _given_as(wanted: pa.Field, given: pa.DataType) -> pa.Field:
         if pat.is_binary(given) or pat.is_large_binary(given):
             return pa.field(wanted.name, pa.large_binary(), wanted.nullable)
         if pat.is_struct(given):
+            _check_bytes(wanted, given)
             names = {given.field(at).name for at in range(given.num_fields)}
             present = [child for child in kind if child.name in names]
             return wanted.with_type(pa.struct(present))
         return wanted
+    if is_v1(wanted):
+        _check_bytes(wanted, given)
     if pat.is_struct(kind) and pat.is_struct(given):
         children = []
         for child in kind:
@@ -291,6 +309,13 @@ def _given_as(wanted: pa.Field, given: pa.DataType) -> pa.Field:
             _with_children(kind, [_given_as(kind.value_field, given.value_type)])
         )
     return wanted
+
+
+def _check_bytes(wanted: pa.Field, given: pa.DataType) -> None:
+    if advised := advice(given):
+        raise SchemaMismatchError(
+            f"column {wanted.name!r} is a blob, but the data has {given}{advised}"
+        )
 
 
 def _check_v2(field: pa.Field, path: str) -> None:

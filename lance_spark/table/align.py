@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.errors import InvalidInputError, SchemaMismatchError, UnsupportedTypeError
-from lance_spark.file.blob_fields import is_v1, is_v2
+from lance_spark.file.blob_fields import advice, is_v1, is_v2
 from lance_spark.file.types import logical_type, storage_type
 
 
@@ -122,7 +122,10 @@ def _fit(array: pa.Array, field: pa.Field, path: str) -> pa.Array:
         return _rebuilt(array, wanted, _fit(array.values, wanted.value_field, child))
     if not pat.is_nested(kind) and _stored_alike(kind, wanted):
         return array.cast(wanted)
-    raise SchemaMismatchError(f"column {path!r} is {wanted}, but a batch has {kind}; cast it")
+    advised = advice(kind) if is_v1(field) else ""
+    raise SchemaMismatchError(
+        f"column {path!r} is {wanted}, but a batch has {kind}{advised or '; cast it'}"
+    )
 
 
 def _fit_blob(array: pa.Array, wanted: pa.StructType, path: str) -> pa.Array:
@@ -135,9 +138,13 @@ def _fit_blob(array: pa.Array, wanted: pa.StructType, path: str) -> pa.Array:
     else:
         raise SchemaMismatchError(f"column {path!r} is a blob, but a batch has {kind}; give binary")
     extra = given.keys() - {child.name for child in wanted}
-    if extra or "data" not in given:
+    # A table that never had ranges of URIs takes data that could have some, and has none.
+    empty = {
+        name for name in extra & {"position", "size"} if not given[name].is_valid().sum().as_py()
+    }
+    if extra != empty or "data" not in given:
         raise SchemaMismatchError(
-            f"column {path!r} is a blob, but a batch has {kind}; give binary, or {wanted}"
+            f"column {path!r} is a blob, but a batch has {kind}{advice(kind) or f'; give binary, or {wanted}'}"
         )
     children = [
         given[child.name].cast(child.type) if child.name in given else pa.nulls(count, child.type)
