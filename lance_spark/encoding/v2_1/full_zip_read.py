@@ -13,12 +13,12 @@ value             fixed width: bits_per_value / 8 bytes if the entry is visible,
 ================  ================================================================================
 
 Buffer 1, the repetition index, is there for variable width and for lists: where each row starts in buffer 0, and the
-end, as ``rows + 1`` numbers of 1, 2, 4 or 8 bytes, the fewest that hold the largest. A row without lists is an entry.
+end, as ``rows + 1`` numbers of 1, 2, 4 or 8 bytes, the fewest that hold the largest. A row without lists is an entry. Few
+rows of many take two reads, one of their numbers in the index and one of their bytes; a short index is kept, and a whole
+page is read at once.
 """
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -35,31 +35,21 @@ from lance_spark.encoding.levels import (
 from lance_spark.encoding.meta import PageMeta
 from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v2_1.full_zip_walk import Entries, Grid, control_bytes, walk_rows
-from lance_spark.encoding.v2_1.page import (
-    PageRows,
-    buffer_at,
-    check_layers,
-    joined,
-    little_endian,
-)
+from lance_spark.encoding.v2_1.near_ranges import Fetched, fetch, fetch_rows
+from lance_spark.encoding.v2_1.page import PageRows, buffer_at, check_layers, little_endian
 from lance_spark.encoding.v2_1.registry import decode_values
 from lance_spark.encoding.v2_1.shape import Leaf
 from lance_spark.errors import CorruptFileError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
-from lance_spark.storage.source import ByteRange, Bytes, ReadPlan
+from lance_spark.storage.source import Bytes, ReadPlan
 
-#: Rows whose bytes are nearer than this are read together.
-_NEAR = 64 * 1024
-
-
-class _Fetched(NamedTuple):
-    data: Bytes
-    starts: IndexArray
-    ends: IndexArray
+#: An index of rows that is longer than this is not read for few rows: less than one in `_FEW`.
+_SHORT_INDEX = 4 * 1024
+_FEW = 64
 
 
 class FullZipPage:
-    """Reads rows of one full-zip page; keeps the repetition index after the first read.
+    """Reads rows of one full-zip page; keeps the repetition index once it has read all of it.
 
     Parameters
     ----------
@@ -97,15 +87,15 @@ class FullZipPage:
         self._starts: IndexArray | None = None
 
     def read(self, rows: Rows) -> ReadPlan[PageRows]:
-        """Plan the reading of some rows: one round, and one before for the index of rows if there is one."""
+        """Plan the reading of some rows: one round, and one before for the index of rows if there is one.
+
+        A whole page takes one round.
+        """
         if not self._variable and not self._has_lists:
             fetched = yield from self._fetch_fixed(rows)
             control, values = self._split_fixed(fetched, len(rows))
             return self._finish(control, FixedWidthBlock(values, self._grid.width * 8, len(rows)))
-        if self._starts is None:
-            (index,) = yield [buffer_at(self._meta, 1)]
-            self._starts = self._parse_index(index)
-        fetched = yield from self._fetch_rows(rows)
+        fetched = yield from self._fetch_indexed(rows)
         entries = self._entries(fetched)
         if self._variable:
             return self._finish(entries.control, _gather(fetched.data, entries))
@@ -113,17 +103,16 @@ class FullZipPage:
 
     # Fixed width without lists: a row is at a known place.
 
-    def _fetch_fixed(self, rows: Rows) -> ReadPlan[_Fetched]:
+    def _fetch_fixed(self, rows: Rows) -> ReadPlan[Fetched]:
         stride = self._grid.control + self._grid.width
         whole = buffer_at(self._meta, 0)
         if whole.length != stride * self._meta.num_rows:
             raise CorruptFileError(
                 f"{self._meta.num_rows} rows of {stride} bytes in a buffer of {whole.length}"
             )
-        numbers = np.arange(rows.start, rows.stop) if isinstance(rows, range) else rows
-        return (yield from _fetch(whole.offset, numbers * stride, numbers * stride + stride, rows))
+        return (yield from fetch_rows(whole.offset, stride, rows, stride))
 
-    def _split_fixed(self, fetched: _Fetched, count: int) -> tuple[IndexArray | None, Bytes]:
+    def _split_fixed(self, fetched: Fetched, count: int) -> tuple[IndexArray | None, Bytes]:
         grid = self._grid
         stride = grid.control + grid.width
         if len(fetched.data) == count * stride:
@@ -138,27 +127,49 @@ class FullZipPage:
 
     # Everything else goes by the index of rows.
 
+    def _fetch_indexed(self, rows: Rows) -> ReadPlan[Fetched]:
+        data, index = buffer_at(self._meta, 0), buffer_at(self._meta, 1)
+        count = self._meta.num_rows
+        starts = self._starts
+        if starts is None:
+            if len(rows) == count:
+                raw, everything = yield [index, data]
+                starts = self._starts = self._parse_index(raw)
+                return Fetched(everything, starts[:-1], starts[1:])
+            if index.length > _SHORT_INDEX and len(rows) < count // _FEW:
+                return (yield from self._fetch_few(rows))
+            (raw,) = yield [index]
+            starts = self._starts = self._parse_index(raw)
+        if isinstance(rows, range):
+            first, last = rows.start, rows.stop
+            return (yield from fetch(data.offset, starts[first:last], starts[first + 1 : last + 1]))
+        return (yield from fetch(data.offset, starts[rows], starts[rows + 1]))
+
+    def _fetch_few(self, rows: Rows) -> ReadPlan[Fetched]:
+        data, index = buffer_at(self._meta, 0), buffer_at(self._meta, 1)
+        width = self._index_width()
+        found = yield from fetch_rows(index.offset, width, rows, 2 * width)
+        places = found.starts[:, None] + np.arange(2 * width)
+        edges = little_endian(found.data[places].reshape(-1), width).reshape(-1, 2)
+        starts, ends = edges[:, 0], edges[:, 1]
+        if (starts > ends).any() or (ends[:-1] > starts[1:]).any() or ends[-1] > data.length:
+            raise CorruptFileError("the index of rows does not go through the page")
+        return (yield from fetch(data.offset, starts, ends))
+
+    def _index_width(self) -> int:
+        count, length = self._meta.num_rows + 1, buffer_at(self._meta, 1).length
+        if length % count or length // count not in (1, 2, 4, 8):
+            raise CorruptFileError(f"an index of {length} bytes for {count - 1} rows")
+        return length // count
+
     def _parse_index(self, data: Bytes) -> IndexArray:
-        count = self._meta.num_rows + 1
         size = buffer_at(self._meta, 0).length
-        if len(data) % count or len(data) // count not in (1, 2, 4, 8):
-            raise CorruptFileError(f"an index of {len(data)} bytes for {count - 1} rows")
-        starts = little_endian(data, len(data) // count)
+        starts = little_endian(data, self._index_width())
         if starts[0] != 0 or starts[-1] != size or (np.diff(starts) < 0).any():
             raise CorruptFileError("the index of rows does not go through the page")
         return starts
 
-    def _fetch_rows(self, rows: Rows) -> ReadPlan[_Fetched]:
-        assert self._starts is not None
-        whole = buffer_at(self._meta, 0)
-        if isinstance(rows, range):
-            starts = self._starts[rows.start : rows.stop]
-            ends = self._starts[rows.start + 1 : rows.stop + 1]
-        else:
-            starts, ends = self._starts[rows], self._starts[rows + 1]
-        return (yield from _fetch(whole.offset, starts, ends, rows))
-
-    def _entries(self, fetched: _Fetched) -> Entries:
+    def _entries(self, fetched: Fetched) -> Entries:
         entries = walk_rows(self._grid, fetched.data, fetched.starts, fetched.ends)
         if self._has_lists:
             return entries
@@ -191,26 +202,6 @@ class FullZipPage:
         if len(values) != block.num_values:
             raise CorruptFileError(f"{len(values)} values where there must be {block.num_values}")
         return PageRows(values, levels)
-
-
-def _fetch(base: int, starts: IndexArray, ends: IndexArray, rows: Rows) -> ReadPlan[_Fetched]:
-    """Read byte ranges of increasing place, near ones together; give back where they are in what was read."""
-    if isinstance(rows, range):
-        first, last = int(starts[0]), int(ends[-1])
-        (data,) = yield [ByteRange(base + first, last - first)]
-        return _Fetched(data, starts - first, ends - first)
-    far = starts[1:] - ends[:-1] > _NEAR
-    group = np.concatenate([[0], np.cumsum(far)])
-    heads = np.flatnonzero(np.append(True, far))
-    tails = np.append(heads[1:], len(starts)) - 1
-    firsts, lasts = starts[heads], ends[tails]
-    buffers = yield [
-        ByteRange(base + first, last - first)
-        for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True)
-    ]
-    sizes = lasts - firsts
-    shift = (np.cumsum(sizes) - sizes - firsts)[group]
-    return _Fetched(joined(buffers), starts + shift, ends + shift)
 
 
 def _gather(data: Bytes, entries: Entries) -> VariableWidthBlock:
