@@ -13,6 +13,7 @@ from lance_spark.errors import InvalidInputError
 from lance_spark.file.blob_fields import Handling, handled
 from lance_spark.file.schema import Schema
 from lance_spark.scan.blob_file import DEFAULT_BUFFER_SIZE, BlobFile
+from lance_spark.scan.filters import parse_filters
 from lance_spark.scan.fragment import FragmentReader
 from lance_spark.scan.plan import default_target_rows, pack
 from lance_spark.scan.positions import by_fragment, parse_positions
@@ -84,6 +85,7 @@ class Dataset:
         columns: Sequence[str] | None = None,
         batch_size: int = DEFAULT_BATCH_SIZE,
         *,
+        filters: Iterable[Sequence[Any]] | None = None,
         blob_handling: str | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield all rows in the table's order.
@@ -94,6 +96,10 @@ class Dataset:
             Names of columns, or dotted paths of children of structs; all columns by default.
         batch_size : int
             Rows of a batch at most.
+        filters : iterable of (column, operator, value), optional
+            Only rows that meet all of them: ``==``, ``!=``, ``<``, ``<=``, ``>``, ``>=``, ``in``, ``not in`` (with a list), and
+            ``is_null`` and ``is_not_null`` (without a value). Other columns are read for these rows only, and pages are
+            skipped where the file has statistics of them (version 0.1).
         blob_handling : str, optional
             What blob columns give: ``blobs_descriptions`` (where the bytes are; the default), ``all_binary`` (the bytes)
             or ``none`` (they are left out). ``all_descriptions`` is the first.
@@ -105,17 +111,26 @@ class Dataset:
         CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
         """
         tasks = self.plan(
-            columns, target_rows=1 << 62, batch_size=batch_size, blob_handling=blob_handling
+            columns,
+            target_rows=1 << 62,
+            batch_size=batch_size,
+            filters=filters,
+            blob_handling=blob_handling,
         )
         for task in tasks:
             yield from task.batches()
 
     def to_table(
-        self, columns: Sequence[str] | None = None, *, blob_handling: str | None = None
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        filters: Iterable[Sequence[Any]] | None = None,
+        blob_handling: str | None = None,
     ) -> pa.Table:
         """Return all rows as a table; see `to_batches`."""
         schema = self._select(columns, blob_handling).to_arrow()
-        return pa.Table.from_batches(self.to_batches(columns, blob_handling=blob_handling), schema)
+        batches = self.to_batches(columns, filters=filters, blob_handling=blob_handling)
+        return pa.Table.from_batches(batches, schema)
 
     def take(
         self,
@@ -205,6 +220,7 @@ class Dataset:
         target_rows: int | None = None,
         min_partitions: int = 1,
         batch_size: int = DEFAULT_BATCH_SIZE,
+        filters: Iterable[Sequence[Any]] | None = None,
         blob_handling: str | None = None,
     ) -> list[ScanTask]:
         """Cut a scan into tasks that can be sent to workers.
@@ -219,6 +235,7 @@ class Dataset:
             How many tasks run at the same time.
         batch_size : int
             Rows of a batch at most.
+        filters : iterable of (column, operator, value), optional
         blob_handling : str, optional
             As in `to_batches`.
 
@@ -239,18 +256,20 @@ class Dataset:
             target_rows = default_target_rows(
                 rows, size, min_partitions, max(len(schema.fields), 1)
             )
-        return [self._task(schema, slices, batch_size) for slices in pack(fragments, target_rows)]
-
-    def _task(self, schema: Any, slices: tuple[FragmentSlice, ...], batch_size: int) -> ScanTask:
         manifest = self._table.manifest
-        return ScanTask(
-            uri=self.uri,
-            lance_schema=schema,
-            slices=slices,
-            batch_size=batch_size,
-            base_paths=manifest.base_paths,
-            storage_options=self._storage_options,
-        )
+        comparisons = parse_filters(filters, self._table.schema)
+        return [
+            ScanTask(
+                uri=self.uri,
+                lance_schema=schema,
+                slices=slices,
+                batch_size=batch_size,
+                filters=comparisons,
+                base_paths=manifest.base_paths,
+                storage_options=self._storage_options,
+            )
+            for slices in pack(fragments, target_rows)
+        ]
 
     def _select(self, columns: Sequence[str] | None, blob_handling: str | None) -> Schema:
         schema = self._table.schema

@@ -277,7 +277,18 @@ class Schema(_Cached):
         InvalidInputError
             There is no such field; the message names the nearest.
         """
-        return self._path(path)[-1]
+        return self.path(path)[-1]
+
+    def path(self, path: str) -> tuple[Field, ...]:
+        """Return a field and all fields above it, the top-level one first; see `field`."""
+        for node in self.fields:
+            if node.name == path:
+                return (node,)
+        head, *rest = path.split(".")
+        found = [_find(head if rest else path, self.fields, "the schema")]
+        for name in rest:
+            found.append(found[-1].child(name))
+        return tuple(found)
 
     def select(self, names: Sequence[str]) -> Schema:
         """Return a schema of these fields only, in this order.
@@ -295,7 +306,7 @@ class Schema(_Cached):
         """
         chosen: dict[str, list[tuple[Field, ...]]] = {}
         for name in names:
-            path = self._path(name)
+            path = self.path(name)
             paths = chosen.setdefault(path[0].name, [])
             if path in paths:
                 raise InvalidInputError(f"column {name!r} is selected twice")
@@ -311,16 +322,6 @@ class Schema(_Cached):
     @cached_property
     def _by_id(self) -> dict[int, Field]:
         return {node.id: node for node in self.walk() if node.id >= 0}
-
-    def _path(self, path: str) -> tuple[Field, ...]:
-        for node in self.fields:
-            if node.name == path:
-                return (node,)
-        head, *rest = path.split(".")
-        found = [_find(head if rest else path, self.fields, "the schema")]
-        for name in rest:
-            found.append(found[-1].child(name))
-        return tuple(found)
 
 
 def _prune(node: Field, paths: list[tuple[Field, ...]], depth: int) -> Field:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from lance_spark.encoding.rows import RowNumbers, Rows
@@ -20,6 +19,7 @@ from lance_spark.file.open import DataFileReader, open_file
 from lance_spark.file.schema import Schema
 from lance_spark.scan.assemble import FieldPart, assemble, locate
 from lance_spark.scan.blobs import BlobLoader, Places
+from lance_spark.scan.filters import Comparison, intersection, matching
 from lance_spark.scan.width import estimate_row_bytes, fixed_width
 from lance_spark.table.deletions import read_deletions
 from lance_spark.table.fragment import Fragment
@@ -48,6 +48,8 @@ class FragmentReader:
     fragment : Fragment
     schema : Schema
         The columns wanted, with the table's field ids; fields that the fragment lacks come out null.
+    filters : sequence of Comparison
+        `scan` leaves out the rows that do not meet all of them. Their columns need not be in `schema`.
 
     Raises
     ------
@@ -55,7 +57,13 @@ class FragmentReader:
         A data file has another number of rows than the manifest says.
     """
 
-    def __init__(self, paths: TablePaths, fragment: Fragment, schema: Schema) -> None:
+    def __init__(
+        self,
+        paths: TablePaths,
+        fragment: Fragment,
+        schema: Schema,
+        filters: Sequence[Comparison] = (),
+    ) -> None:
         self._paths = paths
         self._fragment = fragment
         self._arrow = schema.to_arrow()
@@ -75,6 +83,13 @@ class FragmentReader:
         self._files: dict[int, DataFileReader] = {}
         self._loaders: dict[int, BlobLoader] = {}
         self._deleted: RowNumbers | None = None
+        self._file_of = file_of
+        self._filters = tuple(filters)
+        self._judge: FragmentReader | None = None
+        if filters:
+            tops = {part.path[0].id: part.path[0] for part in filters}
+            self._judge = FragmentReader(paths, fragment, Schema(tuple(tops.values())))
+            self._judge._files = self._files
 
     @property
     def schema(self) -> pa.Schema:
@@ -111,16 +126,11 @@ class FragmentReader:
 
     def scan(self, rows: range, batch_size: int) -> Iterator[pa.RecordBatch]:
         """Yield the live rows among the physical rows `rows`, in order, in batches of at most `batch_size`."""
-        window = self.window_rows()
-        start = rows.start
-        while start < rows.stop:
-            stop = min(rows.stop, start + window)
-            if stop < rows.stop and window >= WINDOW_ALIGNMENT:
-                stop -= stop % WINDOW_ALIGNMENT
-            for batch in self._live(range(start, stop)):
-                for at in range(0, batch.num_rows, batch_size):
-                    yield batch.slice(at, batch_size)
-            start = stop
+        for part in self._candidates(rows):
+            for window in self._windows(part):
+                for batch in self._live(window):
+                    for at in range(0, batch.num_rows, batch_size):
+                        yield batch.slice(at, batch_size)
 
     def window_rows(self) -> int:
         """Rows of a window: `WINDOW_BYTES` over the estimated decoded bytes of a row.
@@ -171,16 +181,35 @@ class FragmentReader:
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self._arrow)
 
+    def _candidates(self, rows: range) -> list[range]:
+        """Return the parts of a range that the filters do not rule out by statistics."""
+        left = [rows]
+        for comparison in self._filters:
+            number = self._file_of.get(comparison.field.id)
+            known = None if number is None else comparison.candidates(self._file(number))
+            if known is not None:
+                left = intersection(left, known)
+        return left
+
+    def _windows(self, rows: range) -> Iterator[range]:
+        window = self.window_rows()
+        if self._judge is not None:
+            window = min(window, self._judge.window_rows())
+        start = rows.start
+        while start < rows.stop:
+            stop = min(rows.stop, start + window)
+            if stop < rows.stop and window >= WINDOW_ALIGNMENT:
+                stop -= stop % WINDOW_ALIGNMENT
+            yield range(start, stop)
+            start = stop
+
     def _live(self, rows: range) -> Iterator[pa.RecordBatch]:
-        deleted = self.deleted()
-        first, last = np.searchsorted(deleted, [rows.start, rows.stop])
-        gone = deleted[first:last] - rows.start
-        if not len(gone):
+        kept = self._kept(rows)
+        if kept is None:
             yield from self._batches(self._window(rows), len(rows))
             return
-        keep = np.ones(len(rows), dtype=bool)
-        keep[gone] = False
-        kept: npt.NDArray[np.int64] = np.flatnonzero(keep)
+        if not len(kept):
+            return
         # Few survivors: read just their chunks. Many: one selection over the decoded window is cheaper.
         if len(kept) * 16 < len(rows):
             yield from self._batches(self._window(kept + rows.start), len(kept))
@@ -194,6 +223,24 @@ class FragmentReader:
             yield self._batch(window, len(rows)).take(pa.array(kept))
         else:
             yield _rows_without_columns(len(kept))
+
+    def _kept(self, rows: range) -> RowNumbers | None:
+        """Return which of some rows are not deleted and meet the filters, counted from the first; None if all are."""
+        deleted = self.deleted()
+        first, last = np.searchsorted(deleted, [rows.start, rows.stop])
+        gone = deleted[first:last] - rows.start
+        live: RowNumbers | None = None
+        if len(gone):
+            keep = np.ones(len(rows), dtype=bool)
+            keep[gone] = False
+            live = np.flatnonzero(keep)
+        if self._judge is None or (live is not None and not len(live)):
+            return live
+        judged = self._judge.read(rows if live is None else live + rows.start)
+        met = matching(self._filters, judged)
+        if met.all():
+            return live
+        return np.flatnonzero(met) if live is None else live[met]
 
     def _batches(self, window: Window, num_rows: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a window; in pieces, if their blobs have more bytes than a window should."""

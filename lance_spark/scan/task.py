@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from lance_spark.file.schema import Schema
+from lance_spark.scan.filters import Comparison
 from lance_spark.scan.fragment import FragmentReader
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.paths import BasePath, TablePaths
@@ -43,6 +44,8 @@ class ScanTask:
     slices : tuple of FragmentSlice
     batch_size : int
         Rows of a batch at most.
+    filters : tuple of Comparison
+        Rows that do not meet all of them are left out.
     base_paths : mapping of int to BasePath
         Other roots that data files may stand in, by id.
     storage_options : mapping, not shown by `repr`
@@ -52,6 +55,7 @@ class ScanTask:
     lance_schema: Schema
     slices: tuple[FragmentSlice, ...]
     batch_size: int
+    filters: tuple[Comparison, ...] = ()
     base_paths: Mapping[int, BasePath] = field(default_factory=dict)
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -69,7 +73,7 @@ class ScanTask:
         """Yield the live rows in order."""
         paths = TablePaths.open(self.uri, self.storage_options, self.base_paths)
         for piece in self.slices:
-            reader = FragmentReader(paths, piece.fragment, self.lance_schema)
+            reader = FragmentReader(paths, piece.fragment, self.lance_schema, self.filters)
             try:
                 yield from reader.scan(range(piece.start, piece.stop), self.batch_size)
             finally:
