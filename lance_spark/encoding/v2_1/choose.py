@@ -271,10 +271,11 @@ def choose_variable(block: VariableWidthBlock, hints: Hints, limits: ChunkLimits
     """Return the chunks of byte strings, compressed if a sample says that it pays."""
     if hints.compression == "none":
         return variable.encode_chunks(block, limits)
+    exact = hints.chunk_bytes is not None
     if hints.compression in ("lz4", "zstd"):
         return compressed_strings.encode_chunks(
-            block, limits, hints.compression, hints.compression_level, forced=True
+            block, limits, hints.compression, hints.compression_level, forced=True, exact=exact
         )
     if hints.compression == "fsst":
         return fsst_write.encode_chunks(block, limits)
-    return compressed_strings.encode_chunks(block, limits, "zstd", 1)
+    return compressed_strings.encode_chunks(block, limits, "zstd", 1, exact=exact)

@@ -46,6 +46,8 @@ _SAMPLE = 4
 #: What compression must save if nobody asked for it.
 _WORTH = 0.9
 _TOO_LITTLE = 1024
+#: Chunks this large, before compression, are large enough.
+_SMALL = 32 * 1024
 #: Bytes of the length in front of a buffer's frames.
 _PREFIX = 8
 _INT32_MAX = (1 << 31) - 1
@@ -58,6 +60,7 @@ def encode_chunks(
     level: int | None = None,
     *,
     forced: bool = False,
+    exact: bool = False,
 ) -> Encoded:
     """Return strings as mini-block chunks, compressed if that pays.
 
@@ -71,16 +74,25 @@ def encode_chunks(
         Of zstd.
     forced : bool
         Compress whenever that saves anything at all.
+    exact : bool
+        Chunks have the bytes of `limits` before compression, and not twice as many where they are small and halved by it.
 
     Raises
     ------
     InvalidInputError
         A value is too long for a chunk, or the scheme or the level is not known.
     """
-    cuts = variable.cut(block, limits)
-    pieces = _compressed(block, cuts, scheme, level, forced)
-    if pieces is None:
-        return variable.cut_chunks(block, cuts)
+    cuts = pieces = None
+    if limits.max_bytes < _SMALL and not exact:
+        cuts = variable.cut(block, ChunkLimits(2 * limits.max_bytes, limits.max_values))
+        pieces = _compressed(block, cuts, scheme, level, _WORTH / 2)
+        if pieces is not None and max(map(len, pieces)) > limits.max_bytes:
+            pieces = None
+    if cuts is None or pieces is None:
+        cuts = variable.cut(block, limits)
+        pieces = _compressed(block, cuts, scheme, level, None if forced else _WORTH)
+        if pieces is None:
+            return variable.cut_chunks(block, cuts)
     sizes = np.array([len(piece) for piece in pieces], np.int64)
     data = np.frombuffer(b"".join(pieces), np.uint8)
     inner = variable.message(block.offsets.dtype.itemsize)
@@ -90,13 +102,17 @@ def encode_chunks(
 
 
 def _compressed(
-    block: VariableWidthBlock, cuts: IndexArray, scheme: str, level: int | None, forced: bool
+    block: VariableWidthBlock,
+    cuts: IndexArray,
+    scheme: str,
+    level: int | None,
+    worth: float | None,
 ) -> list[bytes] | None:
-    """Return the chunks compressed, or None if too little is saved."""
+    """Return the chunks compressed, or None if too little is saved: if of a sample more is left than `worth`."""
     count = len(cuts) - 1
     width = block.offsets.dtype.itemsize
     total = int(block.offsets[-1] - block.offsets[0]) + width * (block.num_values + count)
-    if not forced and total < _TOO_LITTLE:
+    if worth is not None and total < _TOO_LITTLE:
         return None
     at = cuts.tolist()
     # All chunks of a page alike, so that they can be decompressed together.
@@ -106,12 +122,12 @@ def _compressed(
         return _chunk(variable.chunk_parts(block, at[i], at[i + 1]), scheme, level, apart)
 
     tried: dict[int, bytes] = {}
-    if not forced:
+    if worth is not None:
         picked = np.unique(np.linspace(0, count - 1, _SAMPLE).astype(np.int64))
         tried = {i: piece(i) for i in picked.tolist()}
         ends = block.offsets[cuts].astype(np.int64) + width * (cuts + np.arange(count + 1))
         plain = int((ends[picked + 1] - ends[picked]).sum())
-        if sum(len(found) for found in tried.values()) >= plain * _WORTH:
+        if sum(len(found) for found in tried.values()) >= plain * worth:
             return None
     pieces = [tried[i] if i in tried else piece(i) for i in range(count)]
     return pieces if sum(len(found) for found in pieces) < total else None

@@ -135,3 +135,20 @@ def test_damage_is_an_error_or_other_strings(at: int, value: int) -> None:
 
 
 DAMAGED = compressed_strings.encode_chunks(to_block(text(6_000), None), LIMITS, "zstd", 1)
+
+
+def test_small_chunks_grow_if_compression_halves_them() -> None:
+    block = to_block(text(20_000), None)
+    _, exact = compressed_strings.encode_chunks(block, LIMITS, "zstd", 1, exact=True)
+    _, grown = compressed_strings.encode_chunks(block, LIMITS, "zstd", 1)
+    assert len(grown.num_values) <= len(exact.num_values) / 2 + 1
+    assert int(grown.buffers[0].sizes.max()) <= LIMITS.max_bytes
+    rng = np.random.default_rng(4)
+    # Six bits of eight: worth compressing, but not by half.
+    noise = to_block(
+        pa.array([bytes(rng.integers(0, 64, 90).astype(np.uint8)) for _ in range(2_000)]), None
+    )
+    _, exact = compressed_strings.encode_chunks(noise, LIMITS, "zstd", 1, exact=True)
+    encoding, grown = compressed_strings.encode_chunks(noise, LIMITS, "zstd", 1)
+    assert encoding.WhichOneof("compression") == "general"
+    assert grown.num_values.tolist() == exact.num_values.tolist()
