@@ -184,9 +184,8 @@ def delete_folders(store: ObjectStore, names: Iterable[str]) -> None:
     """Delete folders of blobs, named like their data files without the suffix."""
     for name in names:
         found = store.list_names(f"data/{name}")
-        if found:
-            store.delete([f"data/{name}/{blob}" for blob in found])
-            store.remove_folder(f"data/{name}")
+        store.delete([f"data/{name}/{blob}" for blob in found])
+        store.remove_folder(f"data/{name}")
 
 
 def _delete_files(store: ObjectStore, names: Iterable[str]) -> None:

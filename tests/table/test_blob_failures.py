@@ -1,0 +1,228 @@
+"""Writers of blobs that fail or are stopped, at any point: neither data files nor files of blobs stay, and no others go."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+import pytest
+
+import lance_spark
+from lance_spark.errors import CommitConflictError, LanceError, StorageError
+from lance_spark.file.blob_write import BlobOptions
+from lance_spark.storage.local import LocalOutput
+from lance_spark.storage.remote import RemoteOutput
+from lance_spark.table import write_job
+from lance_spark.table.write_job import WriteJob, begin_write
+
+MARK = {
+    "lance-encoding:blob": "true",
+    "lance-encoding:blob-inline-size-threshold": "10",
+    "lance-encoding:blob-dedicated-size-threshold": "1000",
+    "lance-encoding:blob-pack-file-size-threshold": "500",
+}
+SCHEMA = pa.schema([("i", pa.int64()), pa.field("b", pa.large_binary(), metadata=MARK)])
+INLINE, PACKED, DEDICATED = b"inline", b"p" * 100, b"d" * 2_000
+
+
+@pytest.fixture(params=["local", "memory"])
+def uri(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "local":
+        yield str(tmp_path / "t")
+        return
+    root = f"memory://{tmp_path.name}"
+    yield root
+    memory = fsspec.filesystem("memory")
+    if memory.exists(root):
+        memory.rm(root, recursive=True)
+
+
+def files(uri: str) -> set[str]:
+    """Paths of all files, and folders, below data/."""
+    fs, root = fsspec.core.url_to_fs(uri)
+    found = fs.find(f"{root}/data", withdirs=not uri.startswith("memory"))
+    return {str(path).split("/data/", 1)[1] for path in found if "/data/" in str(path)}
+
+
+def batch(*values: bytes | None) -> pa.RecordBatch:
+    columns = [pa.array(range(len(values)), pa.int64()), pa.array(values, pa.large_binary())]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def job(uri: str, **rest: Any) -> WriteJob:
+    return begin_write(uri, SCHEMA, **rest)
+
+
+STAGES: dict[str, list[bytes | None]] = {
+    "nothing": [],
+    "inline": [INLINE],
+    "in a packed file": [PACKED],
+    "after packed files": [PACKED] * 12,
+    "after dedicated files": [DEDICATED] * 3,
+    "a packed file before dedicated ones": [PACKED, DEDICATED, DEDICATED, DEDICATED],
+    "all": [INLINE, PACKED, None, DEDICATED, PACKED, b"", INLINE],
+}
+
+
+@pytest.mark.parametrize("stage", list(STAGES))
+@pytest.mark.parametrize("rows_per_file", [2, 1_000])
+@pytest.mark.parametrize("finished", [False, True])
+def test_a_writer_that_is_stopped(uri: str, stage: str, rows_per_file: int, finished: bool) -> None:
+    lance_spark.write_dataset([batch(INLINE, PACKED, DEDICATED)], uri)
+    other = job(uri).writer()
+    other.write(batch(PACKED, DEDICATED))
+    before = files(uri)
+    assert len([name for name in before if name.endswith(".blob")]) >= 4 - uri.startswith("memory")
+    writer = job(uri, max_rows_per_file=rows_per_file).writer()
+    for value in STAGES[stage]:
+        writer.write(batch(value))
+    if finished:
+        writer.finish()
+    assert (files(uri) == before) == (stage == "nothing")
+    writer.abort()
+    writer.abort()
+    assert files(uri) == before
+    other.abort()
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_a_job_finds_what_its_writers_left(uri: str, finished: bool) -> None:
+    lance_spark.write_dataset([batch(INLINE, PACKED, DEDICATED)], uri)
+    kept = job(uri)
+    other = kept.writer()
+    other.write(batch(PACKED, DEDICATED))
+    fragments = other.finish()
+    before = files(uri)
+    lost = job(uri)
+    for value in (INLINE, PACKED, DEDICATED):
+        writer = lost.writer()
+        writer.write(batch(value))
+        if finished:
+            writer.finish()
+        else:
+            # The process dies: what it had open stays as it is.
+            writer._blob_writer._pack = None  # type: ignore[union-attr]
+    assert files(uri) > before
+    lost.abort_all()
+    assert files(uri) == before
+    assert kept.commit(fragments) == 2
+    values = lance_spark.open_dataset(uri).to_table(blob_handling="all_binary")["b"].to_pylist()
+    assert values == [INLINE, PACKED, DEDICATED, PACKED, DEDICATED]
+
+
+def test_fragments_that_are_not_committed(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lance_spark.write_dataset([batch(INLINE, PACKED, DEDICATED)], uri)
+    before = files(uri)
+
+    def fails(*_: object, **__: object) -> None:
+        raise CommitConflictError("somebody was faster", retryable=False)
+
+    monkeypatch.setattr(write_job, "commit", fails)
+    with pytest.raises(CommitConflictError):
+        lance_spark.write_dataset([batch(INLINE, PACKED, DEDICATED)], uri, "append")
+    assert files(uri) == before
+
+
+@pytest.mark.parametrize("after", [0, 100, 300, 1_000, 2_400, 4_900, 7_000])
+def test_a_full_disk(uri: str, after: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    lance_spark.write_dataset([batch(INLINE, PACKED, DEDICATED)], uri)
+    before = files(uri)
+    kind: Any = RemoteOutput if uri.startswith("memory") else LocalOutput
+    write, written = kind.write, 0
+
+    def limited(self: Any, buffer: Any) -> None:
+        nonlocal written
+        written += memoryview(buffer).nbytes
+        if written > after:
+            raise StorageError(os.strerror(errno.ENOSPC))
+        write(self, buffer)
+
+    monkeypatch.setattr(kind, "write", limited)
+    rows = [batch(*STAGES["all"]), batch(DEDICATED, PACKED, PACKED)]
+    with pytest.raises(StorageError, match="No space"):
+        lance_spark.write_dataset(rows, uri, "append", max_rows_per_file=4)
+    assert files(uri) == before
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_a_file_that_cannot_be_closed(
+    uri: str, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lance_spark.write_dataset([batch(INLINE, PACKED, DEDICATED)], uri)
+    before = files(uri)
+    kind: Any = RemoteOutput if uri.startswith("memory") else LocalOutput
+    close, closed = kind.close, 0
+
+    def failing(self: Any) -> None:
+        nonlocal closed
+        closed += 1
+        if closed == number + 1:
+            self.abort()
+            raise StorageError("fsync failed")
+        close(self)
+
+    monkeypatch.setattr(kind, "close", failing)
+    rows = [batch(*STAGES["all"]), batch(DEDICATED, PACKED, PACKED, DEDICATED)]
+    with pytest.raises(StorageError, match="fsync failed"):
+        lance_spark.write_dataset(rows, uri, "append", max_rows_per_file=4)
+    assert closed == number + 1
+    assert files(uri) == before
+
+
+def test_values_that_are_refused(uri: str) -> None:
+    def failing() -> Iterator[pa.RecordBatch]:
+        yield batch(PACKED, DEDICATED)
+        yield batch(PACKED)
+        raise RuntimeError("no more")
+
+    with pytest.raises(RuntimeError, match="no more"):
+        lance_spark.write_dataset(failing(), uri)
+    assert files(uri) == set()
+    lance_spark.write_dataset([batch(INLINE)], uri)
+    before = files(uri)
+    kind = pa.struct([("data", pa.large_binary()), ("uri", pa.string())])
+    blobs = pa.array([{"data": PACKED}, {"data": DEDICATED}, {"uri": "/no/such/file"}], kind)
+    rows = pa.table({"i": [1, 2, 3], "b": blobs})
+    for mode in ("reference", "ingest"):
+        with pytest.raises(LanceError, match=r"is a URI|no such file"):
+            lance_spark.write_dataset(rows, uri, "append", external_blob_mode=mode)  # type: ignore[arg-type]
+        assert files(uri) == before
+
+
+def test_files_of_blobs_are_durable_before_the_data_file_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    close, fsync = LocalOutput.close, os.fsync
+
+    def noted(self: LocalOutput) -> None:
+        calls = len(fsyncs)
+        close(self)
+        # The bytes, and the name.
+        assert len(fsyncs) >= calls + 2
+        synced.append(self.name)
+
+    fsyncs: list[int] = []
+
+    def counted(descriptor: int) -> None:
+        fsyncs.append(descriptor)
+        fsync(descriptor)
+
+    monkeypatch.setattr(LocalOutput, "close", noted)
+    monkeypatch.setattr(os, "fsync", counted)
+    writer = job(str(tmp_path / "t"), blobs=BlobOptions()).writer()
+    for value in STAGES["all"]:
+        writer.write(batch(value))
+    assert not any(name.endswith(".lance") for name in synced)
+    writer.finish()
+    *sidecars, data = synced
+    assert data.endswith(".lance")
+    assert {os.path.relpath(name, tmp_path / "t/data") for name in sidecars} == {
+        name for name in files(str(tmp_path / "t")) if name.endswith(".blob")
+    }
+    assert len(sidecars) == 2
