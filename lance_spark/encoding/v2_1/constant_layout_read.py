@@ -13,7 +13,8 @@ absent                scalar [, repetition,           one scalar of any width
 
 The scalar of a buffer: u32 number of Arrow buffers, u32 length of each, then the buffers, those of an array of one
 value without its validity. Levels are u16 words unless `rep_compression` and `def_compression` say otherwise, and a
-buffer of no levels is empty.
+buffer of no levels is empty. Where a page has no lists, the definition word of a row is at a known place, and only those of
+the rows asked for are read. Nothing says where the other levels of a row are: they are read once, all of them.
 """
 
 from __future__ import annotations
@@ -32,20 +33,21 @@ from lance_spark.encoding.levels import (
 )
 from lance_spark.encoding.meta import PageMeta
 from lance_spark.encoding.rows import Rows
+from lance_spark.encoding.v2_1.near_ranges import fetch_rows
 from lance_spark.encoding.v2_1.page import PageRows, check_layers
 from lance_spark.encoding.v2_1.registry import decode_block
 from lance_spark.encoding.v2_1.row_select import entries_of, levels_at
 from lance_spark.encoding.v2_1.shape import Leaf
 from lance_spark.errors import CorruptFileError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
-from lance_spark.storage.source import Bytes, ReadPlan
+from lance_spark.storage.source import ByteRange, Bytes, ReadPlan
 
 #: Levels can be stored in no bytes at all; no writer puts more of them into one page.
 _MAX_LEVELS = 1 << 30
 
 
 class ConstantPage:
-    """Reads rows of one constant page; levels and scalar are kept after the first read.
+    """Reads rows of one constant page; the scalar is kept after the first read, and levels that had to be read whole.
 
     Parameters
     ----------
@@ -67,26 +69,19 @@ class ConstantPage:
             raise CorruptFileError("the buffers of levels are missing")
         if layout.HasField("inline_value"):
             self._scalar = _fixed_scalar(layout.inline_value, leaf.field.type)
+        self._words = self._find_words()
 
     def read(self, rows: Rows) -> ReadPlan[PageRows]:
-        """Plan the reading of some rows; only the first read of a page asks for bytes."""
-        meta, layout = self._meta, self._layout
-        has_scalar = len(meta.buffers) % 2 == 1
+        """Plan the reading of some rows: one round for what the page keeps, one for the words of these rows."""
         if self._levels is None:
-            buffers = list((yield meta.buffers)) if meta.buffers else []
-            if has_scalar:
-                self._scalar = _scalar(buffers.pop(0), self._leaf.field.type)
-            repetition = definition = None
-            if buffers:
-                repetition = _parse_levels(
-                    buffers[0], layout.rep_compression, layout.num_rep_values
-                )
-                definition = _parse_levels(
-                    buffers[1], layout.def_compression, layout.num_def_values
-                )
-            self._levels = self._checked(repetition, definition)
+            self._levels = yield from self._open()
         levels = self._levels
-        if levels.repetition is not None:
+        if self._words is not None:
+            found = yield from fetch_rows(self._words.offset, 2, rows, 2)
+            words = found.data[found.starts[:, None] + np.arange(2)].reshape(-1).view("<u2")
+            chosen = Levels(self._layers, len(rows), None, words.astype(np.uint16, copy=False))
+            chosen.check()
+        elif levels.repetition is not None:
             chosen = levels_at(levels, entries_of(levels, rows))
         else:
             definition = levels.definition
@@ -101,6 +96,31 @@ class ConstantPage:
         visible = chosen.visible()
         count = chosen.num_entries if visible is None else int(np.count_nonzero(visible))
         return PageRows(self._values(count), chosen)
+
+    def _find_words(self) -> ByteRange | None:
+        """Return the buffer of definition words, if a row's word is the one with its number."""
+        buffers = self._meta.buffers[len(self._meta.buffers) % 2 :]
+        if not buffers or any(layer.is_list for layer in self._layers):
+            return None
+        repetition, definition = buffers
+        plain = self._layout.def_compression.WhichOneof("compression") is None
+        fits = not repetition.length and definition.length == 2 * self._meta.num_rows
+        return definition if plain and fits else None
+
+    def _open(self) -> ReadPlan[Levels]:
+        layout = self._layout
+        kept = list(self._meta.buffers)
+        has_scalar = len(kept) % 2 == 1
+        if self._words is not None:
+            kept = kept[:has_scalar]
+        buffers = list((yield kept)) if kept else []
+        if has_scalar:
+            self._scalar = _scalar(buffers.pop(0), self._leaf.field.type)
+        repetition = definition = None
+        if buffers:
+            repetition = _parse_levels(buffers[0], layout.rep_compression, layout.num_rep_values)
+            definition = _parse_levels(buffers[1], layout.def_compression, layout.num_def_values)
+        return self._checked(repetition, definition)
 
     def _checked(self, repetition: LevelArray | None, definition: LevelArray | None) -> Levels:
         entries = self._meta.num_rows
