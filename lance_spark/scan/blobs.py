@@ -50,6 +50,8 @@ class Places:
 
     Attributes
     ----------
+    name : str
+        What errors call the data file.
     live : bool array
         False for nulls.
     kinds : uint8 array
@@ -58,6 +60,7 @@ class Places:
     uris : pa.Array of string, or None
     """
 
+    name: str
     live: npt.NDArray[np.bool_]
     kinds: npt.NDArray[np.uint8]
     positions: Lengths
@@ -81,7 +84,7 @@ class Places:
             positions, sizes = (_unsigned(field, live, name) for field in fields)
             live = live & ~((sizes == 0) & (positions == 1))
             zeros = np.zeros(count, np.int64)
-            return cls(live, zeros.astype(np.uint8), positions, sizes, zeros, None)
+            return cls(name, live, zeros.astype(np.uint8), positions, sizes, zeros, None)
         kinds = np.where(live, _filled(fields[0]), 0).astype(np.uint8)
         if int(kinds.max(initial=0)) > EXTERNAL:
             raise CorruptFileError(
@@ -90,11 +93,22 @@ class Places:
         positions, sizes, blob_ids = (_unsigned(field, live, name) for field in fields[1:4])
         if ((kinds == EXTERNAL) & (sizes == 0) & (positions != 0)).any():
             raise CorruptFileError(f"{name}: a blob is a range of no bytes of another object")
-        return cls(live, kinds, positions, sizes, blob_ids, fields[4])
+        return cls(name, live, kinds, positions, sizes, blob_ids, fields[4])
 
     def uri(self, at: int) -> str:
-        """Return the URI of one value."""
-        return "" if self.uris is None else self.uris[at].as_py() or ""
+        """Return the URI of one value.
+
+        Raises
+        ------
+        CorruptFileError
+            It is no text.
+        """
+        if self.uris is None or not self.uris[at].is_valid:
+            return ""
+        try:
+            return str(self.uris[at].as_py())
+        except UnicodeDecodeError:
+            raise CorruptFileError(f"{self.name}: a blob refers to what is not UTF-8") from None
 
 
 class BlobLoader:
