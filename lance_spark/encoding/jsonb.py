@@ -1,0 +1,361 @@
+"""JSONB: a JSON value as bytes that can be searched without parsing; what JSON columns store.
+
+All numbers are big-endian. A value is one container::
+
+    u32 header       top 3 bits: kind of the container, 29 bits below: number of its entries
+    u32 entries[n]   bits 28 to 30: kind of the entry, 28 bits below: bytes of its payload
+    payloads         one after the other, in the order of the entries
+
+===========  ======================================================================
+container    entries
+===========  ======================================================================
+1 scalar     one; only at the top. Its header has no number
+2 object     the keys, sorted by their UTF-8 bytes, and then their values
+4 array      the items
+===========  ======================================================================
+
+===========  ======================================================================
+entry        payload
+===========  ======================================================================
+0 null       none
+1 string     UTF-8
+2 number     see below
+3 false      none
+4 true       none
+5 container  another value
+6 extension  types that JSON does not have; Lance never writes them
+===========  ======================================================================
+
+=========  ========================================================================
+number     after a first byte that says which
+=========  ========================================================================
+00         nothing: the integer 0
+10 20 30   nothing: not a number, infinity, -infinity; they read as null
+40 50      signed, unsigned integer of 1, 2, 4 or 8 bytes, the fewest that hold it
+60         float64
+70         decimal: signed integer of 8, 16 or 32 bytes, and a byte of digits after the point
+=========  ========================================================================
+
+Layout: https://github.com/databendlabs/jsonb, which pylance uses. It builds it without decimals: other numbers than integers of
+64 bits are float64. Text is what pylance makes of it: no spaces, keys as stored, floats in the fewest digits.
+
+Values are handled one by one: their layouts have nothing in common that a kernel could use. Texts are parsed by the C code
+of the json module; some 1 to 2 microseconds per value with a few keys.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from json.encoder import encode_basestring
+from struct import Struct, pack, unpack_from
+from typing import Any, NoReturn
+
+import pyarrow as pa
+
+from lance_spark.errors import (
+    CorruptFileError,
+    InvalidInputError,
+    LanceError,
+    UnsupportedEncodingError,
+)
+
+#: Arrays and objects in one another; well below what Python's stack takes.
+MAX_DEPTH = 500
+
+_SCALAR, _OBJECT, _ARRAY = 0x2000_0000, 0x4000_0000, 0x8000_0000
+_CONTAINER_KIND, _COUNT = 0xE000_0000, 0x1FFF_FFFF
+_STRING, _NUMBER, _FALSE, _TRUE = 0x1000_0000, 0x2000_0000, 0x3000_0000, 0x4000_0000
+_CONTAINER = 0x5000_0000
+_ENTRY_KIND, _LENGTH = 0x7000_0000, 0x0FFF_FFFF
+_LITERALS = {0: "null", _FALSE: "false", _TRUE: "true"}
+
+_ZERO, _INT, _UINT, _FLOAT, _DECIMAL = 0x00, 0x40, 0x50, 0x60, 0x70
+_NOT_FINITE = (0x10, 0x20, 0x30)
+
+_U32 = Struct(">I")
+_F64 = Struct(">d")
+_FLOAT_ITEM = Struct(">Bd")
+
+
+def to_text(array: pa.Array, name: str) -> pa.Array:
+    """Return the JSON texts of an array of JSONB.
+
+    Parameters
+    ----------
+    array : pyarrow.Array
+        Of type large_binary.
+    name : str
+        The column, for error messages.
+
+    Returns
+    -------
+    pyarrow.Array
+        Of type string.
+
+    Raises
+    ------
+    CorruptFileError, UnsupportedEncodingError
+        A value is damaged, or of a kind that JSON does not have.
+    """
+    return _each(array, decode, pa.string(), name, 0)
+
+
+def to_jsonb(array: pa.Array, name: str, first_row: int = 0) -> pa.Array:
+    """Return the JSONB of an array of JSON texts.
+
+    Parameters
+    ----------
+    array : pyarrow.Array
+        Of type string.
+    name : str
+        The column, for error messages.
+    first_row : int
+        Number of the first value, likewise.
+
+    Returns
+    -------
+    pyarrow.Array
+        Of type large_binary.
+
+    Raises
+    ------
+    InvalidInputError
+        A text is no JSON, or has numbers or keys that JSONB cannot hold.
+    """
+    return _each(array, encode, pa.large_binary(), name, first_row)
+
+
+def decode(data: bytes) -> str:
+    """Return the JSON text of one JSONB value.
+
+    Raises
+    ------
+    CorruptFileError
+        The bytes are no JSONB.
+    UnsupportedEncodingError
+        It is of a kind that JSON does not have, or nested more than `MAX_DEPTH` deep.
+    """
+    return _decode(data, 0, len(data), 0)
+
+
+def encode(text: str) -> bytes:
+    """Return the JSONB of one JSON text, as RFC 8259 has it.
+
+    A surrogate that stands alone, which UTF-8 cannot hold, becomes the text of its escape, as in pylance.
+
+    Raises
+    ------
+    InvalidInputError
+        It is no JSON, an object has a key twice, a number is beyond float64, or it is nested more than `MAX_DEPTH` deep.
+    """
+    try:
+        value = _PARSER.decode(text)
+    except RecursionError:
+        raise InvalidInputError(f"it is nested more than {MAX_DEPTH} deep") from None
+    except ValueError as error:
+        raise InvalidInputError(f"it is no JSON: {error}") from None
+    if type(value) in (dict, list):
+        return _encode_container(value, 1)
+    entry, payload = _encode(value, 0)
+    return pack(">II", _SCALAR, entry) + payload
+
+
+def _each(
+    array: pa.Array,
+    convert: Callable[[Any], Any],
+    kind: pa.DataType,
+    name: str,
+    first_row: int,
+) -> pa.Array:
+    values = array.to_pylist()
+    try:
+        return pa.array([None if v is None else convert(v) for v in values], kind)
+    except LanceError:
+        # Not while all is well: the number of a row is looked for once it is needed.
+        for row, value in enumerate(values, first_row):
+            try:
+                if value is not None:
+                    convert(value)
+            except LanceError as error:
+                raise type(error)(f"column {name!r}, row {row}: {error}") from None
+        raise
+
+
+def _decode(data: bytes, start: int, stop: int, depth: int) -> str:
+    if stop - start < 4:
+        _corrupt(f"{stop - start} bytes are left for a header of 4")
+    if depth > MAX_DEPTH:
+        raise UnsupportedEncodingError(f"JSONB is nested more than {MAX_DEPTH} deep")
+    (header,) = _U32.unpack_from(data, start)
+    kind = header & _CONTAINER_KIND
+    count = header & _COUNT
+    if kind == _SCALAR:
+        entries = 1
+    elif kind == _ARRAY:
+        entries = count
+    elif kind == _OBJECT:
+        entries = 2 * count
+    else:
+        _corrupt(f"{header:#010x} is no header")
+    at = start + 4 + 4 * entries
+    if at > stop:
+        _corrupt(f"{entries} entries do not fit into {stop - start} bytes")
+    parts = []
+    for entry in unpack_from(f">{entries}I", data, start + 4):
+        end = at + (entry & _LENGTH)
+        if end > stop:
+            _corrupt(f"an entry of {end - at} bytes has {stop - at} left")
+        tag = entry & _ENTRY_KIND
+        if tag == _STRING:
+            try:
+                parts.append(encode_basestring(str(data[at:end], "utf-8")))
+            except UnicodeDecodeError as error:
+                _corrupt(f"a string is no UTF-8: {error.reason}")
+        elif tag == _NUMBER:
+            parts.append(_number(data[at:end]))
+        elif tag == _CONTAINER:
+            parts.append(_decode(data, at, end, depth + 1))
+        elif tag in _LITERALS:
+            parts.append(_LITERALS[tag])
+        else:
+            raise UnsupportedEncodingError(f"JSONB has an entry of kind {tag >> 28}")
+        at = end
+    if kind == _ARRAY:
+        return f"[{','.join(parts)}]"
+    if kind == _SCALAR:
+        return parts[0]
+    if not all(part[0] == '"' for part in parts[:count]):
+        _corrupt("a key is no string")
+    pairs = zip(parts, parts[count:], strict=False)
+    return f"{{{','.join([f'{key}:{value}' for key, value in pairs])}}}"
+
+
+def _number(data: bytes) -> str:
+    size = len(data) - 1
+    kind = data[0] if data else -1
+    if kind in (_INT, _UINT) and size in (1, 2, 4, 8):
+        return str(int.from_bytes(data[1:], "big", signed=kind == _INT))
+    if kind == _FLOAT and size == 8:
+        return _float_text(_F64.unpack_from(data, 1)[0])
+    if kind == _ZERO:
+        return "0"
+    if kind in _NOT_FINITE:
+        return "null"
+    if kind == _DECIMAL and size in (9, 17, 33):
+        return _decimal_text(int.from_bytes(data[1:-1], "big", signed=True), data[-1])
+    return _corrupt(f"{data[:40].hex()} is no number")
+
+
+def _float_text(value: float) -> str:
+    text = repr(value)
+    if "e" not in text:
+        return text if math.isfinite(value) else "null"
+    digits, _, exponent = text.partition("e")
+    if exponent == "-05":
+        sign = "-" if value < 0 else ""
+        return f"{sign}0.0000{digits.lstrip('-').replace('.', '')}"
+    return f"{digits}e{exponent[0]}{exponent[1:].lstrip('0')}"
+
+
+def _decimal_text(value: int, scale: int) -> str:
+    if not scale:
+        return str(value)
+    digits = str(abs(value)).rjust(scale + 1, "0")
+    return f"{'-' if value < 0 else ''}{digits[:-scale]}.{digits[-scale:]}"
+
+
+def _encode(value: Any, depth: int) -> tuple[int, bytes]:
+    """Return the entry and the payload of a value."""
+    kind = type(value)
+    if kind is str:
+        # Surrogates that stand alone are the only ones that are replaced.
+        payload = value.encode("utf-8", "backslashreplace")
+        entry = _STRING
+    elif kind is int:
+        payload = _encode_int(value)
+        entry = _NUMBER
+    elif kind is float:
+        payload = _encode_float(value)
+        entry = _NUMBER
+    elif value is None:
+        return 0, b""
+    elif kind is bool:
+        return (_TRUE if value else _FALSE), b""
+    else:
+        payload = _encode_container(value, depth + 1)
+        entry = _CONTAINER
+    return entry | _checked(len(payload)), payload
+
+
+def _encode_container(value: dict[str, Any] | list[Any], depth: int) -> bytes:
+    if depth > MAX_DEPTH:
+        raise InvalidInputError(f"it is nested more than {MAX_DEPTH} deep")
+    entries = []
+    parts = []
+    items: Any = value
+    header = _ARRAY
+    if type(value) is dict:
+        header = _OBJECT
+        by_key = {key.encode("utf-8", "backslashreplace"): item for key, item in value.items()}
+        parts = sorted(by_key)
+        entries = [_STRING | _checked(len(key)) for key in parts]
+        items = [by_key[key] for key in parts]
+    for item in items:
+        entry, payload = _encode(item, depth)
+        entries.append(entry)
+        parts.append(payload)
+    if len(items) > _COUNT:
+        raise InvalidInputError(f"it has {len(items)} entries in one array or object")
+    return pack(f">{1 + len(entries)}I", header | len(items), *entries) + b"".join(parts)
+
+
+def _encode_int(value: int) -> bytes:
+    if value > 0:
+        kind, bits = _UINT, value.bit_length()
+    elif value:
+        kind, bits = _INT, (~value).bit_length() + 1
+    else:
+        return b"\x00"
+    if bits > 64:
+        try:
+            return _encode_float(float(value))
+        except OverflowError:
+            return _encode_float(math.inf)
+    size = 1 if bits <= 8 else 2 if bits <= 16 else 4 if bits <= 32 else 8
+    return bytes((kind,)) + value.to_bytes(size, "big", signed=kind == _INT)
+
+
+def _encode_float(value: float) -> bytes:
+    if not math.isfinite(value):
+        raise InvalidInputError("it has a number that no float64 holds; make it a string")
+    return _FLOAT_ITEM.pack(_FLOAT, value)
+
+
+def _checked(length: int) -> int:
+    if length > _LENGTH:
+        raise InvalidInputError(
+            f"it has a part of {length} bytes, more than the {_LENGTH} of JSONB"
+        )
+    return length
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise ValueError(f"an object has the key {twice!r} twice")
+    return found
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number")
+
+
+def _corrupt(what: str) -> NoReturn:
+    raise CorruptFileError(f"JSONB is damaged: {what}")
+
+
+_PARSER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
