@@ -1,7 +1,7 @@
 """Reads rows of the columns of one file.
 
 Opening reads the end of the file once: footer, offset tables and schema. The metadata of a column is parsed when its
-field is first asked for. Which columns a field has depends on the version: in 2.0 every field has one, in 2.1 to 2.3
+field is first asked for, and of the schema only that field is built. Which columns a field has depends on the version: in 2.0 every field has one, in 2.1 to 2.3
 only leaves do, depth-first in both; a packed struct, a fixed-size list of plain values and a blob are leaves of
 either. All fields of one call are read in step, so that the store sees few requests.
 
@@ -11,6 +11,7 @@ Specification: format/file, "Columns"; DataFile.fields and .column_indices of `p
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 import pyarrow as pa
 
@@ -27,7 +28,7 @@ from lance_spark.file.fields import column_fields
 from lance_spark.file.footer import Footer, Tail, parse_descriptor, read_footer
 from lance_spark.file.plans import check_rows, named
 from lance_spark.file.project import project, unpruned
-from lance_spark.file.schema import Field, Schema
+from lance_spark.file.schema import Field, FieldTree, Schema
 from lance_spark.storage.source import ByteSource, ReadPlan, run_plans
 
 
@@ -35,14 +36,20 @@ class FileReader:
     """One open data file; make it with `open`."""
 
     def __init__(
-        self, source: ByteSource, tail: Tail, footer: Footer, schema: Schema, num_rows: int
+        self,
+        source: ByteSource,
+        tail: Tail,
+        footer: Footer,
+        tree: FieldTree,
+        metadata: Mapping[str, bytes],
+        num_rows: int,
     ) -> None:
         self._source = source
         self._tail = tail
         self._footer = footer
-        self._schema = schema
+        self._tree = tree
+        self._metadata = metadata
         self._num_rows = num_rows
-        self._own_columns = _number(schema, footer.version)
         self._columns: dict[int, ColumnMeta] = {}
         self._readers: dict[tuple[tuple[int, ...], tuple[int, ...]], FieldReader] = {}
 
@@ -69,13 +76,13 @@ class FileReader:
             footer = read_footer(tail)
             descriptor = parse_descriptor(source.name, footer)
             try:
-                schema = Schema.from_protos(descriptor.schema.fields, descriptor.schema.metadata)
+                tree = FieldTree(list(descriptor.schema.fields))
             except CorruptFileError as error:
                 raise CorruptFileError(f"{source.name}: {error}") from None
         except BaseException:
             source.close()
             raise
-        return cls(source, tail, footer, schema, descriptor.length)
+        return cls(source, tail, footer, tree, descriptor.schema.metadata, descriptor.length)
 
     @property
     def version(self) -> tuple[int, int]:
@@ -87,10 +94,10 @@ class FileReader:
         """The file itself."""
         return self._source
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
         """The schema that the file was written with."""
-        return self._schema
+        return Schema(self._tree.fields(), dict(self._metadata))
 
     @property
     def num_rows(self) -> int:
@@ -174,6 +181,10 @@ class FileReader:
         self._load(columns)
         return [self._columns[column] for column in columns]
 
+    @cached_property
+    def _own_columns(self) -> dict[int, int]:
+        return _number(self.schema, self.version)
+
     def close(self) -> None:
         """Close the source; arrays handed out before stay valid."""
         self._readers.clear()
@@ -241,7 +252,7 @@ class FileReader:
 
         Blobs are stored in another shape than the table's schema has, and a packed struct cannot be read in part.
         """
-        own = self._schema.field_by_id(field.id)
+        own = self._tree.field_by_id(field.id)
         if own is None:
             return described(field) if field.is_blob else field
         return unpruned(field, own, self.version)

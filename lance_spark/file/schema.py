@@ -214,7 +214,7 @@ class Schema(_Cached):
         CorruptFileError
             The list is no tree.
         """
-        return cls(_tree(list(protos)), dict(metadata or {}))
+        return cls(FieldTree(list(protos)).fields(), dict(metadata or {}))
 
     def to_protos(self) -> list[pb.Field]:
         """Return the messages of all fields, depth-first."""
@@ -354,30 +354,64 @@ def _check_unique(names: Sequence[str], where: str) -> None:
         seen.add(name)
 
 
-def _tree(protos: Sequence[pb.Field]) -> tuple[Field, ...]:
-    top: list[int] = []
-    below: dict[int, list[int]] = {}
-    position: dict[int, int] = {}
-    depth: dict[int, int] = {}
-    for at, proto in enumerate(protos):
-        parent = _blob_above(protos, at) if proto.id < 0 and proto.parent_id < 0 else None
-        if parent is None and proto.parent_id >= 0:
-            parent = position.get(proto.parent_id)
+class FieldTree:
+    """The fields of a list of messages, checked to be a tree; each is built when it is asked for.
+
+    Parameters
+    ----------
+    protos : sequence of Field
+        Depth-first.
+
+    Raises
+    ------
+    CorruptFileError
+        The list is no tree.
+    """
+
+    def __init__(self, protos: Sequence[pb.Field]) -> None:
+        self._protos = protos
+        self._top: list[int] = []
+        self._below: dict[int, list[int]] = {}
+        self._position: dict[int, int] = {}
+        self._built: dict[int, Field] = {}
+        depth: list[int] = []
+        for at, proto in enumerate(protos):
+            field_id, parent_id = proto.id, proto.parent_id
+            parent = None
+            if parent_id >= 0:
+                parent = self._position.get(parent_id)
+                if parent is None:
+                    raise CorruptFileError(
+                        f"field {proto.name!r} (id {field_id}) of the schema stands before its parent {parent_id}"
+                    )
+            elif field_id < 0:
+                parent = _blob_above(protos, at)
+            if field_id >= 0 and self._position.setdefault(field_id, at) != at:
+                raise CorruptFileError(f"the schema has two fields with id {field_id}")
             if parent is None:
-                raise CorruptFileError(
-                    f"field {proto.name!r} (id {proto.id}) of the schema stands before its parent {proto.parent_id}"
-                )
-        if proto.id >= 0 and position.setdefault(proto.id, at) != at:
-            raise CorruptFileError(f"the schema has two fields with id {proto.id}")
-        depth[at] = 0 if parent is None else depth[parent] + 1
-        if depth[at] > _MAX_DEPTH:
-            raise CorruptFileError(f"the schema is nested more than {_MAX_DEPTH} fields deep")
-        (top if parent is None else below.setdefault(parent, [])).append(at)
+                depth.append(0)
+                self._top.append(at)
+                continue
+            depth.append(depth[parent] + 1)
+            if depth[at] > _MAX_DEPTH:
+                raise CorruptFileError(f"the schema is nested more than {_MAX_DEPTH} fields deep")
+            self._below.setdefault(parent, []).append(at)
 
-    def build(at: int) -> Field:
-        return _from_proto(protos[at], tuple(build(child) for child in below.get(at, ())))
+    def fields(self) -> tuple[Field, ...]:
+        """Return the top-level fields."""
+        return tuple(self._build(at) for at in self._top)
 
-    return tuple(build(at) for at in top)
+    def field_by_id(self, field_id: int) -> Field | None:
+        """Return the field with that id, at any depth, or None."""
+        at = self._position.get(field_id)
+        return None if at is None else self._build(at)
+
+    def _build(self, at: int) -> Field:
+        found = self._built.get(at)
+        if found is None:
+            children = tuple(self._build(child) for child in self._below.get(at, ()))
+            found = self._built[at] = _from_proto(self._protos[at], children)
+        return found
 
 
 def _blob_above(protos: Sequence[pb.Field], at: int) -> int | None:
