@@ -1,6 +1,6 @@
 """JSONB: a JSON value as bytes that can be searched without parsing; what JSON columns store.
 
-All numbers are big-endian. A value is one container::
+All numbers are big-endian. A value is one container; no bytes at all are null::
 
     u32 header       top 3 bits: kind of the container, 29 bits below: number of its entries
     u32 entries[n]   bits 28 to 30: kind of the entry, 28 bits below: bytes of its payload
@@ -33,7 +33,8 @@ number     after a first byte that says which
 10 20 30   nothing: not a number, infinity, -infinity; they read as null
 40 50      signed, unsigned integer of 1, 2, 4 or 8 bytes, the fewest that hold it
 60         float64
-70         decimal: signed integer of 8, 16 or 32 bytes, and a byte of digits after the point
+70         decimal: signed integer of 8, 16 or 32 bytes, and a byte of digits after the point;
+           read as float64
 =========  ========================================================================
 
 Layout: https://github.com/databendlabs/jsonb, which pylance uses. It builds it without decimals: other numbers than integers of
@@ -48,6 +49,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from json.encoder import encode_basestring
 from struct import Struct, pack, unpack_from
 from typing import Any, NoReturn
@@ -64,6 +66,10 @@ from lance_spark.errors import (
 #: Arrays and objects in one another; well below what Python's stack takes.
 MAX_DEPTH = 500
 
+#: Sets of keys that are remembered, and how many keys one has at most.
+_KNOWN_KEYS = 256
+_SMALL = 64
+
 _SCALAR, _OBJECT, _ARRAY = 0x2000_0000, 0x4000_0000, 0x8000_0000
 _CONTAINER_KIND, _COUNT = 0xE000_0000, 0x1FFF_FFFF
 _STRING, _NUMBER, _FALSE, _TRUE = 0x1000_0000, 0x2000_0000, 0x3000_0000, 0x4000_0000
@@ -73,6 +79,8 @@ _LITERALS = {0: "null", _FALSE: "false", _TRUE: "true"}
 
 _ZERO, _INT, _UINT, _FLOAT, _DECIMAL = 0x00, 0x40, 0x50, 0x60, 0x70
 _NOT_FINITE = (0x10, 0x20, 0x30)
+#: Bytes of the integer in a decimal of so many; early writers put the precision before the scale.
+_DECIMAL_BYTES = {9: 8, 17: 16, 18: 16, 33: 32, 34: 32}
 
 _U32 = Struct(">I")
 _F64 = Struct(">d")
@@ -171,7 +179,7 @@ def _each(
 ) -> pa.Array:
     values = array.to_pylist()
     try:
-        return pa.array([None if v is None else convert(v) for v in values], kind)
+        converted = [None if value is None else convert(value) for value in values]
     except LanceError:
         # Not while all is well: the number of a row is looked for once it is needed.
         for row, value in enumerate(values, first_row):
@@ -181,10 +189,18 @@ def _each(
             except LanceError as error:
                 raise type(error)(f"column {name!r}, row {row}: {error}") from None
         raise
+    found = pa.array(converted, kind)
+    if isinstance(found, pa.ChunkedArray):
+        raise InvalidInputError(
+            f"column {name!r}: its texts have more than 2 GiB; read fewer rows at once"
+        )
+    return found
 
 
 def _decode(data: bytes, start: int, stop: int, depth: int) -> str:
     if stop - start < 4:
+        if not stop:
+            return "null"
         _corrupt(f"{stop - start} bytes are left for a header of 4")
     if depth > MAX_DEPTH:
         raise UnsupportedEncodingError(f"JSONB is nested more than {MAX_DEPTH} deep")
@@ -202,34 +218,38 @@ def _decode(data: bytes, start: int, stop: int, depth: int) -> str:
     at = start + 4 + 4 * entries
     if at > stop:
         _corrupt(f"{entries} entries do not fit into {stop - start} bytes")
-    parts = []
+    texts = []
     for entry in unpack_from(f">{entries}I", data, start + 4):
         end = at + (entry & _LENGTH)
         if end > stop:
             _corrupt(f"an entry of {end - at} bytes has {stop - at} left")
         tag = entry & _ENTRY_KIND
         if tag == _STRING:
-            try:
-                parts.append(encode_basestring(str(data[at:end], "utf-8")))
-            except UnicodeDecodeError as error:
-                _corrupt(f"a string is no UTF-8: {error.reason}")
+            texts.append(_string(data[at:end]))
         elif tag == _NUMBER:
-            parts.append(_number(data[at:end]))
+            texts.append(_number(data[at:end]))
         elif tag == _CONTAINER:
-            parts.append(_decode(data, at, end, depth + 1))
+            texts.append(_decode(data, at, end, depth + 1))
         elif tag in _LITERALS:
-            parts.append(_LITERALS[tag])
+            texts.append(_LITERALS[tag])
         else:
             raise UnsupportedEncodingError(f"JSONB has an entry of kind {tag >> 28}")
         at = end
     if kind == _ARRAY:
-        return f"[{','.join(parts)}]"
+        return f"[{','.join(texts)}]"
     if kind == _SCALAR:
-        return parts[0]
-    if not all(part[0] == '"' for part in parts[:count]):
+        return texts[0]
+    if not all(text[0] == '"' for text in texts[:count]):
         _corrupt("a key is no string")
-    pairs = zip(parts, parts[count:], strict=False)
+    pairs = zip(texts, texts[count:], strict=False)
     return f"{{{','.join([f'{key}:{value}' for key, value in pairs])}}}"
+
+
+def _string(payload: bytes) -> str:
+    try:
+        return encode_basestring(str(payload, "utf-8"))
+    except UnicodeDecodeError as error:
+        return _corrupt(f"a string is no UTF-8: {error.reason}")
 
 
 def _number(data: bytes) -> str:
@@ -243,8 +263,9 @@ def _number(data: bytes) -> str:
         return "0"
     if kind in _NOT_FINITE:
         return "null"
-    if kind == _DECIMAL and size in (9, 17, 33):
-        return _decimal_text(int.from_bytes(data[1:-1], "big", signed=True), data[-1])
+    if kind == _DECIMAL and size in _DECIMAL_BYTES:
+        value = int.from_bytes(data[1 : 1 + _DECIMAL_BYTES[size]], "big", signed=True)
+        return _float_text(float(value) / 10.0 ** data[-1])
     return _corrupt(f"{data[:40].hex()} is no number")
 
 
@@ -257,13 +278,6 @@ def _float_text(value: float) -> str:
         sign = "-" if value < 0 else ""
         return f"{sign}0.0000{digits.lstrip('-').replace('.', '')}"
     return f"{digits}e{exponent[0]}{exponent[1:].lstrip('0')}"
-
-
-def _decimal_text(value: int, scale: int) -> str:
-    if not scale:
-        return str(value)
-    digits = str(abs(value)).rjust(scale + 1, "0")
-    return f"{'-' if value < 0 else ''}{digits[:-scale]}.{digits[-scale:]}"
 
 
 def _encode(value: Any, depth: int) -> tuple[int, bytes]:
@@ -298,10 +312,11 @@ def _encode_container(value: dict[str, Any] | list[Any], depth: int) -> bytes:
     header = _ARRAY
     if type(value) is dict:
         header = _OBJECT
-        by_key = {key.encode("utf-8", "backslashreplace"): item for key, item in value.items()}
-        parts = sorted(by_key)
-        entries = [_STRING | _checked(len(key)) for key in parts]
-        items = [by_key[key] for key in parts]
+        known = _known_keys if len(value) <= _SMALL else _keys
+        order, lengths, keys = known(tuple(value))
+        entries = list(lengths)
+        parts = [keys]
+        items = [value[key] for key in order]
     for item in items:
         entry, payload = _encode(item, depth)
         entries.append(entry)
@@ -309,6 +324,21 @@ def _encode_container(value: dict[str, Any] | list[Any], depth: int) -> bytes:
     if len(items) > _COUNT:
         raise InvalidInputError(f"it has {len(items)} entries in one array or object")
     return pack(f">{1 + len(entries)}I", header | len(items), *entries) + b"".join(parts)
+
+
+def _keys(names: tuple[str, ...]) -> tuple[list[str], list[int], bytes]:
+    """Return the keys of an object in their order, their entries, and their payloads."""
+    by_key = {name.encode("utf-8", "backslashreplace"): name for name in names}
+    keys = sorted(by_key)
+    return (
+        [by_key[key] for key in keys],
+        [_STRING | _checked(len(key)) for key in keys],
+        b"".join(keys),
+    )
+
+
+#: The objects of a column tend to have the same keys.
+_known_keys = lru_cache(_KNOWN_KEYS)(_keys)
 
 
 def _encode_int(value: int) -> bytes:
