@@ -81,6 +81,7 @@ class FragmentReader:
             if any(node.is_blob and not node.children for node in part.field.walk())
         ]
         self._files: dict[int, DataFileReader] = {}
+        self._columns: dict[int, dict[int, int]] = {}
         self._loaders: dict[int, BlobLoader] = {}
         self._deleted: RowNumbers | None = None
         self._file_of = file_of
@@ -163,9 +164,8 @@ class FragmentReader:
                 wanted.setdefault(part.file, []).append(part)
         arrays: Window = {}
         for number, parts in wanted.items():
-            file = self._fragment.files[number]
-            columns = dict(zip(file.fields, file.column_indices, strict=False))
-            read = self._file(number).read([part.field for part in parts], rows, columns)
+            fields = [part.field for part in parts]
+            read = self._file(number).read(fields, rows, self._columns_of(number))
             arrays.update({id(part): array for part, array in zip(parts, read, strict=True)})
         return arrays
 
@@ -209,6 +209,12 @@ class FragmentReader:
             yield from self._batches(self._window(rows), len(rows))
             return
         if not len(kept):
+            return
+        # Deletions mostly come in runs, and what is beyond the first and the last survivor is not read.
+        rows = rows[int(kept[0]) : int(kept[-1]) + 1]
+        kept = kept - kept[0]
+        if len(kept) == len(rows):
+            yield from self._batches(self._window(rows), len(rows))
             return
         # Few survivors: read just their chunks. Many: one selection over the decoded window is cheaper.
         if len(kept) * 16 < len(rows):
@@ -271,19 +277,31 @@ class FragmentReader:
         stored: list[float | None] = []
         rows = max(self._fragment.physical_rows, 1)
         for parts in self._parts:
-            held = [self._file(part.file).column_bytes([part.field]) for part in parts]
+            held = [
+                self._file(part.file).column_bytes([part.field], self._columns_of(part.file))
+                for part in parts
+            ]
             stored.append(sum(held) / rows if held else None)
         return stored
 
     def _rows_in_pages(self) -> int:
         """Return how many rows the pages of a window have, by the column of variable width that has the fewest."""
         found = [
-            self._file(part.file).full_page_rows([part.field])
+            self._file(part.file).full_page_rows([part.field], self._columns_of(part.file))
             for field, parts in zip(self._arrow, self._parts, strict=True)
             if fixed_width(field.type) is None
             for part in parts
         ]
         return _PAGES * min((rows for rows in found if rows), default=MAX_WINDOW_ROWS)
+
+    def _columns_of(self, number: int) -> dict[int, int]:
+        """Return the column of each field in a file."""
+        columns = self._columns.get(number)
+        if columns is None:
+            file = self._fragment.files[number]
+            columns = dict(zip(file.fields, file.column_indices, strict=False))
+            self._columns[number] = columns
+        return columns
 
     def _file(self, number: int) -> DataFileReader:
         reader = self._files.get(number)
