@@ -129,10 +129,9 @@ def write_theirs(table: pa.Table, path: str, version: str, whole: bool) -> None:
 
 
 def load(path: str) -> pa.Table:
-    """Return the column that a file of Arrow's holds, in batches as Spark sends them."""
+    """Return the column that a file of Arrow's holds, in its batches."""
     with pa.memory_map(path) as file:
-        table = pa.ipc.open_file(file).read_all()
-    return pa.Table.from_batches(table.to_batches(max_chunksize=WRITE_ROWS), table.schema)
+        return pa.ipc.open_file(file).read_all()
 
 
 def remove(path: str) -> None:
@@ -142,8 +141,10 @@ def remove(path: str) -> None:
         os.unlink(path)
 
 
-def serve(client: str) -> None:
+def serve(client: str, processor: int) -> None:
     """Do what the lines of the standard input say, and print the seconds that it took."""
+    # The clients' threads are not there yet, and will be bound like this one.
+    os.sched_setaffinity(0, {processor})
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
     read, write = {
@@ -172,17 +173,17 @@ class Client:
 
     def __init__(self, name: str, processor: int) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, __file__, "--serve", name],
+            [sys.executable, __file__, "--serve", name, "--processor", str(processor)],
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            preexec_fn=lambda: os.sched_setaffinity(0, {processor}),
         )
 
     def __call__(self, **order: Any) -> tuple[float, float]:
         """Return seconds of the processor and of the clock."""
-        assert self._process.stdin is not None and self._process.stdout is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
         used, wall = json.loads(self._process.stdout.readline())
@@ -236,7 +237,8 @@ def prepare(case: Case, folder: Path) -> tuple[Path, Path, float, str]:
     data, path = folder / f"{case.key}.arrow", folder / f"{case.key}.lance"
     table = case.table()
     with pa.ipc.new_file(str(data), table.schema) as file:
-        file.write_table(table)
+        # Slices of one array would not do: pylance takes each for as large as the whole, and for worth a page.
+        file.write_table(table, max_chunksize=WRITE_ROWS)
     remove(str(path))
     write_theirs(load(str(data)), str(path), case.version, case.whole)
     page = pages.page_name(path, case.version)
@@ -340,7 +342,7 @@ def main() -> None:
     parser.add_argument("--serve", choices=CLIENTS, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:
-        serve(arguments.serve)
+        serve(arguments.serve, arguments.processor)
         return
     chosen = [
         case

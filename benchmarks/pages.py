@@ -17,7 +17,14 @@ import pyarrow.compute as pc
 from google.protobuf.any_pb2 import Any
 from google.protobuf.message import Message
 
-from lance_spark.proto import encodings_v2_0_pb2, encodings_v2_1_pb2, encodings_v2_3_pb2, file2_pb2
+from lance_spark.proto import (
+    encodings_v2_0_pb2,
+    encodings_v2_1_pb2,
+    encodings_v2_3_pb2,
+    file2_pb2,
+    file_pb2,
+    table_pb2,
+)
 
 BYTES = 16 << 20
 #: Rows of columns of numbers of 64 bits, and of strings of about 50 bytes.
@@ -90,6 +97,12 @@ def bits(width: int, kind: pa.DataType) -> Callable[[], pa.Array]:
     return make
 
 
+def mixed_widths() -> pa.Array:
+    """Numbers whose largest differs from chunk to chunk."""
+    most = np.repeat(1 << _rng().integers(1, 60, ROWS // 1024), 1024)
+    return pa.array(_rng().integers(0, most))
+
+
 def floats() -> pa.Array:
     return pa.array(_rng().normal(0, 1, ROWS))
 
@@ -149,6 +162,26 @@ def few_texts() -> pa.Array:
     return texts()[:200].take(pa.array(_rng().integers(0, 200, TEXTS)))
 
 
+def equal_texts() -> pa.Array:
+    return pc.utf8_slice_codeunits(texts(), 0, 30)
+
+
+def alternating_texts() -> pa.Array:
+    """Nine digits, and nothing, by turns."""
+    digits = pa.array(_rng().integers(10**8, 10**9, ROWS)).cast(pa.string())
+    return pc.if_else(pa.array(np.arange(ROWS) % 2 == 0), digits, "")
+
+
+def fewer_texts() -> pa.Array:
+    return texts()[:50].take(pa.array(_rng().integers(0, 50, TEXTS)))
+
+
+def dictionaries() -> pa.Array:
+    """Indices of 32 bits into a dictionary of strings."""
+    indices = pa.array(_rng().integers(0, 200, BYTES // 4, dtype=np.int32))
+    return pa.DictionaryArray.from_arrays(indices, texts()[:200])
+
+
 def texts_of_runs() -> pa.Array:
     return texts()[:200].take(pa.array(np.repeat(_rng().integers(0, 200, TEXTS // 32), 32)))
 
@@ -203,14 +236,17 @@ def maps() -> pa.Array:
     return pa.MapArray.from_arrays(pa.array(ends, pa.int32()), keys, values)
 
 
-def vectors(size: int, item_nulls: float = 0.0) -> Callable[[], pa.Array]:
+def vectors(
+    size: int, item_nulls: float = 0.0, vector_nulls: float = 0.0
+) -> Callable[[], pa.Array]:
     """Vectors of floats."""
 
     def make() -> pa.Array:
         values = pa.array(_rng().normal(0, 1, BYTES // 4 // size * size).astype(np.float32))
         if item_nulls:
             values = nulls(lambda: values, item_nulls)()
-        return pa.FixedSizeListArray.from_arrays(values, size)
+        mask = pa.array(np.random.default_rng(4).random(len(values) // size) < vector_nulls)
+        return pa.FixedSizeListArray.from_arrays(values, size, mask=mask if vector_nulls else None)
 
     return make
 
@@ -285,7 +321,7 @@ def _version_0_1() -> Iterator[Case]:
         ("plain bool", "plain", booleans, 0.5),
         ("plain vectors", "plain", vectors(128), 1.0),
         ("var-binary", "var_binary", texts, 0.5),
-        ("dictionary", "dictionary", lambda: few_texts().dictionary_encode(), 1.0),
+        ("dictionary", "dictionary", dictionaries, 1.0),
         ("list", "plain", lists(_RANDOM, 0.0), 0.5),
     ):
         yield Case(name, "0.1", page, make, {}, least, whole=True)
@@ -299,11 +335,11 @@ def _version_2_0() -> Iterator[Case]:
 
     yield case("flat", "nullable(flat:64", _RANDOM, 1.0)
     yield case("flat bool", "nullable(flat:1", booleans, 1.0)
-    yield case("nullable", "nullable(flat:64,flat:1", nulls(_RANDOM))
+    yield case("nullable", "nullable(flat:1,flat:64", nulls(_RANDOM))
     yield case("fixed-size list", "nullable(fixed_size_list:128(", vectors(128), 1.0)
     yield case("list", "list(", lists(_RANDOM))
     yield case("binary", "binary(", texts, 0.5, **_NOTHING)
-    yield case("dictionary", "dictionary(", few_texts, 1.0)
+    yield case("dictionary", "dictionary(", fewer_texts, 1.0)
     yield case("FSST", "fsst(binary(", texts, 0.5, **_FSST)
     yield case("zstd", "binary(", texts, 0.5, **_ZSTD)
     yield case("lz4", "binary(", texts, 0.5, **_LZ4)
@@ -351,19 +387,21 @@ def _version_2_1(version: str) -> Iterator[Case]:
     yield case(
         "inline bit-packing, mixed widths",
         "mini(inline:64)",
-        lambda: pa.array(np.exp(_rng().uniform(0, 40, ROWS // 1024).repeat(1024)).astype(np.int64)),
+        mixed_widths,
         0.5,
         plain,
     )
     yield case("nullable int64", "mini(inline:64) def(packed:16", nulls(_RANDOM))
-    yield case(
-        "nullable float64", "mini(flat:64) def(packed:16", nulls(floats), 0.5
-    )
+    yield case("nullable float64", "mini(flat:64) def(packed:16", nulls(floats), 0.5)
     yield case("nullable, few nulls", "mini(inline:64) def(", nulls(_RANDOM, 0.001))
     yield case("RLE", "mini(rle(", runs, 1.0, plain)
     yield case("RLE, short runs", "mini(rle(", short_runs, 1.0, {**plain, "rle-threshold": "1.0"})
-    yield case("byte stream split + lz4", "mini(general:lz4(planes(", steps, 0.5, {**_LZ4, "bss": "on"})
-    yield case("byte stream split + zstd", "mini(general:zstd(planes(", steps, 0.5, {**_ZSTD, "bss": "on"})
+    yield case(
+        "byte stream split + lz4", "mini(general:lz4(planes(", steps, 0.5, {**_LZ4, "bss": "on"}
+    )
+    yield case(
+        "byte stream split + zstd", "mini(general:zstd(planes(", steps, 0.5, {**_ZSTD, "bss": "on"}
+    )
     yield case("lz4", "mini(general:lz4(", steps, 0.5, {**_LZ4, "bss": "off"})
     yield case("zstd", "mini(general:zstd(", steps, 0.5, {**_ZSTD, "bss": "off"})
     yield case("variable", "mini(variable(flat:32))", texts, 0.5, _NOTHING)
@@ -371,31 +409,34 @@ def _version_2_1(version: str) -> Iterator[Case]:
     yield case("FSST", "mini(fsst(variable(", texts, 0.5, _FSST)
     yield case("variable + lz4", "mini(general:lz4(variable(", texts, 0.5, _LZ4)
     yield case("variable + zstd", "mini(general:zstd(variable(", texts, 0.5, _ZSTD)
-    yield case(
-        "dictionary, strings", "mini(inline:32) dict(", few_texts, 1.0
-    )
+    yield case("dictionary, strings", "mini(inline:32) dict(", few_texts, 1.0)
     yield case("dictionary, strings in runs", "mini(rle(", texts_of_runs, 1.0)
     yield case("dictionary, nulls", "mini(inline:32) dict(", nulls(few_texts), 1.0)
     if newer:
         yield case("dictionary, int64", "mini(inline:32) dict(", few, 1.0)
-    yield case("dictionary type", "mini(", lambda: few_texts().dictionary_encode(), 1.0)
+    yield case("dictionary type", "mini(inline:32) dict(", dictionaries, 1.0)
     yield case("fixed-size list, mini-block", "mini(vector:8(", vectors(8), 1.0)
-    yield case("fixed-size list, null items, mini-block", "mini(vector:8,nulls", vectors(8, 0.2), 1.0)
+    yield case(
+        "fixed-size list, null items, mini-block", "mini(vector:8,nulls", vectors(8, 0.2), 1.0
+    )
     yield case("fixed-size list, full-zip", "zip(vector:256(", vectors(256), 1.0)
-    yield case("fixed-size list, null items, full-zip", "zip(vector:256,nulls", vectors(256, 0.2), 1.0)
-    yield case("fixed-size list, nulls, full-zip", "zip(vector:256(", nulls(vectors(256)), 1.0)
+    yield case(
+        "fixed-size list, null items, full-zip", "zip(vector:256,nulls", vectors(256, 0.2), 1.0
+    )
+    yield case("fixed-size list, nulls, full-zip", "zip(vector:256(", vectors(256, 0.0, 0.3), 1.0)
     yield case("packed struct, fixed", "mini(struct:32+64(", fixed_structs, 0.5, {"packed": "true"})
     if newer:
-        yield case("packed struct, variable", "zip(rows(", variable_structs, 0.5, {"packed": "true"})
-    yield case("constant", "constant", constant)
-    yield case("constant, nulls", "", constant_and_nulls)
+        yield case(
+            "packed struct, variable", "zip(rows(", variable_structs, 0.5, {"packed": "true"}
+        )
+    if newer:
+        yield case("constant", "constant", constant)
+        yield case("constant, nulls", "constant", constant_and_nulls)
     yield case("all null", "constant", all_null)
     yield case("full-zip strings", "zip(variable(", documents, 0.5, {**_NOTHING, **_FULL_ZIP})
     yield case("full-zip short strings", "zip(variable(", texts, 0.5, {**_NOTHING, **_FULL_ZIP})
     yield case("full-zip strings, FSST", "zip(fsst(variable(", long_texts, 0.5, _FULL_ZIP)
-    yield case(
-        "full-zip strings, zstd", "zip(general:zstd", documents, 0.5, {**_FULL_ZIP, **_ZSTD}
-    )
+    yield case("full-zip strings, zstd", "zip(general:zstd", documents, 0.5, {**_FULL_ZIP, **_ZSTD})
     yield case("full-zip nullable", "zip(flat:64)", nulls(_RANDOM), 0.5, _FULL_ZIP)
     yield case("full-zip list", "zip(flat:64)", lists(_RANDOM), 0.5, _FULL_ZIP)
     yield case("list", "mini(", lists(_RANDOM))
@@ -417,9 +458,15 @@ def _version_2_3() -> Iterator[Case]:
         ("sparse lists", "sparse ", rare_lists, sparse, 0.5),
         ("sparse full column", "sparse ", nulls(_RANDOM), sparse, 0.5),
         ("sparse list", "sparse ", lists(_RANDOM), sparse, 0.5),
-        ("delta offsets", "", texts, {**sparse, **_NOTHING}, 0.5),
-        ("delta offsets, full-zip", "", documents, {**sparse, **_NOTHING}, 0.5),
-        ("list", "dense ", lists(_RANDOM), {}, 0.5),
+        ("variable", "dense chunked(variable(", texts, _NOTHING, 0.5),
+        ("offsets in a range", "dense chunked(variable(range", equal_texts, _NOTHING, 0.5),
+        (
+            "offsets as differences",
+            "dense chunked(variable(delta",
+            alternating_texts,
+            _NOTHING,
+            0.5,
+        ),
     ):
         yield Case(name, "2.3", page, make, metadata, least)
 
@@ -448,9 +495,12 @@ def page_name(path: Path, version: str) -> str:
 
 
 def _name_0_1(path: Path) -> str:
-    (manifest,) = (path / "_versions").iterdir()
-    fields = decode(manifest.read_bytes()).fields
-    return ",".join(file_pb2.Field.Encoding.Name(field.encoding).lower() for field in fields)
+    (manifest,) = (path / "_versions").glob("*.manifest")
+    data = manifest.read_bytes()
+    (at,) = struct.unpack_from("<Q", data, len(data) - 16)
+    (size,) = struct.unpack_from("<I", data, at)
+    fields = table_pb2.Manifest.FromString(data[at + 4 : at + 4 + size]).fields
+    return ",".join(file_pb2.Encoding.Name(field.encoding).lower() for field in fields)
 
 
 def _name_2_0(encoding: encodings_v2_0_pb2.ArrayEncoding) -> str:
