@@ -48,7 +48,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from functools import lru_cache
 from json.encoder import encode_basestring
 from struct import Struct, pack, unpack_from
@@ -59,7 +58,6 @@ import pyarrow as pa
 from lance_spark.errors import (
     CorruptFileError,
     InvalidInputError,
-    LanceError,
     UnsupportedEncodingError,
 )
 
@@ -69,6 +67,8 @@ MAX_DEPTH = 500
 #: Sets of keys that are remembered, and how many keys one has at most.
 _KNOWN_KEYS = 256
 _SMALL = 64
+#: Characters of a text that an error shows.
+_SHOWN = 100
 
 _SCALAR, _OBJECT, _ARRAY = 0x2000_0000, 0x4000_0000, 0x8000_0000
 _CONTAINER_KIND, _COUNT = 0xE000_0000, 0x1FFF_FFFF
@@ -87,15 +87,13 @@ _F64 = Struct(">d")
 _FLOAT_ITEM = Struct(">Bd")
 
 
-def to_text(array: pa.Array, name: str) -> pa.Array:
+def to_text(array: pa.Array) -> pa.Array:
     """Return the JSON texts of an array of JSONB.
 
     Parameters
     ----------
     array : pyarrow.Array
         Of type large_binary.
-    name : str
-        The column, for error messages.
 
     Returns
     -------
@@ -106,21 +104,23 @@ def to_text(array: pa.Array, name: str) -> pa.Array:
     ------
     CorruptFileError, UnsupportedEncodingError
         A value is damaged, or of a kind that JSON does not have.
+    InvalidInputError
+        The texts are more than one array holds.
     """
-    return _each(array, decode, pa.string(), name, 0)
+    texts = [None if value is None else decode(value) for value in array.to_pylist()]
+    found = pa.array(texts, pa.string())
+    if isinstance(found, pa.ChunkedArray):
+        raise InvalidInputError("its JSON texts have more than 2 GiB; read fewer rows at once")
+    return found
 
 
-def to_jsonb(array: pa.Array, name: str, first_row: int = 0) -> pa.Array:
+def to_jsonb(array: pa.Array) -> pa.Array:
     """Return the JSONB of an array of JSON texts.
 
     Parameters
     ----------
     array : pyarrow.Array
         Of type string.
-    name : str
-        The column, for error messages.
-    first_row : int
-        Number of the first value, likewise.
 
     Returns
     -------
@@ -132,7 +132,8 @@ def to_jsonb(array: pa.Array, name: str, first_row: int = 0) -> pa.Array:
     InvalidInputError
         A text is no JSON, or has numbers or keys that JSONB cannot hold.
     """
-    return _each(array, encode, pa.large_binary(), name, first_row)
+    values = [None if text is None else encode(text) for text in array.to_pylist()]
+    return pa.array(values, pa.large_binary())
 
 
 def decode(data: bytes) -> str:
@@ -159,42 +160,10 @@ def encode(text: str) -> bytes:
         It is no JSON, an object has a key twice, a number is beyond float64, or it is nested more than `MAX_DEPTH` deep.
     """
     try:
-        value = _PARSER.decode(text)
-    except RecursionError:
-        raise InvalidInputError(f"it is nested more than {MAX_DEPTH} deep") from None
-    except ValueError as error:
-        raise InvalidInputError(f"it is no JSON: {error}") from None
-    if type(value) in (dict, list):
-        return _encode_container(value, 1)
-    entry, payload = _encode(value, 0)
-    return pack(">II", _SCALAR, entry) + payload
-
-
-def _each(
-    array: pa.Array,
-    convert: Callable[[Any], Any],
-    kind: pa.DataType,
-    name: str,
-    first_row: int,
-) -> pa.Array:
-    values = array.to_pylist()
-    try:
-        converted = [None if value is None else convert(value) for value in values]
-    except LanceError:
-        # Not while all is well: the number of a row is looked for once it is needed.
-        for row, value in enumerate(values, first_row):
-            try:
-                if value is not None:
-                    convert(value)
-            except LanceError as error:
-                raise type(error)(f"column {name!r}, row {row}: {error}") from None
-        raise
-    found = pa.array(converted, kind)
-    if isinstance(found, pa.ChunkedArray):
-        raise InvalidInputError(
-            f"column {name!r}: its texts have more than 2 GiB; read fewer rows at once"
-        )
-    return found
+        return _encode_text(text)
+    except InvalidInputError as error:
+        shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+        raise InvalidInputError(f"{shown!r} cannot be stored as JSON: {error}") from None
 
 
 def _decode(data: bytes, start: int, stop: int, depth: int) -> str:
@@ -278,6 +247,19 @@ def _float_text(value: float) -> str:
         sign = "-" if value < 0 else ""
         return f"{sign}0.0000{digits.lstrip('-').replace('.', '')}"
     return f"{digits}e{exponent[0]}{exponent[1:].lstrip('0')}"
+
+
+def _encode_text(text: str) -> bytes:
+    try:
+        value = _PARSER.decode(text)
+    except RecursionError:
+        raise InvalidInputError(f"it is nested more than {MAX_DEPTH} deep") from None
+    except ValueError as error:
+        raise InvalidInputError(str(error)) from None
+    if type(value) in (dict, list):
+        return _encode_container(value, 1)
+    entry, payload = _encode(value, 0)
+    return pack(">II", _SCALAR, entry) + payload
 
 
 def _encode(value: Any, depth: int) -> tuple[int, bytes]:

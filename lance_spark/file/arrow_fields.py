@@ -20,6 +20,7 @@ import pyarrow.types as pat
 
 from lance_spark.errors import UnsupportedTypeError
 from lance_spark.file.types import (
+    ARROW_JSON,
     EXTENSION_METADATA,
     EXTENSION_NAME,
     JSON,
@@ -61,13 +62,16 @@ def field_parts(field: pa.Field) -> FieldParts:
         metadata[EXTENSION_NAME] = str(field.type.extension_name).encode()
         metadata[EXTENSION_METADATA] = _extension_parameters(field.type)
     tag = metadata.get(EXTENSION_NAME)
-    if tag == b"arrow.json":
-        raise UnsupportedTypeError(
-            f"field {field.name!r}: JSON columns cannot be written yet; cast the column to string"
-        )
     name = logical_type(kind, field.name)
     if tag == JSON.encode() and name == "large_binary":
         name = "json"
+    elif tag == ARROW_JSON.encode():
+        if name not in ("string", "large_string"):
+            raise UnsupportedTypeError(
+                f"field {field.name!r}: arrow.json is an extension of strings, not of {kind}"
+            )
+        name = "json"
+        metadata[EXTENSION_NAME] = JSON.encode()
     return FieldParts(name, _children(kind), metadata)
 
 

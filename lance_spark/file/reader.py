@@ -26,6 +26,7 @@ from lance_spark.file.blob_fields import described
 from lance_spark.file.columns import read_columns
 from lance_spark.file.fields import column_fields
 from lance_spark.file.footer import Footer, Tail, parse_descriptor, read_footer
+from lance_spark.file.json_fields import paged_json, read_json
 from lance_spark.file.plans import check_rows, named
 from lance_spark.file.project import project, unpruned
 from lance_spark.file.schema import Field, FieldTree, Schema
@@ -140,10 +141,13 @@ class FileReader:
             named(self._plan(field, several, rows), self._source.name, field, len(rows))
             for field, several in zip(stored, columns, strict=True)
         ]
-        arrays = run_plans(self._source, plans)
+        texts = [
+            read_json(array, held, self._source.name)
+            for array, held in zip(run_plans(self._source, plans), stored, strict=True)
+        ]
         return [
             array if field is held else project(array, held, field)
-            for array, field, held in zip(arrays, fields, stored, strict=True)
+            for array, field, held in zip(texts, fields, stored, strict=True)
         ]
 
     def column_bytes(
@@ -205,7 +209,7 @@ class FileReader:
     def _open(
         self, field: Field, columns: Sequence[ColumnMeta], indices: Sequence[int]
     ) -> FieldReader:
-        arrow = field.arrow_field
+        arrow = paged_json(field).arrow_field
         name = self._source.name
         if self.version == (2, 0):
             from lance_spark.encoding.v2_0 import field as v2_0

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from lance_spark.errors import CorruptFileError, InvalidInputError
 from lance_spark.file.arrow_fields import field_parts
-from lance_spark.file.types import EXTENSION_METADATA, EXTENSION_NAME, arrow_type
+from lance_spark.file.types import ARROW_JSON, EXTENSION_METADATA, EXTENSION_NAME, arrow_type
 from lance_spark.proto import file_pb2 as pb
 
 #: What a blob column of version 2.2 has in its pages; its children in the schema of a data file.
@@ -90,7 +90,7 @@ class Field(_Cached):
     def arrow_field(self) -> pa.Field:
         """The Arrow field, of storage type: extension types are named in its metadata.
 
-        A blob of version 2.2 is the struct that describes where its bytes are: that is what is read.
+        A blob of version 2.2 is the struct that describes where its bytes are: that is what is read. JSON is text.
 
         Raises
         ------
@@ -101,7 +101,10 @@ class Field(_Cached):
             return pa.field(self.name, BLOB_DESCRIPTOR, self.nullable, self._blob_metadata())
         children = [child.arrow_field for child in self.children]
         kind = arrow_type(self.logical_type, children, self.name)
-        return pa.field(self.name, kind, self.nullable, dict(self.metadata) or None)
+        metadata = dict(self.metadata)
+        if self.logical_type == "json":
+            metadata[EXTENSION_NAME] = ARROW_JSON.encode()
+        return pa.field(self.name, kind, self.nullable, metadata or None)
 
     def to_arrow(self) -> pa.Field:
         """Return `arrow_field`."""

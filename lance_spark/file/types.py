@@ -20,7 +20,7 @@ struct                                      one child field per field
 map                                         one child field ``entries``: a struct of key and value
 dict:{value}:{index}:{ordered}              dictionary; pylance writes ``false`` and ignores it
 blob                                        large_binary, as old writers called blob columns
-json                                        large_binary that holds JSONB, extension ``lance.json``
+json                                        string that holds JSON; see `lance_spark.file.json_fields`
 ==========================================  ==================================================
 
 Specification: format/table/schema. An item of a fixed-size list keeps neither name nor nullability: it
@@ -41,6 +41,7 @@ EXTENSION_NAME = "ARROW:extension:name"
 EXTENSION_METADATA = "ARROW:extension:metadata"
 BFLOAT16 = "lance.bfloat16"
 JSON = "lance.json"
+ARROW_JSON = "arrow.json"
 
 _MAX_NESTING = 32
 _COUNT = re.compile(r"[0-9]{1,10}")
@@ -75,7 +76,7 @@ _PLAIN: dict[str, pa.DataType] = {
 }
 _NAMES: dict[pa.DataType, str] = {kind: name for name, kind in _PLAIN.items()}
 #: Strings with no Arrow type of their own.
-_ALIASES: dict[str, pa.DataType] = {"blob": pa.large_binary(), "json": pa.large_binary()}
+_ALIASES: dict[str, pa.DataType] = {"blob": pa.large_binary(), "json": pa.string()}
 
 
 def logical_type(kind: pa.DataType, name: str) -> str:
@@ -150,6 +151,11 @@ def storage_type(kind: pa.DataType) -> pa.DataType:
     while isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
     return kind
+
+
+def is_json(field: pa.Field) -> bool:
+    """Whether an Arrow field is text that holds JSON."""
+    return _extension_of(field) == ARROW_JSON
 
 
 def _arrow_type(logical: str, children: Sequence[pa.Field], name: str, depth: int) -> pa.DataType:

@@ -22,6 +22,7 @@ from lance_spark.file.blob_write import BlobWriter
 from lance_spark.file.columns import add_page, new_column
 from lance_spark.file.fields import column_fields
 from lance_spark.file.footer import align_output, encode_tail
+from lance_spark.file.json_fields import paged_json, write_json
 from lance_spark.file.pending import PendingRows
 from lance_spark.file.schema import Field, Schema
 from lance_spark.proto import file2_pb2, file_pb2
@@ -183,16 +184,20 @@ class _ColumnWriter:
         self.metadata: list[file2_pb2.ColumnMetadata] = [
             new_column(blob=leaf.is_blob and version == (2, 0)) for leaf in leaves
         ]
-        self._paged = paged(field, version).arrow_field
+        self._held = paged(field, version)
+        self._paged = paged_json(self._held).arrow_field
         self._blobs = blobs if has_blobs(field) else None
         self._output = output
         self._version = version
         self._pending = PendingRows(page_bytes)
+        self._rows_added = 0
         self._rows_written = 0
 
     def add(self, array: pa.Array) -> None:
         if self._blobs is not None:
             array = self._blobs.store(array, self.field)
+        array = write_json(array, self._held, self._output.name, self._rows_added)
+        self._rows_added += len(array)
         if len(array) and self._pending.add(array):
             self.flush()
 

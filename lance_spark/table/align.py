@@ -2,7 +2,7 @@
 
 Columns and children of structs are put in order; children of lists and maps get the table's names; nullability is that
 of the table, which the nulls are checked against; extension types and views become what they are stored as. Types are
-never cast, dictionaries stay as they are.
+never cast, dictionaries stay as they are. JSON becomes string.
 """
 
 from __future__ import annotations
@@ -12,9 +12,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.errors import InvalidInputError, SchemaMismatchError, UnsupportedTypeError
+from lance_spark.encoding.jsonb import to_text
+from lance_spark.errors import (
+    CorruptError,
+    InvalidInputError,
+    SchemaMismatchError,
+    UnsupportedTypeError,
+)
 from lance_spark.file.blob_fields import advice, is_v1, is_v2
-from lance_spark.file.types import logical_type, storage_type
+from lance_spark.file.types import is_json, logical_type, storage_type
 
 
 def align(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -110,6 +116,8 @@ def _fit(array: pa.Array, field: pa.Field, path: str) -> pa.Array:
         return _fit_blob(array, wanted, path)
     if is_v1(field) and pat.is_large_binary(wanted) and pat.is_binary(kind):
         return array.cast(wanted)
+    if is_json(field) and (pat.is_large_binary(kind) or pat.is_large_string(kind)):
+        return _fit_json(array, path)
     if pat.is_struct(kind) and pat.is_struct(wanted):
         return _fit_struct(array, wanted, path)
     if pat.is_map(kind) and pat.is_map(wanted):
@@ -152,6 +160,16 @@ def _fit_blob(array: pa.Array, wanted: pa.StructType, path: str) -> pa.Array:
     ]
     mask = array.is_null() if array.null_count else None
     return pa.StructArray.from_arrays(children, fields=list(wanted), mask=mask)
+
+
+def _fit_json(array: pa.Array, path: str) -> pa.Array:
+    """Return JSON as string, from longer strings or from the binary form that pylance calls lance.json."""
+    try:
+        if pat.is_large_binary(array.type):
+            return to_text(array)
+        return array.cast(pa.string())
+    except (CorruptError, pa.ArrowInvalid) as error:
+        raise InvalidInputError(f"column {path!r}: {error}") from None
 
 
 def _fit_struct(array: pa.StructArray, wanted: pa.StructType, path: str) -> pa.Array:

@@ -2,12 +2,13 @@
 
 - Fields are matched by name, at every depth; their order may differ. The one child of a list, and the key and value of a
   map, are matched by place: `item` and `element` are the same list.
-- Types must be the same. Nothing is cast. Blobs may be given as binaries of any kind.
+- Types must be the same. Nothing is cast. Blobs may be given as binaries of any kind, JSON as strings, which are checked when
+  they are written. Tables of releases that stored JSON as strings take JSON.
 - Columns that the data does not have must be nullable; they are null in the new rows.
 - The data must have no others.
 - Data that could be null may go into a column that must not: its values are checked when they are written.
 
-pylance has the same rule but for the names of the children of lists, which it wants to be equal.
+pylance has the same rule but for the names of the children of lists, which it wants to be equal, and for strings as JSON.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import replace
 
 from lance_spark.errors import SchemaMismatchError
 from lance_spark.file.schema import Field, Schema
+from lance_spark.file.types import is_json
 
 
 def filled_by(table: Schema, data: Schema, name: str) -> Schema:
@@ -64,6 +66,8 @@ def _matched(wanted: Field, given: Field, path: tuple[str, ...], name: str) -> F
     kind = wanted.logical_type
     if wanted.is_blob and (given.is_blob or given.logical_type in ("binary", "large_binary")):
         return wanted
+    if _takes_json(wanted, given):
+        return wanted
     if wanted.logical_type != given.logical_type:
         raise SchemaMismatchError(
             f"{name}: column {'.'.join(path)!r} is {_type(wanted)}, but the data has {_type(given)}; cast it"
@@ -95,6 +99,12 @@ def _matched(wanted: Field, given: Field, path: tuple[str, ...], name: str) -> F
     if kind == "map":
         children = (replace(wanted.children[0], children=children),)
     return wanted if children == wanted.children else replace(wanted, children=children)
+
+
+def _takes_json(wanted: Field, given: Field) -> bool:
+    if wanted.logical_type == "json":
+        return given.logical_type in ("json", "string", "large_string")
+    return given.logical_type == "json" and is_json(wanted.arrow_field)
 
 
 def _type(field: Field) -> str:
