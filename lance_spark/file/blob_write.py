@@ -21,7 +21,7 @@ Specification: format/file, "Blobs".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -44,6 +44,8 @@ PACK_FILE_BYTES = 1 << 30
 _INLINE_KEY = "lance-encoding:blob-inline-size-threshold"
 _PACKED_KEY = "lance-encoding:blob-dedicated-size-threshold"
 _PACK_FILE_KEY = "lance-encoding:blob-pack-file-size-threshold"
+#: Values that are smaller are copied together before they are written.
+_WORTH_A_WRITE = 64 * 1024
 _INLINE, _PACKED, _DEDICATED, _EXTERNAL = range(4)
 
 
@@ -197,30 +199,40 @@ class BlobWriter:
             return
         kinds = np.where(sizes[stored] <= limits.inline, _INLINE, _PACKED)
         kinds[sizes[stored] > limits.packed] = _DEDICATED
-        cuts = np.flatnonzero((np.diff(kinds) != 0) | (kinds[1:] == _DEDICATED)) + 1
-        for first, last in zip([0, *cuts.tolist()], [*cuts.tolist(), len(stored)], strict=True):
-            run = stored[first:last]
-            kind = int(kinds[first])
-            found.kinds[run] = kind
-            if kind == _PACKED:
-                self._store_packed(run, offsets, data, limits, found)
-                continue
-            begin, end = int(offsets[run[0]]), int(offsets[run[-1] + 1])
-            if kind == _INLINE:
-                found.positions[run] = align_output(self._output) + offsets[run] - begin
-                self._output.write(data[begin:end])
-            else:
-                found.blob_ids[run] = self._dedicated(data[begin:end])
+        found.kinds[stored] = kinds
+        alone = np.flatnonzero(kinds == _DEDICATED)
+        for segment in np.split(np.arange(len(stored)), alone):
+            # All but the first begin with a value that gets a file of its own, which keeps ids in the order of the rows.
+            for kind in (_DEDICATED, _INLINE, _PACKED):
+                run = stored[segment[kinds[segment] == kind]]
+                for part, edges, content in _together(run, offsets, data):
+                    self._store_run(kind, part, edges, content, limits, found)
 
-    def _store_packed(
+    def _store_run(
         self,
+        kind: int,
         run: Lengths,
-        offsets: Lengths,
+        edges: Lengths,
         data: npt.NDArray[np.uint8],
         limits: _Limits,
         found: _Descriptions,
     ) -> None:
-        ends = offsets[run + 1]
+        if kind == _PACKED:
+            self._store_packed(run, edges, data, limits, found)
+        elif kind == _INLINE:
+            found.positions[run] = align_output(self._output) + edges[:-1] - edges[0]
+            self._output.write(data[int(edges[0]) : int(edges[-1])])
+        else:
+            found.blob_ids[run] = self._dedicated(data[int(edges[0]) : int(edges[-1])])
+
+    def _store_packed(
+        self,
+        run: Lengths,
+        edges: Lengths,
+        data: npt.NDArray[np.uint8],
+        limits: _Limits,
+        found: _Descriptions,
+    ) -> None:
         at = 0
         while at < len(run):
             pack = self._pack
@@ -228,19 +240,18 @@ class BlobWriter:
                 self._last_id += 1
                 self._pack_id = self._last_id
                 pack = self._pack = self._open_sidecar(self._pack_id)
-            begin = int(offsets[run[at]])
+            begin = int(edges[at])
             room = begin + limits.pack_file - pack.tell()
-            stop = int(np.searchsorted(ends, room, side="right"))
+            stop = int(np.searchsorted(edges, room, side="right")) - 1
             if stop <= at:
                 if pack.tell():
                     self.finish()
                     continue
                 # A value that is larger than a packed file may be has one for itself.
                 stop = at + 1
-            part = run[at:stop]
-            found.positions[part] = pack.tell() + offsets[part] - begin
-            found.blob_ids[part] = self._pack_id
-            pack.write(data[begin : int(ends[stop - 1])])
+            found.positions[run[at:stop]] = pack.tell() + edges[at:stop] - begin
+            found.blob_ids[run[at:stop]] = self._pack_id
+            pack.write(data[begin : int(edges[stop])])
             at = stop
 
     def _dedicated(self, data: npt.NDArray[np.uint8]) -> int:
@@ -319,6 +330,26 @@ def _limit(column: Field, key: str, least: int, default: int) -> int:
             f"column {column.name!r}: metadata {key!r} must be a number of bytes from {least} on, not {value!r}"
         )
     return int(value)
+
+
+def _together(
+    run: Lengths, offsets: Lengths, data: npt.NDArray[np.uint8]
+) -> Iterator[tuple[Lengths, Lengths, npt.NDArray[np.uint8]]]:
+    """Yield values in parts that are contiguous: where they are, if the parts are large; else copied into one.
+
+    A part is its values, the edges between them, and the bytes that the edges count in.
+    """
+    if not len(run):
+        return
+    starts, ends = offsets[run], offsets[run + 1]
+    breaks = np.flatnonzero(starts[1:] != ends[:-1]) + 1
+    if len(breaks) and int((ends - starts).sum()) < _WORTH_A_WRITE * (len(breaks) + 1):
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+        whole = pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
+        yield run, *binary_parts(whole.take(pa.array(run)))
+        return
+    for first, last in zip([0, *breaks.tolist()], [*breaks.tolist(), len(run)], strict=True):
+        yield run[first:last], np.append(starts[first:last], ends[last - 1]), data
 
 
 class _Descriptions:

@@ -36,8 +36,8 @@ from lance_spark.table.paths import TablePaths
 INLINE, PACKED, DEDICATED, EXTERNAL = range(4)
 #: Writers start blobs at multiples of 64 bytes.
 _PADDING = 64
-#: Blobs up to this size are copied out of one read of them and what lies between.
-_SMALL = 64 * 1024
+#: Up to this size, another copy of a blob costs less than a read of its own.
+_SMALL = 4 * 1024
 #: No file is larger.
 _MAX_SIZE = 1 << 48
 #: Sizes are added up for whole batches to see how many rows go into one: each counts for no more than this.
@@ -193,65 +193,47 @@ class BlobLoader:
             return array.cast(pa.large_binary())
         places = Places.of(array, self.name)
         sizes = self._known(places)
-        data, starts = self._gather(places, sizes)
         mask = None if places.live.all() else bitmap(places.live)
-        offsets = bounds(sizes)
-        if starts is None:
-            buffers = [mask, pa.py_buffer(offsets), pa.py_buffer(data)]
+        found = self._gather(places, np.flatnonzero(sizes), sizes)
+        if found.in_order:
+            buffers = [mask, pa.py_buffer(bounds(sizes)), pa.py_buffer(found.data)]
             return pa.Array.from_buffers(pa.large_binary(), len(sizes), buffers)
-        # Every other value is what lies between two blobs.
-        edges = np.empty(2 * len(sizes) + 1, np.int64)
-        edges[:-1:2], edges[1::2], edges[-1] = starts, starts + sizes, len(data)
-        spread = pa.Array.from_buffers(
-            pa.large_binary(), 2 * len(sizes), [None, pa.py_buffer(edges), pa.py_buffer(data)]
-        )
-        picked = spread.take(pa.array(np.arange(0, 2 * len(sizes), 2)))
+        picked = found.pick(len(sizes))
         return pa.Array.from_buffers(
             pa.large_binary(), len(sizes), [mask, *picked.buffers()[1:]], offset=picked.offset
         )
 
-    def _gather(self, places: Places, sizes: Lengths) -> tuple[Bytes, Lengths | None]:
-        """Return all bytes in the order of the values, and where each begins; None for the latter if without gaps."""
-        stored = np.flatnonzero(sizes)
+    def _gather(self, places: Places, stored: Lengths, sizes: Lengths) -> _Gathered:
+        """Read the values `stored`, those next to one another in a file by one read."""
         if not len(stored):
-            return np.zeros(0, np.uint8), None
-        first, length = places.positions[stored], sizes[stored]
+            return _Gathered(np.zeros(0, np.uint8), stored, stored, stored)
         group = _groups(places, stored)
-        gap = first[1:] - (first[:-1] + length[:-1])
-        near = (gap > 0) & (gap < _PADDING) & (np.maximum(length[1:], length[:-1]) <= _SMALL)
-        joined = (group[1:] == group[:-1]) & ((gap == 0) | near)
-        begins = np.flatnonzero(np.append(True, ~joined))
-        ends = np.append(begins[1:], len(stored)) - 1
-        spans = first[ends] + length[ends] - first[begins]
-        runs: list[Bytes | None] = [None] * len(begins)
-        order = np.argsort(group, kind="stable")
-        cuts = np.flatnonzero(np.diff(group[order])) + 1
-        run_of = np.repeat(np.arange(len(begins)), ends - begins + 1)
-        for members in np.split(order, cuts):
+        runs = _Runs.of(places.positions[stored], sizes[stored], group)
+        if len(runs.begins) * _SMALL > int(runs.spans.sum()):
+            # Many reads for little: values of several files take turns, or come in any order.
+            order = np.lexsort((places.positions[stored], group))
+            stored, group = stored[order], group[order]
+            runs = _Runs.of(places.positions[stored], sizes[stored], group)
+        parts: list[Bytes] = [np.zeros(0, np.uint8)] * len(runs.begins)
+        turn = np.argsort(group, kind="stable")
+        for members in np.split(turn, np.flatnonzero(np.diff(group[turn])) + 1):
             one = int(stored[members[0]])
-            chosen = members[begins[run_of[members]] == members]
+            chosen = members[runs.begins[runs.run_of[members]] == members]
             source = self._source if places.kinds[one] == INLINE else self.open(places, one)[0]
             try:
-                self._check(int(places.kinds[one]), first[members], length[members], source)
-                ranges = map(ByteRange, first[chosen].tolist(), spans[run_of[chosen]].tolist())
+                self._check(
+                    int(places.kinds[one]), runs.first[members], runs.length[members], source
+                )
+                numbers = runs.run_of[chosen]
+                ranges = map(ByteRange, runs.first[chosen].tolist(), runs.spans[numbers].tolist())
                 found = source.read(list(ranges))
             finally:
                 if source is not self._source:
                     source.close()
-            for run, data in zip(run_of[chosen].tolist(), found, strict=True):
-                runs[run] = data
-        parts = [run for run in runs if run is not None]
+            for number, data in zip(numbers.tolist(), found, strict=True):
+                parts[number] = data
         data = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        if int(spans.sum()) == int(length.sum()):
-            return data, None
-        places_in = bounds(spans)[run_of] + first - first[begins][run_of]
-        starts = np.zeros(len(sizes), np.int64)
-        starts[stored] = places_in
-        # Offsets must not go back: values without bytes stand where the next one with bytes begins.
-        after = np.append(places_in, len(data))
-        empty = np.flatnonzero(sizes == 0)
-        starts[empty] = after[np.searchsorted(stored, empty)]
-        return data, starts
+        return _Gathered(data, stored, runs.starts(), runs.length)
 
     def _check(self, kind: int, first: Lengths, length: Lengths, source: ByteSource) -> None:
         """Refuse what the file does not hold, before there is memory for it."""
@@ -267,6 +249,72 @@ class BlobLoader:
             raise CorruptFileError(
                 f"{self.name}: blobs are said to lie over one another in {source.name}"
             )
+
+
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """Values that are read together, because they are next to one another in one file.
+
+    Attributes
+    ----------
+    first, length : int64 arrays
+        Of each value, in its file.
+    begins : int64 array
+        The value that each run begins with.
+    spans : int64 array
+        Bytes of each run.
+    run_of : int64 array
+        Run of each value.
+    """
+
+    first: Lengths
+    length: Lengths
+    begins: Lengths
+    spans: Lengths
+    run_of: Lengths
+
+    @classmethod
+    def of(cls, first: Lengths, length: Lengths, group: Lengths) -> _Runs:
+        gap = first[1:] - (first[:-1] + length[:-1])
+        near = (gap > 0) & (gap < _PADDING) & (np.maximum(length[1:], length[:-1]) <= _SMALL)
+        joined = (group[1:] == group[:-1]) & ((gap == 0) | near)
+        begins = np.flatnonzero(np.append(True, ~joined))
+        ends = np.append(begins[1:], len(first)) - 1
+        spans = first[ends] + length[ends] - first[begins]
+        run_of = np.repeat(np.arange(len(begins)), ends - begins + 1)
+        return cls(first, length, begins, spans, run_of)
+
+    def starts(self) -> Lengths:
+        """Return where each value is in the bytes of all runs."""
+        return bounds(self.spans)[self.run_of] + self.first - self.first[self.begins][self.run_of]
+
+
+@dataclass(frozen=True, slots=True)
+class _Gathered:
+    """Bytes that hold the values `stored`, which begin at `starts`, increasing."""
+
+    data: Bytes
+    stored: Lengths
+    starts: Lengths
+    length: Lengths
+
+    @property
+    def in_order(self) -> bool:
+        """Whether the bytes are those of the values, in their order, and no others."""
+        return len(self.data) == int(self.length.sum()) and bool((np.diff(self.stored) > 0).all())
+
+    def pick(self, count: int) -> pa.Array:
+        """Return `count` values, empty where nothing is stored."""
+        stored = len(self.stored)
+        # Every other value is what lies between two blobs, and the last one is empty.
+        edges = np.full(2 * stored + 2, len(self.data), np.int64)
+        edges[: 2 * stored : 2] = self.starts
+        edges[1 : 2 * stored : 2] = self.starts + self.length
+        buffers = [None, pa.py_buffer(edges), pa.py_buffer(self.data)]
+        spread = pa.Array.from_buffers(pa.large_binary(), 2 * stored + 1, buffers)
+        picks = np.full(count, 2 * stored, np.int64)
+        picks[self.stored] = np.arange(0, 2 * stored, 2)
+        return spread.take(pa.array(picks))
 
 
 def _groups(places: Places, stored: Lengths) -> Lengths:
