@@ -166,9 +166,29 @@ def test_dots_in_names(tmp_path) -> None:
     assert Schema.from_protos(protos).field("a.b").id == 0
 
 
-def test_json_is_refused_until_its_values_can_be_written() -> None:
-    with pytest.raises(UnsupportedTypeError, match=r"'j'.*string"):
-        Schema.from_arrow(pa.schema([("j", pa.json_())]))
+@pytest.mark.parametrize(
+    "field",
+    [
+        pa.field("j", pa.json_()),
+        pa.field("j", pa.json_(pa.large_string())),
+        pa.field("j", pa.json_(pa.string_view())),
+        pa.field("j", pa.string(), metadata={"ARROW:extension:name": "arrow.json"}),
+        pa.field("j", pa.large_binary(), metadata={"ARROW:extension:name": "lance.json"}),
+    ],
+    ids=lambda field: f"{field.type} {field.metadata}",
+)
+def test_json_is_text_to_readers_and_has_a_type_of_its_own(field: pa.Field) -> None:
+    (node,) = Schema.from_arrow(pa.schema([field])).fields
+    assert node.logical_type == "json"
+    assert node.to_proto().extension_name == "lance.json"
+    assert node.arrow_field.type == pa.string()
+    assert node.arrow_field.metadata[b"ARROW:extension:name"] == b"arrow.json"
+
+
+def test_json_of_other_types_is_refused() -> None:
+    field = pa.field("j", pa.int64(), metadata={"ARROW:extension:name": "arrow.json"})
+    with pytest.raises(UnsupportedTypeError, match=r"'j'.*strings, not of int64"):
+        Schema.from_arrow(pa.schema([field]))
 
 
 def test_pickles_have_no_caches() -> None:

@@ -145,7 +145,7 @@ def test_a_map_without_a_struct_of_two_is_refused() -> None:
 
 def test_strings_of_old_writers() -> None:
     assert arrow_type("blob", (), "col") == pa.large_binary()
-    assert arrow_type("json", (), "col") == pa.large_binary()
+    assert arrow_type("json", (), "col") == pa.string()
     kind = arrow_type("fixed_size_list:lance.bfloat16:3", (), "col")
     assert kind == pa.list_(pa.binary(2), 3)
     assert kind.value_field.metadata[b"ARROW:extension:name"] == b"lance.bfloat16"

@@ -41,20 +41,12 @@ def stored(kind: pa.DataType) -> pa.DataType:
     return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
 
 
-def is_json(kind: pa.DataType) -> bool:
-    """pylance gives JSON as text, we as it is stored."""
-    return isinstance(kind, pa.BaseExtensionType) and kind.extension_name == "arrow.json"
-
-
 def assert_same(got: pa.Table, expected: pa.Table, note: str) -> None:
     """Equal in columns, types and values, but for the chunks and what dictionaries hold unused."""
     assert got.column_names == expected.column_names, note
     assert got.num_rows == expected.num_rows, note
     for name in expected.column_names:
         left, right = got[name], expected[name]
-        if is_json(right.type):
-            assert left.is_null().equals(right.is_null()), f"{note} column {name}"
-            continue
         assert left.type == stored(right.type), f"{note} column {name}"
         if right.type != left.type:
             right = right.cast(left.type)
@@ -68,10 +60,7 @@ def assert_same_schema(got: pa.Schema, expected: pa.Schema, note: str) -> None:
     assert got.names == expected.names, note
     for ours, theirs in zip(got, expected, strict=True):
         where = f"{note} column {theirs.name}"
-        if is_json(theirs.type):
-            # Since the storage is binary JSON it has a name of its own.
-            assert ours.metadata[b"ARROW:extension:name"] in (b"arrow.json", b"lance.json"), where
-        elif isinstance(theirs.type, pa.BaseExtensionType):
+        if isinstance(theirs.type, pa.BaseExtensionType):
             name = theirs.type.extension_name
             if name == "lance.blob.v2":
                 # We say what reading gives, which is how pylance has it in its tables, too.
@@ -199,8 +188,6 @@ def with_known(fixture: Fixture) -> Any:
     reason = ""
     if fixture.name == "encoded_2.0":
         reason = "pylance ignores compressions of version 2.0 that it does not know, we refuse them"
-    elif fixture.name.startswith("json") and fixture.release in ("0.39.0", "1.0.4"):
-        reason = "JSON columns that are named as Arrow names them cannot be written yet"
     marks = [pytest.mark.xfail(reason=reason, strict=True, raises=LanceError)] if reason else []
     return pytest.param(fixture, marks=marks, id=str(fixture))
 
