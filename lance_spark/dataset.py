@@ -14,10 +14,10 @@ from lance_spark.file.blob_fields import Handling, handled
 from lance_spark.file.schema import Schema
 from lance_spark.scan.blob_file import DEFAULT_BUFFER_SIZE, BlobFile
 from lance_spark.scan.filters import parse_filters
-from lance_spark.scan.fragment import FragmentReader
 from lance_spark.scan.plan import default_target_rows, pack
-from lance_spark.scan.positions import by_fragment, parse_positions
-from lance_spark.scan.task import FragmentSlice, ScanTask
+from lance_spark.scan.positions import parse_positions
+from lance_spark.scan.take import take_rows
+from lance_spark.scan.task import ScanTask
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.history import VersionInfo, list_versions
 from lance_spark.table.open import OpenTable, open_table
@@ -157,13 +157,7 @@ class Dataset:
         schema = self._select(columns, blob_handling)
         wanted = parse_positions(indices, self.count_rows())
         unique, inverse = np.unique(wanted, return_inverse=True)
-        batches: list[pa.RecordBatch] = []
-        for fragment, rows in by_fragment(self.fragments, unique):
-            reader = FragmentReader(self._table.paths, fragment, schema)
-            try:
-                batches.append(reader.take(rows))
-            finally:
-                reader.close()
+        batches = take_rows(self._table.paths, self.fragments, schema, unique)
         table = pa.Table.from_batches(batches, schema.to_arrow())
         if np.array_equal(inverse, np.arange(len(unique))):
             return table

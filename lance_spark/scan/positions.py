@@ -54,6 +54,11 @@ def by_fragment(
     """Yield the fragments that increasing positions are in, with the numbers among each one's live rows."""
     ends = np.cumsum([fragment.num_rows for fragment in fragments], dtype=np.int64)
     holders = np.searchsorted(ends, positions, side="right")
-    for number in np.unique(holders).tolist():
+    numbers, cuts = np.unique(holders, return_index=True)
+    bounds = [*cuts.tolist(), len(positions)]
+    for i, number in enumerate(numbers.tolist()):
         fragment = fragments[number]
-        yield fragment, positions[holders == number] - (int(ends[number]) - fragment.num_rows)
+        yield (
+            fragment,
+            positions[bounds[i] : bounds[i + 1]] - (int(ends[number]) - fragment.num_rows),
+        )

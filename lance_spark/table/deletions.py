@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from lance_spark.errors import CorruptFileError
-from lance_spark.storage.source import ByteRange, Bytes
+from lance_spark.storage.source import Bytes
 from lance_spark.table.fragment import DeletionFileType, Fragment
 from lance_spark.table.paths import TablePaths
 
@@ -41,20 +41,16 @@ def read_deletions(paths: TablePaths, fragment: Fragment) -> Offsets:
     file = fragment.deletion_file
     if file is None:
         return np.empty(0, dtype=np.int64)
-    source = paths.open_deletion_file(file, fragment.id)
-    try:
-        (data,) = source.read([ByteRange(0, source.size)])
-    finally:
-        source.close()
+    content, name = paths.read_deletion_file(file, fragment.id)
     decode = decode_arrow if file.file_type is DeletionFileType.ARROW else decode_bitmap
-    offsets = decode(data, source.name)
+    offsets = decode(np.frombuffer(content, np.uint8), name)
     if file.num_deleted_rows and len(offsets) != file.num_deleted_rows:
         raise CorruptFileError(
-            f"{source.name}: it deletes {len(offsets)} rows, but the manifest says {file.num_deleted_rows}"
+            f"{name}: it deletes {len(offsets)} rows, but the manifest says {file.num_deleted_rows}"
         )
     if len(offsets) and fragment.physical_rows and offsets[-1] >= fragment.physical_rows:
         raise CorruptFileError(
-            f"{source.name}: it deletes row {offsets[-1]} of a fragment of {fragment.physical_rows} rows"
+            f"{name}: it deletes row {offsets[-1]} of a fragment of {fragment.physical_rows} rows"
         )
     return offsets
 

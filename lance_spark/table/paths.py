@@ -126,15 +126,15 @@ class TablePaths:
         known = file.file_size_bytes if file.version > _LAST_LEGACY else 0
         return store.open(path, known or None)
 
-    def open_deletion_file(self, file: DeletionFile, fragment_id: int) -> ByteSource:
-        """Open the deletion file of a fragment.
+    def read_deletion_file(self, file: DeletionFile, fragment_id: int) -> tuple[bytes, str]:
+        """Return the content of the deletion file of a fragment, in one request, and what errors call the file.
 
         Raises
         ------
         MissingFileError, CorruptTableError, StorageError
         """
         store, path = self._resolve(file.base_id, DELETIONS, file.name(fragment_id))
-        return store.open(path)
+        return store.read_bytes(path), store.name(path)
 
     def open_sidecar(self, file: DataFile, blob_id: int) -> ByteSource:
         """Open a file of blobs that stands beside a data file.
