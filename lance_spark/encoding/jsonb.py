@@ -62,7 +62,7 @@ from lance_spark.errors import (
 )
 
 #: Arrays and objects in one another; well below what Python's stack takes.
-MAX_DEPTH = 500
+MAX_DEPTH = 256
 
 #: Sets of keys that are remembered, and how many keys one has at most.
 _KNOWN_KEYS = 256
@@ -146,7 +146,10 @@ def decode(data: bytes) -> str:
     UnsupportedEncodingError
         It is of a kind that JSON does not have, or nested more than `MAX_DEPTH` deep.
     """
-    return _decode(data, 0, len(data), 0)
+    try:
+        return _decode(data, 0, len(data), 0)
+    except RecursionError:
+        raise UnsupportedEncodingError("JSONB is nested too deep") from None
 
 
 def encode(text: str) -> bytes:
@@ -161,9 +164,12 @@ def encode(text: str) -> bytes:
     """
     try:
         return _encode_text(text)
-    except InvalidInputError as error:
-        shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
-        raise InvalidInputError(f"{shown!r} cannot be stored as JSON: {error}") from None
+    except RecursionError:
+        reason = f"it is nested more than {MAX_DEPTH} deep"
+    except ValueError as error:
+        reason = str(error)
+    shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    raise InvalidInputError(f"{shown!r} cannot be stored as JSON: {reason}")
 
 
 def _decode(data: bytes, start: int, stop: int, depth: int) -> str:
@@ -250,12 +256,7 @@ def _float_text(value: float) -> str:
 
 
 def _encode_text(text: str) -> bytes:
-    try:
-        value = _PARSER.decode(text)
-    except RecursionError:
-        raise InvalidInputError(f"it is nested more than {MAX_DEPTH} deep") from None
-    except ValueError as error:
-        raise InvalidInputError(str(error)) from None
+    value = _PARSER.decode(text)
     if type(value) in (dict, list):
         return _encode_container(value, 1)
     entry, payload = _encode(value, 0)
