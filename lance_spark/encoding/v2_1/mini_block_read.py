@@ -118,14 +118,11 @@ class MiniBlockPage:
         table = self._table
         assert table is not None
         chunks = table.chunks_of(rows)
-        starts = table.bytes_at
-        wanted = [
-            ByteRange(
-                chunk_data.offset + int(starts[run.start]),
-                int(starts[run.stop] - starts[run.start]),
-            )
-            for run in runs_of(chunks)
-        ]
+        heads, tails = runs_of(chunks)
+        starts = table.bytes_at[chunks[heads]]
+        sizes = table.bytes_at[chunks[tails - 1] + 1] - starts
+        places = (starts + chunk_data.offset).tolist()
+        wanted = list(map(ByteRange, places, sizes.tolist()))
         return self._decode(chunks, joined((yield wanted)), rows)
 
     def _index_ranges(self) -> list[ByteRange]:
@@ -272,10 +269,9 @@ class MiniBlockPage:
         table = self._table
         assert table is not None
         assert table.rows is not None
-        runs = runs_of(chunks)
-        last_chunks = np.searchsorted(chunks, [run.stop - 1 for run in runs])
-        run_ends = np.cumsum(num_levels)[last_chunks]
-        first_rows = np.array([table.rows.first_started(run.start) for run in runs])
+        heads, tails = runs_of(chunks)
+        run_ends = np.cumsum(num_levels)[tails - 1]
+        first_rows = table.rows.first_started(chunks[heads])
         entries = entries_of(levels, rows, run_ends, first_rows)
         values = self._array(block, values_of(levels, entries))
         return PageRows(values, levels_at(levels, entries))

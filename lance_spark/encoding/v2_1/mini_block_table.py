@@ -46,9 +46,9 @@ class RowIndex:
     ended: IndexArray
     unfinished: BoolArray
 
-    def first_started(self, chunk: int) -> int:
-        """Return the number of the first row that starts in the chunk or after it."""
-        return int(self.ended[chunk]) + bool(chunk and self.unfinished[chunk - 1])
+    def first_started(self, chunks: IndexArray) -> IndexArray:
+        """Return the number of the first row that starts in each chunk or after it."""
+        return self.ended[chunks] + ((chunks > 0) & self.unfinished[chunks - 1])
 
     def chunks_of(self, rows: Rows) -> tuple[IndexArray, IndexArray]:
         """Return the first and the last chunk of each row, or of the whole range."""

@@ -130,14 +130,10 @@ def errors_at(place: Place) -> Iterator[None]:
         raise CorruptFileError(f"{place}: cannot be decoded: {error}") from error
 
 
-def runs_of(numbers: IndexArray) -> list[range]:
-    """Return the runs of consecutive numbers in a strictly increasing array."""
-    if not len(numbers):
-        return []
-    cuts = np.flatnonzero(np.diff(numbers) != 1) + 1
-    firsts = numbers[np.concatenate([[0], cuts])]
-    lasts = numbers[np.concatenate([cuts - 1, [len(numbers) - 1]])]
-    return [range(a, b + 1) for a, b in zip(firsts.tolist(), lasts.tolist(), strict=True)]
+def runs_of(numbers: IndexArray) -> tuple[IndexArray, IndexArray]:
+    """Return where in a strictly increasing array its runs of consecutive numbers start and end."""
+    edges = np.flatnonzero(np.diff(numbers, prepend=numbers[:1] - 2, append=numbers[-1:] + 2) != 1)
+    return edges[:-1], edges[1:]
 
 
 def joined(buffers: Sequence[Bytes]) -> Bytes:
