@@ -9,7 +9,6 @@ from __future__ import annotations
 import shutil
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import lance
 import numpy as np
@@ -183,16 +182,7 @@ def complaint(dataset: lance.LanceDataset) -> str:
     return ""
 
 
-def with_known(fixture: Fixture) -> Any:
-    """A parameter that says what does not work yet."""
-    reason = ""
-    if fixture.name == "encoded_2.0":
-        reason = "pylance ignores compressions of version 2.0 that it does not know, we refuse them"
-    marks = [pytest.mark.xfail(reason=reason, strict=True, raises=LanceError)] if reason else []
-    return pytest.param(fixture, marks=marks, id=str(fixture))
-
-
-@pytest.mark.parametrize("fixture", map(with_known, APPENDABLE))
+@pytest.mark.parametrize("fixture", APPENDABLE, ids=str)
 def test_appends_are_read_by_pylance(fixture: Fixture, releases: Unpack, tmp_path: Path) -> None:
     path = str(tmp_path / "table.lance")
     shutil.copytree(fixture.path(releases), path)

@@ -19,6 +19,7 @@ These are the choices of pylance. A page of items has as many rows as its lists 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 
 import pyarrow as pa
@@ -43,6 +44,8 @@ from lance_spark.encoding.v2_1.shape import child_fields, is_blob, storage_field
 from lance_spark.errors import InvalidInputError, UnsupportedTypeError
 from lance_spark.proto import encodings_v2_0_pb2 as pb
 
+_KNOWN_HINTS = (b"lance-encoding:compression", b"lance-encoding:compression-level")
+
 
 def encode_field(array: pa.Array, field: pa.Field) -> list[EncodedPage]:
     """Return one page for each column of `field`, holding all rows of `array`.
@@ -52,14 +55,14 @@ def encode_field(array: pa.Array, field: pa.Field) -> list[EncodedPage]:
     array : pa.Array
         Of the field's type.
     field : pa.Field
-        With the metadata keys ``lance-encoding:*`` that steer the choice of encodings.
+        With the metadata keys ``lance-encoding:*`` that steer the choice of encodings; unknown values are ignored.
 
     Raises
     ------
     UnsupportedTypeError
         File version 2.0 cannot store the type.
     InvalidInputError
-        A struct is null, a child of a packed struct is, or a metadata key has a value that is not one of its.
+        A struct is null, a child of a packed struct is, or ``lance-encoding:packed`` is neither true nor false.
     """
     pages: list[EncodedPage] = []
     _encode(array, field, "", pages)
@@ -91,8 +94,22 @@ def _encode(array: pa.Array, field: pa.Field, prefix: str, pages: list[EncodedPa
         _encode(items, child_fields(field)[0], path, pages)
         return
     _check(field, prefix)
-    message = _values(storable(array), Hints.of(field, path), buffers)
+    message = _values(storable(array), _hints(field), buffers)
     pages.append(buffers.page(len(array), message))
+
+
+def _hints(field: pa.Field) -> Hints:
+    """Return what version 2.0 makes of a field's hints: it knows two, and ignores values that are none of theirs.
+
+    pylance does, too, so that tables hold them; from version 2.1 on it refuses them.
+    """
+    known: dict[bytes, bytes] = {}
+    for key, value in (field.metadata or {}).items():
+        if key in _KNOWN_HINTS:
+            with suppress(InvalidInputError):
+                Hints.of(field.with_metadata({key: value}), field.name)
+                known[key] = value
+    return Hints.of(field.with_metadata(known), field.name)
 
 
 def _values(array: pa.Array, hints: Hints, buffers: NewBuffers) -> pb.ArrayEncoding:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
+import lance
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+import lance_spark
 from lance_spark.encoding.meta import ColumnMeta, EncodedPage, PageMeta
 from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v2_0.field import open_field
@@ -225,10 +228,33 @@ def test_nothing_but_nulls_takes_no_buffer() -> None:
         assert message_of(page).nullable.HasField("all_nulls")
 
 
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"lance-encoding:compression": "gzip"},
+        {"lance-encoding:compression": ""},
+        {"lance-encoding:compression-level": "high"},
+        {"lance-encoding:compression": "zstd", "lance-encoding:compression-level": "100"},
+        {"lance-encoding:bss": "maybe", "lance-encoding:rle-threshold": "x"},
+    ],
+    ids=str,
+)
+def test_hints_that_mean_nothing_are_ignored_as_pylance_does(
+    metadata: dict[str, str], tmp_path: Path
+) -> None:
+    array = pa.array([f"text {i}" * 20 for i in range(300)])
+    table = pa.table([array], schema=pa.schema([pa.field("c", pa.string(), metadata=metadata)]))
+    path = str(tmp_path / "t.lance")
+    lance.write_dataset(table, path, data_storage_version="2.0")
+    lance_spark.write_dataset(table, path, mode="append")
+    assert lance.dataset(path).to_table().equals(pa.concat_tables([table, table]))
+    (page,) = encode_field(array, table.schema.field("c"))
+    known = {k: v for k, v in metadata.items() if v == "zstd"}
+    (plain,) = encode_field(array, pa.field("c", pa.string(), metadata=known))
+    assert [bytes(b) for b in page.buffers] == [bytes(b) for b in plain.buffers]
+
+
 def test_metadata_that_means_nothing_is_refused() -> None:
-    field = pa.field("c", pa.string(), metadata={"lance-encoding:compression": "gzip"})
-    with pytest.raises(InvalidInputError, match=r"column 'c'.*'gzip'.*none, lz4, zstd or fsst"):
-        encode_field(pa.array(["a"]), field)
     field = pa.field("c", pa.struct([]), metadata={"lance-encoding:packed": "yes"})
     with pytest.raises(InvalidInputError, match=r"'c'.*'yes'.*true or false"):
         check_field(field)
