@@ -64,6 +64,7 @@ COLUMN_KEYS = {
     "arrow.large_var_char": "arrow.large_var_char",
     "arrow.large_var_binary": "arrow.large_var_binary",
     "arrow.fixed-size-binary.byte-width": "arrow.fixed-size-binary.byte-width",
+    "arrow.json": "arrow.json",
     "lance.compression": "lance-encoding:compression",
     "lance.compression-level": "lance-encoding:compression-level",
     "lance.structural-encoding": "lance-encoding:structural-encoding",

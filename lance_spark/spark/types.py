@@ -17,12 +17,14 @@ import pyarrow as pa
 from pyspark.sql import types as spark
 
 from lance_spark.errors import InvalidOptionError, SchemaMismatchError, UnsupportedTypeError
+from lance_spark.file.types import ARROW_JSON, EXTENSION_NAME, is_json
 
 VECTOR_SIZE = "arrow.fixed-size-list.size"
 FLOAT16 = "arrow.float16"
 LARGE_STRING = "arrow.large_var_char"
 LARGE_BINARY = "arrow.large_var_binary"
 BYTE_WIDTH = "arrow.fixed-size-binary.byte-width"
+JSON = "arrow.json"
 _MARKERS = frozenset({VECTOR_SIZE, FLOAT16, LARGE_STRING, LARGE_BINARY, BYTE_WIDTH})
 _ENCODING_PREFIX = "lance-encoding:"
 
@@ -219,6 +221,8 @@ def _spark_metadata(field: pa.Field) -> dict[str, Any]:
         described = pa.types.is_struct(field.type) and key.endswith((b":blob", b":packed"))
         if key.startswith(_ENCODING_PREFIX.encode()) and not (described and _is_blob(field)):
             found[key.decode(errors="replace")] = value.decode(errors="replace")
+    if is_json(field):
+        found[EXTENSION_NAME] = ARROW_JSON
     arrow = field.type
     if pa.types.is_fixed_size_list(arrow):
         found[VECTOR_SIZE] = arrow.list_size
@@ -242,7 +246,7 @@ def _arrow_field(
     field: spark.StructField, column: str, large: bool, extra: Mapping[str, str] | None = None
 ) -> pa.Field:
     marks = {**(field.metadata or {}), **(extra or {})}
-    encoding = {
+    metadata = {
         key: value if isinstance(value, str) else json.dumps(value)
         for key, value in marks.items()
         if key.startswith(_ENCODING_PREFIX)
@@ -258,7 +262,14 @@ def _arrow_field(
             raise InvalidOptionError(
                 f"option {column}.{key} does not fit the column, which is {field.dataType.simpleString()}"
             )
-    return pa.field(field.name, arrow, field.nullable, encoding or None)
+    if _is_set(marks, JSON) or marks.get(EXTENSION_NAME) == ARROW_JSON:
+        if isinstance(field.dataType, spark.StringType):
+            metadata[EXTENSION_NAME] = ARROW_JSON
+        elif _is_set(extra or {}, JSON):
+            raise InvalidOptionError(
+                f"option {column}.{JSON} does not fit the column, which is {field.dataType.simpleString()}"
+            )
+    return pa.field(field.name, arrow, field.nullable, metadata or None)
 
 
 def _arrow_type(

@@ -215,3 +215,27 @@ def test_sizes_of_vectors_are_checked(size: str) -> None:
     schema = spark.StructType().add("v", spark.ArrayType(spark.FloatType()))
     with pytest.raises(InvalidOptionError, match=r"v\.arrow\.fixed-size-list\.size"):
         types.to_arrow_schema(schema, {"v": {types.VECTOR_SIZE: size}})
+
+
+@pytest.mark.parametrize("metadata", [{"ARROW:extension:name": "arrow.json"}, {"arrow.json": True}])
+def test_strings_that_are_json(metadata: dict[str, Any]) -> None:
+    inner = spark.StructType().add("j", spark.StringType(), True, metadata)
+    schema = (
+        spark.StructType()
+        .add("j", spark.StringType(), False, metadata)
+        .add("s", inner)
+        .add("o", spark.StringType())
+        .add("t", spark.StringType())
+        # The mark outlived a cast.
+        .add("i", spark.IntegerType(), True, metadata)
+    )
+    made = types.to_arrow_schema(schema, {"o": {types.JSON: "true"}})
+    for field in (made.field("j"), made.field("s").type.field("j"), made.field("o")):
+        assert field.type == pa.string()
+        assert field.metadata == {b"ARROW:extension:name": b"arrow.json"}
+    assert made.field("t").metadata is None
+    assert made.field("i").type == pa.int32()
+    again = types.to_arrow_schema(types.to_spark_schema(made))
+    assert again.equals(made, check_metadata=True)
+    with pytest.raises(InvalidOptionError, match=r"i\.arrow\.json does not fit"):
+        types.to_arrow_schema(schema, {"i": {types.JSON: "true"}})
