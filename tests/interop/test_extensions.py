@@ -1,0 +1,118 @@
+"""Extension types, both ways: stored as their storage types, with name and parameters as metadata of the field."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+from lance.arrow import bfloat16_array
+
+import lance_spark
+
+ROWS = 60
+VERSIONS = ("2.0", "2.1", "2.2")
+
+
+class Unknown(pa.ExtensionType):
+    """A type that neither Arrow nor Lance knows."""
+
+    def __init__(self, storage: pa.DataType) -> None:
+        super().__init__(storage, "acme.unknown")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b'{"p":1}'
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage: pa.DataType, serialized: bytes) -> Unknown:
+        return cls(storage)
+
+
+def uuids() -> pa.Array:
+    values = [bytes([i]) * 16 if i % 3 else None for i in range(ROWS)]
+    return pa.ExtensionArray.from_storage(pa.uuid(), pa.array(values, pa.binary(16)))
+
+
+def bools() -> pa.Array:
+    values = pa.array([i % 2 if i % 3 else None for i in range(ROWS)], pa.int8())
+    return pa.ExtensionArray.from_storage(pa.bool8(), values)
+
+
+def tensors() -> pa.Array:
+    kind = pa.fixed_shape_tensor(pa.float32(), (2, 3), dim_names=["x", "y"], permutation=[1, 0])
+    values = pa.array([[i / 2] * 6 for i in range(ROWS)], pa.list_(pa.float32(), 6))
+    return pa.ExtensionArray.from_storage(kind, values)
+
+
+def opaque() -> pa.Array:
+    kind = pa.opaque(pa.string(), "name", "vendor")
+    return pa.ExtensionArray.from_storage(kind, pa.array([str(i) for i in range(ROWS)]))
+
+
+def floats(count: int = ROWS) -> pa.Array:
+    return bfloat16_array([float(i % 100) for i in range(count)])
+
+
+def unknown() -> pa.Array:
+    values = pa.array([i if i % 3 else None for i in range(ROWS)])
+    return pa.ExtensionArray.from_storage(Unknown(pa.int64()), values)
+
+
+def unknown_structs() -> pa.Array:
+    storage = pa.StructArray.from_arrays([pa.array(range(ROWS)), opaque().storage], ["a", "b"])
+    return pa.ExtensionArray.from_storage(Unknown(storage.type), storage)
+
+
+TAGS = {"ARROW:extension:name": "acme.tag", "ARROW:extension:metadata": "of it", "own": "key"}
+CASES: dict[str, Callable[[], pa.Array]] = {
+    "uuid": uuids,
+    "bool8": bools,
+    "tensor": tensors,
+    "opaque": opaque,
+    "bfloat16": floats,
+    "vector of bfloat16": lambda: pa.FixedSizeListArray.from_arrays(floats(ROWS * 2), 2),
+    "unknown": unknown,
+    "unknown structs": unknown_structs,
+    "named by metadata": lambda: pa.array(range(ROWS)),
+    "list": lambda: pa.ListArray.from_arrays(list(range(0, ROWS + 1, 3)), uuids()),
+    "struct": lambda: pa.StructArray.from_arrays([uuids(), bools(), unknown()], ["u", "b", "k"]),
+}
+
+
+def table_of(name: str) -> pa.Table:
+    array = CASES[name]()
+    metadata = TAGS if name == "named by metadata" else None
+    return pa.table([array], schema=pa.schema([pa.field("c", array.type, metadata=metadata)]))
+
+
+def with_extensions(table: pa.Table) -> pa.Table:
+    """Send a table through Arrow's own format, which makes extensions of what the metadata names."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    with pa.ipc.open_stream(sink.getvalue()) as reader:
+        return reader.read_all()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("name", CASES)
+def test_both_ways(tmp_path: Path, name: str, version: str) -> None:
+    table = table_of(name)
+    theirs = lance.write_dataset(table, str(tmp_path / "theirs"), data_storage_version=version)
+    read = lance_spark.open_dataset(str(tmp_path / "theirs")).to_table()
+    assert not isinstance(read.schema.field("c").type, pa.BaseExtensionType)
+    expected = theirs.to_table()
+    again = with_extensions(read)
+    assert again.schema.equals(with_extensions(expected).schema, check_metadata=True)
+    assert again.equals(expected)
+
+    # What was read is written again: its metadata alone says what it is.
+    for given in (table, read):
+        path = str(tmp_path / f"ours{given is read}")
+        lance_spark.write_dataset(given, path, data_storage_version=version)
+        ours = lance.dataset(path)
+        ours.validate()
+        assert ours.schema.equals(theirs.schema, check_metadata=True)
+        assert ours.to_table().equals(expected)
