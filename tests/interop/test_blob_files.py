@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import os
 import shutil
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,7 @@ from lance_spark.errors import InvalidInputError, MissingFileError
 from lance_spark.storage.local import LocalSource
 from tests.interop.blobs import extended, in_struct, marked, table
 
+ROOT = Path(__file__).parents[2]
 SIZES = [0, 1, 99, 100, 101, 5_000, 5_001, 70_000]
 VERSIONS = ("2.0", "2.1", "2.2")
 
@@ -206,3 +210,17 @@ def test_blobs_in_structs(tmp_path: Path) -> None:
     files = lance_spark.open_dataset(str(tmp_path / "t")).take_blobs("s.b", indices=range(20))
     expected = [None if at % 7 == 3 else value for at, value in enumerate(values)]
     assert [file and file.read() for file in files] == expected
+
+
+def test_the_example(tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "examples" / "blobs.py"), str(tmp_path / "t")]
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "F lasts 1.0 s" in done.stdout
+    assert lance.dataset(str(tmp_path / "t")).count_rows() == 7
