@@ -14,6 +14,7 @@ from lance_spark.file.blob_fields import Handling, handled
 from lance_spark.file.schema import Schema
 from lance_spark.scan.blob_file import DEFAULT_BUFFER_SIZE, BlobFile
 from lance_spark.scan.filters import parse_filters
+from lance_spark.scan.open_files import OpenFiles
 from lance_spark.scan.plan import default_target_rows, pack
 from lance_spark.scan.positions import parse_positions
 from lance_spark.scan.take import take_rows
@@ -38,6 +39,7 @@ class Dataset:
         self._table = table
         self._storage_options = dict(storage_options or {})
         self._fragments: tuple[Fragment, ...] | None = None
+        self._open_files = OpenFiles()
 
     def __repr__(self) -> str:
         return f"Dataset({self._table.store.display!r}, version={self.version})"
@@ -141,6 +143,8 @@ class Dataset:
     ) -> pa.Table:
         """Return rows by their position in the table's order, deleted rows not counted.
 
+        Up to 64 data files stay open for the next take, for as long as there is this object.
+
         Parameters
         ----------
         indices : sequence of int, or integer array
@@ -157,7 +161,7 @@ class Dataset:
         schema = self._select(columns, blob_handling)
         wanted = parse_positions(indices, self.count_rows())
         unique, inverse = np.unique(wanted, return_inverse=True)
-        batches = take_rows(self._table.paths, self.fragments, schema, unique)
+        batches = take_rows(self._table.paths, self.fragments, schema, unique, self._open_files)
         table = pa.Table.from_batches(batches, schema.to_arrow())
         if np.array_equal(inverse, np.arange(len(unique))):
             return table

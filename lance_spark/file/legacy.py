@@ -181,6 +181,10 @@ class LegacyFileReader:
             return None
         return read_statistics(self._source, self._tail, self._footer, field_id)
 
+    def forget_pages(self) -> None:
+        """Let go of what is known of pages: search structures, dictionaries, levels, decompressed bytes."""
+        self._readers.clear()
+
     def close(self) -> None:
         """Close the source; arrays handed out before stay valid."""
         self._readers.clear()

@@ -61,6 +61,10 @@ class DataFileReader(Protocol):
         """Return how many rows filled a page of some fields, if that can be told."""
         ...
 
+    def forget_pages(self) -> None:
+        """Let go of what is known of pages; the file stays open."""
+        ...
+
     def close(self) -> None:
         """Close the source."""
         ...

@@ -189,6 +189,10 @@ class FileReader:
     def _own_columns(self) -> dict[int, int]:
         return _number(self.schema, self.version)
 
+    def forget_pages(self) -> None:
+        """Let go of what is known of pages: search structures, dictionaries, levels, decompressed bytes."""
+        self._readers.clear()
+
     def close(self) -> None:
         """Close the source; arrays handed out before stay valid."""
         self._readers.clear()

@@ -20,6 +20,7 @@ from lance_spark.file.schema import Schema
 from lance_spark.scan.assemble import FieldPart, assemble, locate
 from lance_spark.scan.blobs import BlobLoader, Places
 from lance_spark.scan.filters import Comparison, intersection, matching
+from lance_spark.scan.open_files import OpenFiles
 from lance_spark.scan.width import estimate_row_bytes, fixed_width
 from lance_spark.table.deletions import read_deletions
 from lance_spark.table.fragment import Fragment
@@ -50,6 +51,8 @@ class FragmentReader:
         The columns wanted, with the table's field ids; fields that the fragment lacks come out null.
     filters : sequence of Comparison
         `scan` leaves out the rows that do not meet all of them. Their columns need not be in `schema`.
+    open_files : OpenFiles, optional
+        Where data files may be open already; `release` leaves them there.
 
     Raises
     ------
@@ -63,6 +66,7 @@ class FragmentReader:
         fragment: Fragment,
         schema: Schema,
         filters: Sequence[Comparison] = (),
+        open_files: OpenFiles | None = None,
     ) -> None:
         self._paths = paths
         self._fragment = fragment
@@ -84,6 +88,7 @@ class FragmentReader:
         self._columns: dict[int, dict[int, int]] = {}
         self._loaders: dict[int, BlobLoader] = {}
         self._deleted: RowNumbers | None = None
+        self._open_files = open_files
         self._file_of = file_of
         self._filters = tuple(filters)
         self._judge: FragmentReader | None = None
@@ -103,6 +108,15 @@ class FragmentReader:
             reader.close()
         self._files.clear()
         self._loaders.clear()
+
+    def release(self) -> None:
+        """Leave the data files open for others, if there is a place for them."""
+        if self._open_files is not None:
+            for number, reader in self._files.items():
+                file = self._fragment.files[number]
+                self._open_files.give_back(file.base_id, file.path, reader)
+            self._files.clear()
+        self.close()
 
     def read(self, rows: Rows) -> pa.RecordBatch:
         """Return the physical rows `rows`, deleted ones included."""
@@ -307,7 +321,10 @@ class FragmentReader:
         reader = self._files.get(number)
         if reader is None:
             file = self._fragment.files[number]
-            reader = open_file(self._paths.open_data_file(file), file.fields)
+            if self._open_files is not None:
+                reader = self._open_files.take_out(file.base_id, file.path)
+            if reader is None:
+                reader = open_file(self._paths.open_data_file(file), file.fields)
             # Early writers left 0.
             if self._fragment.physical_rows not in (0, reader.num_rows):
                 raise CorruptTableError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -72,10 +73,13 @@ def test_only_fragments_with_rows_are_opened(tmp_path: Path, reads: Reads, versi
     assert sorted(reads.of("data")) == sorted([files[2], files[9]])
     assert len(reads.of("_deletions")) == 1
     assert reads.of("_deletions")[0].startswith("2-")
-    assert reads.closed == 2
     reads.clear()
     assert ours.take([]).num_rows == 0
     assert not reads.opened
+    # Files stay open for the next take.
+    assert ours.take([9_501, 2_499]).equals(expected.take([9_501, 2_499]))
+    assert not reads.of("data")
+    assert not reads.closed
 
 
 def test_only_files_with_columns_are_opened(tmp_path: Path, reads: Reads) -> None:
@@ -89,7 +93,7 @@ def test_only_files_with_columns_are_opened(tmp_path: Path, reads: Reads) -> Non
     assert len(reads.of("data")) == 1
     reads.clear()
     found = ours.take([1_500, 100], ["text", "more"])
-    assert len(reads.of("data")) == len(set(reads.of("data"))) == 4
+    assert len(reads.of("data")) == len(set(reads.of("data"))) == 3
 
 
 LARGE = 100_000
@@ -114,6 +118,7 @@ def test_a_cold_take(large: Path, reads: Reads, version: str) -> None:
     ours = lance_spark.open_dataset(str(large / version))
     for name in ours.schema.names:
         for row in (0, LARGE // 3, LARGE - 1):
+            ours = lance_spark.open_dataset(str(large / version))
             reads.clear()
             found = ours.take([row], [name])
             assert found.equals(dataset.take([row], [name])), name
@@ -142,6 +147,7 @@ def test_a_scan_of_few_rows(large: Path, reads: Reads, version: str) -> None:
         own = ours.take(range(start, stop)).nbytes
         reads.clear()
         list(few.batches())
+        assert reads.closed == 1
         assert reads.size <= 3 * TAIL + 2 * VALUE * len(ours.schema) + own
         assert len(reads.of("data")) == 1
 
@@ -242,10 +248,14 @@ def test_scattered_rows_of_a_remote_file(
         reads.clear()
         requests.clear()
         assert ours.take(rows, [name]).equals(expected)
-        assert len(reads.rounds) <= 5
+        # The file is open after the first take, and then a value is two reads away, pages' search structures included.
+        # Lists are three away in version 2.0, and where their structure is sparse.
+        most = 2 + (name == "list" and version in ("2.0", "2.3"))
+        assert len(reads.rounds) <= (5 if count == 1 else most)
         ranges = [part for _, found in reads.rounds for part in found]
         # The sizes of files that manifests of version 0.1 give are not to be trusted.
-        assert [size for _, size in requests if not size] == [0] * (version == "0.1")
+        unknown = version == "0.1" and count == 1
+        assert [size for _, size in requests if not size] == [0] * unknown
         requests[:] = [request for request in requests if request[1]]
         # Ranges that are near one another are one request, and what lies between is read for nothing.
         assert len(requests) <= len(ranges)
@@ -275,6 +285,18 @@ def test_fragments_of_a_remote_table_are_read_side_by_side(tmp_path: Path, remot
     deletions = [path for path, _ in requests if "_deletions" in path]
     assert len(deletions) == len(set(deletions)) == 16
     assert took < 0.01 * len(requests) / 2
+
+
+def test_takes_from_several_threads(large: Path, reads: Reads) -> None:
+    dataset = lance.dataset(str(large / "2.2"))
+    ours = lance_spark.open_dataset(str(large / "2.2"))
+    rows = [np.random.default_rng(seed).integers(0, LARGE, 200) for seed in range(24)]
+    with ThreadPoolExecutor(6) as pool:
+        found = list(pool.map(ours.take, rows))
+    for wanted, got in zip(rows, found, strict=True):
+        assert got.equals(dataset.take(wanted.tolist()))
+    # Each thread has a file of its own, and one stays open.
+    assert len(reads.of("data")) - reads.closed == 1
 
 
 def test_errors_of_fragments_that_are_read_side_by_side(tmp_path: Path, remote: Remote) -> None:

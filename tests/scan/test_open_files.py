@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import pickle
+
+from lance_spark.scan.open_files import OpenFiles
+
+
+class File:
+    """Stands in for a reader of a data file."""
+
+    def __init__(self) -> None:
+        self.closed = self.forgotten = 0
+
+    def close(self) -> None:
+        self.closed += 1
+
+    def forget_pages(self) -> None:
+        self.forgotten += 1
+
+
+def test_a_file_is_in_one_pair_of_hands() -> None:
+    files, file = OpenFiles(), File()
+    assert files.take_out(None, "a") is None
+    files.give_back(None, "a", file)  # type: ignore[arg-type]
+    assert file.forgotten == 1
+    assert files.take_out(3, "a") is None
+    assert files.take_out(None, "a") is file
+    assert files.take_out(None, "a") is None
+    assert not file.closed
+
+
+def test_the_second_of_the_same_file_is_closed() -> None:
+    files, first, second = OpenFiles(), File(), File()
+    files.give_back(None, "a", first)  # type: ignore[arg-type]
+    files.give_back(None, "a", second)  # type: ignore[arg-type]
+    assert (first.closed, second.closed) == (0, 1)
+    assert files.take_out(None, "a") is first
+
+
+def test_files_used_longest_ago_are_closed() -> None:
+    files, opened = OpenFiles(2), [File() for _ in range(3)]
+    for number, file in enumerate(opened[:2]):
+        files.give_back(None, str(number), file)  # type: ignore[arg-type]
+    found = files.take_out(None, "0")
+    assert found is opened[0]
+    files.give_back(None, "0", found)
+    files.give_back(None, "2", opened[2])  # type: ignore[arg-type]
+    assert [file.closed for file in opened] == [0, 1, 0]
+
+
+def test_files_do_not_travel() -> None:
+    files = OpenFiles(7)
+    files.give_back(None, "a", File())  # type: ignore[arg-type]
+    copy = pickle.loads(pickle.dumps(files))
+    assert copy.take_out(None, "a") is None
