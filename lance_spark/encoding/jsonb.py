@@ -41,7 +41,7 @@ Layout: https://github.com/databendlabs/jsonb, which pylance uses. It builds it 
 64 bits are float64. Text is what pylance makes of it: no spaces, keys as stored, floats in the fewest digits.
 
 Values are handled one by one: their layouts have nothing in common that a kernel could use. Texts are parsed by the C code
-of the json module; some 1 to 2 microseconds per value with a few keys.
+of the json module: writing takes twice as long as that alone, some 10 microseconds for an object of five keys, and so does reading.
 """
 
 from __future__ import annotations
