@@ -190,6 +190,9 @@ def check_reads(path: Path, seed: int = 0) -> None:
         got = ours.to_table(blob_handling=handling)
         got.validate(full=True)
         assert same(got, expected), handling
+        if handling in HANDLINGS[2:]:
+            # Other names of the first.
+            continue
         taken = ours.take(some, blob_handling=handling)
         taken.validate(full=True)
         assert same(taken, expected.take(pa.array(some))), handling

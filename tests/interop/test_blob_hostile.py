@@ -249,7 +249,7 @@ def test_damaged_files(tmp_path: Path, version: str, writer: str, shape: str) ->
     sound = path.read_bytes()
     rng = np.random.default_rng(7)
     refusals = 0
-    for _ in range(60):
+    for _ in range(40):
         damaged = bytearray(sound)
         for at in rng.integers(0, len(sound), int(rng.integers(1, 4))):
             damaged[at] = int(
