@@ -20,6 +20,7 @@ import lance_spark
 from lance_spark.errors import MissingFileError
 from lance_spark.scan.task import FragmentSlice
 from lance_spark.storage.remote import MAX_GAP
+from tests.interop import blobs
 from tests.interop.counting import Reads, count_reads
 from tests.interop.random_access import lists, numbers, strings, vectors
 
@@ -189,6 +190,38 @@ def test_survivors_of_long_runs_of_deletions(tmp_path: Path, reads: Reads) -> No
     # A fifth of the column.
     ranges = [part for name, ranges in reads.rounds if "data/" in name for part in ranges]
     assert sum(part.length for part in ranges) <= TAIL + 2 * VALUE + 8 * 10_000
+
+
+@pytest.mark.parametrize("by", ["pylance", "us"])
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+def test_blobs(tmp_path: Path, reads: Reads, version: str, by: str) -> None:
+    count = 2_000
+    values = blobs.random_values(count, seed=3, largest=20_000)
+    column = blobs.extended(values) if version == "2.2" else blobs.marked(values)
+    data = blobs.table(column)
+    path = tmp_path / "t"
+    if by == "pylance":
+        write(data, path, version)
+    else:
+        lance_spark.write_dataset(data, str(path), data_storage_version=version)
+    expected = dict(enumerate(values))
+    ours = lance_spark.open_dataset(str(path))
+    ours.take([0], blob_handling="all_binary")
+    for rows in [[row] for row in range(0, count, 97)] + [[5, 900, 1_900]]:
+        reads.clear()
+        found = ours.take(rows, ["b"], blob_handling="all_binary")
+        held = [expected[row] for row in rows]
+        assert found["b"].to_pylist() == held
+        content = sum(len(value or b"") for value in held)
+        # Where the blobs are, then the blobs: those of one file in one read.
+        assert reads.size <= content + len(rows) * VALUE
+        sidecars = len(reads.opened)
+        assert sidecars <= len(rows)
+        assert len(reads.rounds) <= 3 + sidecars
+        reads.clear()
+        ours.take(rows, ["b"])
+        assert reads.size <= len(rows) * VALUE
+        assert len(reads.rounds) <= 2
 
 
 @dataclass
