@@ -70,7 +70,7 @@ def unravel(levels: Levels, steps: Sequence[Step]) -> list[LayerSlots]:
             if definition is not None:
                 limit = below + max_visible_definition(layers[depth:])
                 if limit < highest:
-                    seen = definition[definition <= limit]
+                    seen = definition.compress(definition <= limit)
             count = entries if seen is None else len(seen)
             fresh = False
         if step.dimension != 1:
@@ -100,17 +100,21 @@ def _unravel_list(
     below: int,
     highest: int,
 ) -> tuple[LayerSlots, LevelArray, LevelArray | None]:
-    starts = np.flatnonzero(repetition)
+    # Flags are searched faster than numbers.
+    starts = np.flatnonzero(repetition != 0)
     if entries and (not len(starts) or starts[0]):
         raise CorruptFileError("levels do not begin with the start of a list")
-    counts = np.diff(starts, append=entries)
-    outer = repetition[starts] - np.uint16(1)
+    counts = np.empty(len(starts), np.int64)
+    if len(starts):
+        np.subtract(starts[1:], starts[:-1], out=counts[:-1])
+        counts[-1] = entries - starts[-1]
+    outer = repetition.take(starts)
+    outer -= np.uint16(1)
     if definition is None:
         return LayerSlots(len(starts), None, counts), outer, None
     layer = layers[0]
-    own = definition[starts]
-    absent = own > below
-    lengths = np.where(absent, 0, counts)
+    own = definition.take(starts)
+    lengths = counts * (own <= below)
     last_own = below + layer.num_levels
     valid = None
     if layer.nullable:
@@ -119,6 +123,6 @@ def _unravel_list(
     limit = last_own + max_visible_definition(layers[1:])
     if limit < highest:
         visible = own <= limit
-        lengths = lengths[visible]
-        valid = None if valid is None else valid[visible]
+        lengths = lengths.compress(visible)
+        valid = None if valid is None else valid.compress(visible)
     return LayerSlots(len(lengths), valid, lengths), outer, own

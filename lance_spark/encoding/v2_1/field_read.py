@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -15,10 +16,13 @@ from lance_spark.encoding.levels import BoolArray, LayerSlots
 from lance_spark.encoding.meta import ColumnMeta, PageMeta, Place
 from lance_spark.encoding.rows import Rows, split_rows
 from lance_spark.encoding.v2_1.fixed_width import bounds
-from lance_spark.encoding.v2_1.page import SlottedReader, errors_at, open_page
+from lance_spark.encoding.v2_1.page import SlottedReader, SlottedRows, errors_at, open_page
 from lance_spark.encoding.v2_1.shape import Leaf, child_fields, is_leaf, leaf_fields, storage_field
 from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
 from lance_spark.storage.source import ReadPlan, gather_plans
+
+if TYPE_CHECKING:
+    from lance_spark.encoding.v2_1.mini_block_pages import PageGroup
 
 OpenPage = Callable[[PageMeta, Leaf], SlottedReader]
 
@@ -102,22 +106,56 @@ class LeafReader:
                 f"{self._file}, column {self._leaf.path!r}: the pages hold {sum(self._lengths)} rows, "
                 f"fewer than the file"
             )
-        found = yield from gather_plans([self._read_page(page, part) for page, part in pieces])
-        if not found:
+        if not pieces:
             return self._none()
-        if len(found) == 1:
-            return found[0]
-        values = pa.concat_arrays(_one_dictionary([part.values for part in found]))
-        layers = zip(*(part.slots for part in found), strict=True)
-        return LeafRows(values, tuple(_join(list(layer)) for layer in layers))
+        return _joined((yield from gather_plans(list(self._plans(pieces)))))
+
+    def _plans(self, pieces: list[tuple[int, Rows]]) -> Iterator[ReadPlan[LeafRows]]:
+        """Yield a plan for each page, or for several that are decoded together."""
+        if len(pieces) == 1:
+            yield self._read_page(*pieces[0])
+            return
+        from lance_spark.encoding.v2_1.mini_block_pages import PageGroup
+
+        numbers: list[int] = []
+        group: PageGroup | None = None
+        for number, rows in pieces:
+            whole = len(rows) == self._lengths[number]
+            page = None
+            if whole:
+                with errors_at(Place(self._file, self._leaf.path, number)):
+                    page = self._page(number)
+            if group is not None and group.add(page):
+                numbers.append(number)
+                continue
+            if group is not None:
+                yield self._read_group(group, numbers)
+            numbers, group = [number], PageGroup(page) if whole else None
+            if group is None:
+                yield self._read_page(number, rows)
+        if group is not None:
+            yield self._read_group(group, numbers)
+
+    def _read_group(self, group: PageGroup, numbers: list[int]) -> ReadPlan[LeafRows]:
+        if len(numbers) > 1:
+            try:
+                with errors_at(Place(self._file, self._leaf.path, numbers[0])):
+                    return self._leaf_rows((yield from group.read()))
+            except (CorruptFileError, UnsupportedEncodingError):
+                # One by one, the page that is to blame is named.
+                pass
+        plans = [self._read_page(number, range(self._lengths[number])) for number in numbers]
+        return _joined((yield from gather_plans(plans)))
 
     def _read_page(self, number: int, rows: Rows) -> ReadPlan[LeafRows]:
         with errors_at(Place(self._file, self._leaf.path, number)):
-            page = yield from self._page(number).read(rows)
-            slots = page.slots(self._leaf.steps)
-            if len(page.values) != slots[0].count:
-                raise CorruptFileError(f"{len(page.values)} values for {slots[0].count} slots")
-            return LeafRows(page.values, tuple(slots))
+            return self._leaf_rows((yield from self._page(number).read(rows)))
+
+    def _leaf_rows(self, page: SlottedRows) -> LeafRows:
+        slots = page.slots(self._leaf.steps)
+        if len(page.values) != slots[0].count:
+            raise CorruptFileError(f"{len(page.values)} values for {slots[0].count} slots")
+        return LeafRows(page.values, tuple(slots))
 
     def _page(self, number: int) -> SlottedReader:
         reader = self._pages.get(number)
@@ -132,6 +170,14 @@ class LeafReader:
             LayerSlots(0, None, no_lengths if step.is_list else None) for step in self._leaf.steps
         )
         return LeafRows(pa.array([], self._leaf.field.type), tuple(slots))
+
+
+def _joined(parts: list[LeafRows]) -> LeafRows:
+    if len(parts) == 1:
+        return parts[0]
+    values = pa.concat_arrays(_one_dictionary([part.values for part in parts]))
+    layers = zip(*(part.slots for part in parts), strict=True)
+    return LeafRows(values, tuple(_join(list(layer)) for layer in layers))
 
 
 def _one_dictionary(arrays: list[pa.Array]) -> list[pa.Array]:

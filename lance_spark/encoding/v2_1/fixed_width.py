@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from lance_spark.encoding.blocks import DataBlock, FixedWidthBlock
+from lance_spark.encoding.memory import empty
 from lance_spark.encoding.v2_1.codec import ChunkBuffer, Chunks
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
@@ -21,6 +23,9 @@ IndexArray = npt.NDArray[np.int64]
 
 #: More bytes than this do not come out of one page: pages are cut at a few MiB of values.
 _MAX_PAGE_BYTES = 1 << 30
+
+#: So many ranges are copied one by one.
+_FEW_RANGES = 16
 
 
 def uint_type(bits: int) -> np.dtype[Any]:
@@ -143,12 +148,29 @@ def gather(data: Bytes, starts: IndexArray, sizes: IndexArray) -> Bytes:
         # Chunks of a page have one size and one distance, but for the last.
         count = len(starts) - 1
         first = int(starts[0])
-        joined = np.empty(count * size + int(sizes[-1]), np.uint8)
+        joined: Bytes = empty(count * size + int(sizes[-1]), np.uint8)
         joined[: count * size].reshape(count, size)[...] = np.ndarray(
             (count, size), np.uint8, buffer=data, offset=first, strides=(step, 1)
         )
         joined[count * size :] = data[int(starts[-1]) : int(ends[-1])]
         return joined
-    return np.concatenate(
-        [data[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+    return _scattered(data, starts, ends)
+
+
+def _scattered(data: Bytes, starts: IndexArray, ends: IndexArray) -> Bytes:
+    """Return the bytes of increasing ranges as one run: copied by Arrow, as byte strings of an array."""
+    count = len(starts)
+    edges = np.empty(2 * count + 1, np.int64)
+    edges[0] = 0
+    edges[1::2] = starts
+    edges[2::2] = ends
+    if count < _FEW_RANGES or (edges[1:] < edges[:-1]).any():
+        return np.concatenate(
+            [data[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+        )
+    # By turns what lies between two ranges, and a range.
+    between = pa.Array.from_buffers(
+        pa.large_binary(), 2 * count, [None, pa.py_buffer(edges), pa.py_buffer(data)]
     )
+    content = between.take(pa.array(np.arange(1, 2 * count, 2))).buffers()[2]
+    return data[:0] if content is None else np.frombuffer(content, np.uint8)

@@ -20,11 +20,13 @@ import numpy as np
 from lance_spark.encoding import fastlanes
 from lance_spark.encoding.blocks import DataBlock, FixedWidthBlock
 from lance_spark.encoding.fastlanes import CHUNK_VALUES
+from lance_spark.encoding.memory import empty
 from lance_spark.encoding.v2_1.codec import ChunkBuffer, ChunkLimits, Chunks, Codec
 from lance_spark.encoding.v2_1.fixed_width import (
     IndexArray,
     UIntArray,
     block_of,
+    gather,
     only_buffer,
     require_word,
     uint_type,
@@ -63,7 +65,7 @@ class InlineBitpackingCodec(Codec):
         if int(num_values.max(initial=0)) > CHUNK_VALUES or int(num_values.min(initial=0)) < 0:
             raise CorruptFileError(f"a bit-packed chunk of more than {CHUNK_VALUES} values")
         widths = _widths(buffer, bits)
-        values = np.empty((len(widths), CHUNK_VALUES), uint_type(bits))
+        values = empty((len(widths), CHUNK_VALUES), uint_type(bits))
         starts = buffer.starts + bits // 8
         if len(widths) and (widths == widths[0]).all():
             fastlanes.unpack(buffer.data, starts, int(widths[0]), values)
@@ -101,8 +103,10 @@ def compact(values: UIntArray, num_values: IndexArray) -> UIntArray:
     if (num_values[:-1] == CHUNK_VALUES).all():
         whole: UIntArray = values.reshape(-1)[: int(num_values.sum())]
         return whole
-    kept: UIntArray = values[np.arange(CHUNK_VALUES) < num_values[:, None]]
-    return kept
+    width = values.itemsize
+    starts = np.arange(len(values)) * (CHUNK_VALUES * width)
+    kept = gather(values.reshape(-1).view(np.uint8), starts, num_values * width)
+    return kept.view(values.dtype)
 
 
 def padded(values: UIntArray, step: int = CHUNK_VALUES) -> UIntArray:

@@ -55,11 +55,36 @@ from lance_spark.encoding.v2_1.page import (
     runs_of,
 )
 from lance_spark.encoding.v2_1.registry import decode_block, decode_blocks, decode_chunks
-from lance_spark.encoding.v2_1.row_select import Places, entries_of, levels_at, values_of
+from lance_spark.encoding.v2_1.row_select import (
+    Places,
+    entries_of,
+    levels_at,
+    starts_rows,
+    values_of,
+)
 from lance_spark.encoding.v2_1.shape import Leaf
 from lance_spark.errors import CorruptFileError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import ByteRange, Bytes, ReadPlan
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedChunks:
+    """Some chunks, one after the other.
+
+    Attributes
+    ----------
+    block : DataBlock
+        All values.
+    levels : Levels
+        Checked; `Levels.layers` of the page.
+    num_levels : int64 array
+        Levels of each chunk; 0 if the page has none.
+    """
+
+    block: DataBlock
+    levels: Levels
+    num_levels: IndexArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +113,8 @@ class MiniBlockPage:
     """
 
     def __init__(self, layout: pb.MiniBlockLayout, meta: PageMeta, leaf: Leaf) -> None:
-        self._layout = layout
-        self._meta = meta
+        self.layout = self._layout = layout
+        self.meta = self._meta = meta
         self._kind = leaf.field.type
         self._layers = check_layers(parse_layers(layout.layers), leaf)
         self._depth = layout.repetition_index_depth
@@ -169,7 +194,22 @@ class MiniBlockPage:
         assert table is not None
         sizes = table.bytes_at[chunks + 1] - table.bytes_at[chunks]
         counts = table.values_at[chunks + 1] - table.values_at[chunks]
-        parts = self._parts(data, np.cumsum(sizes) - sizes, sizes)
+        found = self.decode(data, np.cumsum(sizes) - sizes, sizes, counts)
+        if table.rows is None:
+            return self._select_values(chunks, counts, found.block, found.levels, rows)
+        return self._select_rows(chunks, found.num_levels, found.block, found.levels, rows)
+
+    def decode(
+        self, data: Bytes, starts: IndexArray, sizes: IndexArray, counts: IndexArray
+    ) -> DecodedChunks:
+        """Decode chunks that lie at ``data[starts[i] : starts[i] + sizes[i]]``, inside `data`, of `counts` values.
+
+        Raises
+        ------
+        CorruptFileError
+            A chunk contradicts itself or the layout.
+        """
+        parts = self._parts(data, starts, sizes)
         total = int(counts.sum())
         repetition = self._levels(self._layout.rep_compression, parts.repetition, parts.num_levels)
         definition = self._levels(self._layout.def_compression, parts.definition, parts.num_levels)
@@ -185,9 +225,7 @@ class MiniBlockPage:
         block = decode_chunks(self._layout.value_compression, Chunks(parts.values, counts))
         if block.num_values != total:
             raise CorruptFileError(f"{block.num_values} values where there must be {total}")
-        if table.rows is None:
-            return self._select_values(chunks, counts, block, found, rows)
-        return self._select_rows(chunks, parts.num_levels, block, found, rows)
+        return DecodedChunks(block, found, parts.num_levels)
 
     def _parts(self, data: Bytes, starts: IndexArray, sizes: IndexArray) -> _Parts:
         layout = self._layout
@@ -248,13 +286,13 @@ class MiniBlockPage:
         if isinstance(rows, range):
             start = rows.start - int(firsts[chunks[0]])
             where = slice(start, start + len(rows))
-            values = self._array(block, where)
+            values = self.array(block, where)
             definition = None if definition is None else definition[where]
         else:
             holder = np.searchsorted(firsts[chunks], rows, side="right") - 1
             before = np.cumsum(counts) - counts
             places = rows - firsts[chunks][holder] + before[holder]
-            values = self._array(block, places)
+            values = self.array(block, places)
             definition = None if definition is None else definition[places]
         return PageRows(values, Levels(levels.layers, len(rows), None, definition))
 
@@ -269,14 +307,17 @@ class MiniBlockPage:
         table = self._table
         assert table is not None
         assert table.rows is not None
+        if len(rows) == self._meta.num_rows and starts_rows(levels, len(rows)):
+            return PageRows(self.array(block, slice(0, block.num_values)), levels)
         heads, tails = runs_of(chunks)
         run_ends = np.cumsum(num_levels)[tails - 1]
         first_rows = table.rows.first_started(chunks[heads])
         entries = entries_of(levels, rows, run_ends, first_rows)
-        values = self._array(block, values_of(levels, entries))
+        values = self.array(block, values_of(levels, entries))
         return PageRows(values, levels_at(levels, entries))
 
-    def _array(self, block: DataBlock, where: Places) -> pa.Array:
+    def array(self, block: DataBlock, where: Places) -> pa.Array:
+        """Return some of the values as an array."""
         if self._items is not None:
             if not isinstance(block, FixedWidthBlock):
                 raise CorruptFileError("the positions in the dictionary are not numbers")

@@ -24,6 +24,7 @@ import numpy as np
 from lance_spark.encoding import fastlanes
 from lance_spark.encoding.blocks import FixedWidthBlock
 from lance_spark.encoding.fastlanes import CHUNK_VALUES
+from lance_spark.encoding.memory import empty
 from lance_spark.encoding.v2_1.codec import ChunkBuffer, Chunks, Codec
 from lance_spark.encoding.v2_1.fixed_width import (
     IndexArray,
@@ -87,11 +88,10 @@ class OutOfLineBitpackingCodec(Codec):
         require_page_size(int(num_values.max(initial=0)), bits)
         require_page_size(int(num_values.sum()), bits)
         pieces = _cut(num_values, bits, width, buffer)
-        values = np.empty((len(pieces.counts), CHUNK_VALUES), uint_type(bits))
-        packed = np.flatnonzero(~pieces.raw)
+        values = empty((len(pieces.counts), CHUNK_VALUES), uint_type(bits))
+        packed, raw = np.flatnonzero(~pieces.raw), np.flatnonzero(pieces.raw)
         if len(packed):
             fastlanes.unpack(buffer.data, pieces.starts[packed], width, values, packed)
-        raw = np.flatnonzero(pieces.raw)
         if len(raw):
             _copy_raw(buffer.data, pieces.starts[raw], pieces.counts[raw], values, raw)
         return block_of(compact(values, pieces.counts))

@@ -24,6 +24,13 @@ def levels_at(levels: Levels, where: Places) -> Levels:
     )
 
 
+def starts_rows(levels: Levels, count: int) -> bool:
+    """Whether levels are those of exactly so many rows."""
+    assert levels.repetition is not None
+    begins = levels.repetition == max_repetition(levels.layers)
+    return int(np.count_nonzero(begins)) == count and bool(begins[0])
+
+
 def values_of(levels: Levels, entries: Places) -> Places:
     """Return which values belong to some entries: the values of a page are those of its visible entries."""
     visible = levels.visible()

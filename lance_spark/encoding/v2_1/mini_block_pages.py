@@ -1,0 +1,142 @@
+"""Whole mini-block pages of one layout, read and decoded as if their chunks were those of one page.
+
+Writers end the pages of lists early, so that a column may have some hundreds of small ones; and of any column, pages that
+are decoded together need not be put together afterwards. Whole pages need no repetition index: levels say where rows start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from lance_spark.encoding.levels import IndexArray, Levels, max_repetition
+from lance_spark.encoding.v2_1.mini_block_read import MiniBlockPage
+from lance_spark.encoding.v2_1.mini_block_table import parse_chunk_table
+from lance_spark.encoding.v2_1.page import PageRows, buffer_at
+from lance_spark.errors import CorruptFileError
+from lance_spark.proto import encodings_v2_1_pb2 as pb
+from lance_spark.storage.source import Bytes, ReadPlan
+
+#: Pages are decoded together up to so many values and bytes, so that what is in between takes no more memory than they.
+_MAX_VALUES = 1 << 22
+_MAX_BYTES = 32 << 20
+
+
+class PageGroup:
+    """Consecutive pages of a column.
+
+    Parameters
+    ----------
+    page : page reader
+        The first one.
+    """
+
+    def __init__(self, page: object) -> None:
+        self._pages: list[MiniBlockPage] = []
+        self._values = self._bytes = 0
+        if isinstance(page, MiniBlockPage) and not page.layout.HasField("dictionary"):
+            self._add(page)
+
+    def add(self, page: object) -> bool:
+        """Add the next page; return False if it cannot be decoded together with those that are there."""
+        return isinstance(page, MiniBlockPage) and self._fits(page) and self._add(page)
+
+    def _fits(self, page: MiniBlockPage) -> bool:
+        return bool(
+            self._pages
+            and self._values + page.layout.num_items <= _MAX_VALUES
+            and self._bytes + buffer_at(page.meta, 1).length <= _MAX_BYTES
+            and _alike(self._pages[0].layout, page.layout)
+        )
+
+    def _add(self, page: MiniBlockPage) -> bool:
+        self._pages.append(page)
+        self._values += page.layout.num_items
+        self._bytes += buffer_at(page.meta, 1).length
+        return True
+
+    def read(self) -> ReadPlan[PageRows]:
+        """Plan the reading of all rows.
+
+        Raises
+        ------
+        CorruptFileError
+            A page is corrupt, it is not said which.
+        """
+        first, count = self._pages[0], len(self._pages)
+        buffers = yield [buffer_at(page.meta, number) for number in (0, 1) for page in self._pages]
+        tables = [
+            parse_chunk_table(
+                words,
+                large=page.layout.has_large_chunk,
+                num_values=page.layout.num_items,
+                data_size=len(data),
+                rows=None,
+            )
+            for page, words, data in zip(self._pages, buffers[:count], buffers[count:], strict=True)
+        ]
+        data, places = _one_run(buffers[count:])
+        starts = np.concatenate(
+            [table.bytes_at[:-1] + place for table, place in zip(tables, places, strict=True)]
+        )
+        sizes = np.concatenate([np.diff(table.bytes_at) for table in tables])
+        counts = np.concatenate([np.diff(table.values_at) for table in tables])
+        decoded = first.decode(data, starts, sizes, counts)
+        last_chunks = np.cumsum([len(table.bytes_at) - 1 for table in tables]) - 1
+        ends = np.cumsum(decoded.num_levels)[last_chunks]
+        self._check(decoded.levels, ends, np.cumsum(counts)[last_chunks])
+        return PageRows(first.array(decoded.block, slice(0, int(counts.sum()))), decoded.levels)
+
+    def _check(self, levels: Levels, ends: IndexArray, value_ends: IndexArray) -> None:
+        """Check that the levels of each page, which end at `ends`, are those of its values and rows."""
+        if levels.repetition is None and levels.definition is None:
+            return
+        firsts = ends - np.diff(ends, prepend=0)
+        visible = levels.visible()
+        seen = (
+            ends if visible is None else np.cumsum(np.add.reduceat(visible, firsts, dtype=np.int64))
+        )
+        if (seen != value_ends).any():
+            raise CorruptFileError("the levels of a page do not stand for its values")
+        if levels.repetition is None:
+            return
+        begins = levels.repetition == max_repetition(levels.layers)
+        rows = np.add.reduceat(begins, firsts, dtype=np.int64)
+        if not begins[firsts].all() or (rows != [page.meta.num_rows for page in self._pages]).any():
+            raise CorruptFileError("the repetition levels do not hold the rows that they should")
+
+
+def _alike(first: pb.MiniBlockLayout, second: pb.MiniBlockLayout) -> bool:
+    return bool(
+        not second.HasField("dictionary")
+        and first.layers == second.layers
+        and first.num_buffers == second.num_buffers
+        and first.has_large_chunk == second.has_large_chunk
+        and first.HasField("rep_compression") == second.HasField("rep_compression")
+        and first.HasField("def_compression") == second.HasField("def_compression")
+        and first.value_compression == second.value_compression
+        and first.rep_compression == second.rep_compression
+        and first.def_compression == second.def_compression
+    )
+
+
+def _one_run(buffers: Sequence[Bytes]) -> tuple[Bytes, list[int]]:
+    """Return memory that holds all buffers, and where in it each begins; the memory that they are views of, if it is one."""
+    base = buffers[0].base
+    if isinstance(base, np.ndarray) and base.dtype == np.uint8 and base.flags.c_contiguous:
+        first = _address(buffers[0])
+        places = [_address(buffer) - first for buffer in buffers]
+        if all(
+            buffer.base is base and place >= 0 and place % 8 == 0
+            for buffer, place in zip(buffers, places, strict=True)
+        ):
+            start = first - _address(base)
+            end = max(place + len(buffer) for place, buffer in zip(places, buffers, strict=True))
+            return base.reshape(-1)[start : start + end], places
+    sizes = [len(buffer) for buffer in buffers]
+    return np.concatenate(buffers), (np.cumsum(sizes) - sizes).tolist()
+
+
+def _address(data: Bytes) -> int:
+    return int(data.__array_interface__["data"][0])
