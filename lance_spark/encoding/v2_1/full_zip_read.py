@@ -41,7 +41,7 @@ from lance_spark.encoding.v2_1.registry import decode_values
 from lance_spark.encoding.v2_1.shape import Leaf
 from lance_spark.errors import CorruptFileError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
-from lance_spark.storage.source import Bytes, ReadPlan
+from lance_spark.storage.source import ByteRange, Bytes, ReadPlan
 
 #: An index of rows that is longer than this is not read for few rows: less than one in `_FEW`.
 _SHORT_INDEX = 4 * 1024
@@ -92,8 +92,7 @@ class FullZipPage:
         A whole page takes one round.
         """
         if not self._variable and not self._has_lists:
-            fetched = yield from self._fetch_fixed(rows)
-            control, values = self._split_fixed(fetched, len(rows))
+            control, values = self._split_fixed((yield from self._fetch_fixed(rows)))
             return self._finish(control, FixedWidthBlock(values, self._grid.width * 8, len(rows)))
         fetched = yield from self._fetch_indexed(rows)
         entries = self._entries(fetched)
@@ -103,22 +102,24 @@ class FullZipPage:
 
     # Fixed width without lists: a row is at a known place.
 
-    def _fetch_fixed(self, rows: Rows) -> ReadPlan[Fetched]:
+    def _fetch_fixed(self, rows: Rows) -> ReadPlan[Bytes]:
+        """Plan the reading of the entries of rows, as the rows of a table."""
         stride = self._grid.control + self._grid.width
         whole = buffer_at(self._meta, 0)
         if whole.length != stride * self._meta.num_rows:
             raise CorruptFileError(
                 f"{self._meta.num_rows} rows of {stride} bytes in a buffer of {whole.length}"
             )
-        return (yield from fetch_rows(whole.offset, stride, rows, stride))
+        if isinstance(rows, range):
+            (data,) = yield [ByteRange(whole.offset + rows.start * stride, len(rows) * stride)]
+            return data.reshape(len(rows), stride)
+        fetched = yield from fetch_rows(whole.offset, stride, rows, stride)
+        if len(fetched.data) == len(rows) * stride:
+            return fetched.data.reshape(len(rows), stride)
+        return np.lib.stride_tricks.sliding_window_view(fetched.data, stride)[fetched.starts]
 
-    def _split_fixed(self, fetched: Fetched, count: int) -> tuple[IndexArray | None, Bytes]:
+    def _split_fixed(self, table: Bytes) -> tuple[IndexArray | None, Bytes]:
         grid = self._grid
-        stride = grid.control + grid.width
-        if len(fetched.data) == count * stride:
-            table = fetched.data.reshape(count, stride)
-        else:
-            table = np.lib.stride_tricks.sliding_window_view(fetched.data, stride)[fetched.starts]
         if not grid.control:
             return None, np.ascontiguousarray(table).reshape(-1)
         words = np.ascontiguousarray(table[:, : grid.control]).reshape(-1)
