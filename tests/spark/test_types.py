@@ -33,6 +33,7 @@ TYPES: dict[str, tuple[pa.DataType, str, pa.DataType]] = {
     "binary": (pa.binary(), "binary", pa.binary()),
     "large_binary": (pa.large_binary(), "binary", pa.large_binary()),
     "fixed_size_binary": (pa.binary(4), "binary", pa.binary(4)),
+    "json": (pa.json_(), "string", pa.string()),
     "date32": (pa.date32(), "date", pa.date32()),
     "date64": (pa.date64(), "date", pa.date32()),
     "timestamp with a zone": (
