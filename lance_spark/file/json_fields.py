@@ -4,11 +4,12 @@
 where            shape
 ===============  =====================================================================================
 Arrow schema     string with the extension ``arrow.json``; a writer may give large_string or a view
-manifest, file   logical type ``json``, extension ``lance.json`` (``arrow.json`` in releases 0.38 to 1)
+manifest, file   logical type ``json``, extension ``lance.json`` (``arrow.json`` in 0.39 and 1.0)
 pages            large_binary of JSONB, see `lance_spark.encoding.jsonb`
 ===============  =====================================================================================
 
-Releases before 0.38 stored the text itself: logical type ``string``, extension ``arrow.json``. These are strings here, too.
+Releases up to 0.33 at least stored the text itself: logical type ``string``, extension ``arrow.json``. These are strings here,
+too.
 """
 
 from __future__ import annotations

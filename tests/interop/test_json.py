@@ -241,7 +241,7 @@ def test_binary_json_is_taken_as_pylance_takes_it(tmp_path: Path) -> None:
 
 
 def test_tables_that_hold_json_as_strings_take_json(tmp_path: Path) -> None:
-    """As releases before 0.38 made them; their text stays what it is."""
+    """As release 0.33 made them; their text stays what it is."""
     path = str(tmp_path / "t.lance")
     lance.write_dataset(pa.table({"c": pa.array(['{ "b":1}'])}), path, data_storage_version="2.0")
     dataset = lance.dataset(path)
