@@ -274,7 +274,9 @@ def test_batches_of_another_schema_are_refused(batch) -> None:
 
 @pytest.mark.parametrize("number", [(0, 2), (0, 3), (2, 3)])
 def test_versions_that_are_not_written_say_which_are(number) -> None:
-    with pytest.raises(UnsupportedFeatureError, match=r"use data storage version 2\.0, 2\.1 or 2\.2"):
+    with pytest.raises(
+        UnsupportedFeatureError, match=r"use data storage version 2\.0, 2\.1 or 2\.2"
+    ):
         FileWriter(MemoryOutput(), Schema(()), number)
 
 

@@ -271,7 +271,9 @@ def test_versions_of_files() -> None:
     assert parse_version("2.1") == (2, 1)
     assert parse_version("2.2") == parse_version("stable") == parse_version(" Stable ") == (2, 2)
     for text in ("legacy", "0.1", "2.3", "next"):
-        with pytest.raises(InvalidOptionError, match=r"is not written .* choose 2\.0, 2\.1 or 2\.2"):
+        with pytest.raises(
+            InvalidOptionError, match=r"is not written .* choose 2\.0, 2\.1 or 2\.2"
+        ):
             parse_version(text)
     with pytest.raises(InvalidOptionError, match="'3' is no version of data files"):
         parse_version("3")
