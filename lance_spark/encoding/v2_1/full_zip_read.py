@@ -182,8 +182,8 @@ class FullZipPage:
         width = self._grid.width
         places = entries.value_at
         if len(places) and len(data) >= width:
-            table = np.lib.stride_tricks.sliding_window_view(data, width)
-            values = table[places].reshape(-1)
+            windows = np.ndarray((len(data) - width + 1,), f"V{width}", buffer=data, strides=(1,))
+            values = windows[places].view(np.uint8)
         else:
             values = np.zeros(0, np.uint8)
         return FixedWidthBlock(values, width * 8, len(places))

@@ -1,7 +1,8 @@
 """Where the entries of full-zip rows lie.
 
-How long an entry is can only be read from the entry, so the rows of a read are walked side by side: one step takes the
-next entry of every row that is not yet done. Entries of fixed width mostly have one stride; a step then looks as many
+Most rows of fixed width are seen at one look: their length fits entries that all have a value, or a single one that has
+none, and the levels at these places agree. How long any other entry is can only be read from the entry, so the other rows
+of a read are walked side by side: one step takes the next entry of every row that is not yet done. Entries of fixed width mostly have one stride; a step then looks as many
 strides ahead as pays, and takes all entries up to the first that is short. What is left of the last few rows, once steps
 no longer take many entries, is walked row by row.
 """
@@ -98,6 +99,54 @@ def walk_rows(grid: Grid, data: Bytes, starts: IndexArray, ends: IndexArray) -> 
     """
     if (ends <= starts).any():
         raise CorruptFileError("a row has no entry")
+    mask = (1 << grid.bits_def) - 1
+    if grid.variable:
+        _, place, control, length = _walk(grid, data, starts, ends)
+        definition = control & mask
+        value_at = place + grid.control + np.where(definition == 0, grid.width, 0)
+        visible = definition <= grid.max_visible
+        return Entries(control, value_at[visible], length[visible])
+    place, control = _fixed_entries(grid, data, starts, ends)
+    value_at = place.compress((control & mask) <= grid.max_visible)
+    value_at += grid.control
+    return Entries(control, value_at, np.full(len(value_at), grid.width))
+
+
+def _fixed_entries(
+    grid: Grid, data: Bytes, starts: IndexArray, ends: IndexArray
+) -> tuple[IndexArray, IndexArray]:
+    """Return place and control word of each entry of rows whose values have a fixed width."""
+    stride = grid.control + grid.width
+    sizes = ends - starts
+    counts, rest = np.divmod(sizes, stride)
+    alone = sizes == grid.control
+    counts[alone] = 1
+    plain = alone | (rest == 0)
+    counts *= plain
+    before = np.cumsum(counts) - counts
+    place = np.arange(int(counts.sum())) * stride
+    place += np.repeat(starts - before * stride, counts)
+    control = numbers_at(data, place, grid.control)
+    hidden = (control & ((1 << grid.bits_def) - 1)) > grid.max_visible
+    other = hidden != np.repeat(alone, counts)
+    if plain.all() and not other.any():
+        return place, control
+    row = np.repeat(np.arange(len(starts)), counts)
+    plain[row[other]] = False
+    kept, walked = plain[row], np.flatnonzero(~plain)
+    number, places, controls, _ = _walk(grid, data, starts[walked], ends[walked])
+    order = np.argsort(np.concatenate([row[kept], walked[number]]), kind="stable")
+    return (
+        np.concatenate([place[kept], places])[order],
+        np.concatenate([control[kept], controls])[order],
+    )
+
+
+_Walked = tuple[IndexArray, IndexArray, IndexArray, IndexArray]
+
+
+def _walk(grid: Grid, data: Bytes, starts: IndexArray, ends: IndexArray) -> _Walked:
+    """Return row, place, control word and length of each entry, row by row."""
     rows: list[IndexArray] = []
     places: list[IndexArray] = []
     controls: list[IndexArray] = []
@@ -135,15 +184,8 @@ def walk_rows(grid: Grid, data: Bytes, starts: IndexArray, ends: IndexArray) -> 
     control, length = np.concatenate(controls), np.concatenate(lengths)
     if len(rows) > 1:
         order = np.argsort(row, kind="stable")
-        place, control, length = place[order], control[order], length[order]
-    visible = (control & ((1 << grid.bits_def) - 1)) <= grid.max_visible
-    head = grid.control
-    if grid.variable:
-        valid = (control & ((1 << grid.bits_def) - 1)) == 0
-        value_at = place + head + np.where(valid, grid.width, 0)
-    else:
-        value_at = place + head
-    return Entries(control, value_at[visible], length[visible])
+        row, place, control, length = row[order], place[order], control[order], length[order]
+    return row, place, control, length
 
 
 def _walk_row(grid: Grid, data: Bytes) -> IndexArray:
