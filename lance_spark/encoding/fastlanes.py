@@ -13,7 +13,8 @@ value of (r, l)        ``ORDER[r // 8] * 16 + (r % 8) * 128 + l``, ORDER = 0, 4,
 
 A row takes L consecutive values, which are 128 bytes like the words they come from. Unpacking copies for each row the
 128 bytes of the word it starts in straight to the row's place in the output, then shifts the whole output by one
-constant pattern; rows that go on in the next word get that one in the same way.
+constant pattern; rows that go on in the next word get that one in the same way. Values of 8 and 16 bits are shifted eight
+bytes at a time, as no processor shifts each of them by itself: masks take away what comes over from their neighbours.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ _RUN = 128
 _ORDER = (0, 4, 2, 6, 1, 5, 3, 7)
 
 #: Output bytes that are worked on at once: they and as many of scratch stay in the cache of one core.
-_GROUP_BYTES = 256 << 10
+_GROUP_BYTES = 512 << 10
+
+#: Share of rows that go on in the next word from which on it is cheaper to treat all as if they did.
+_MOST_SPLIT = 0.6
 
 #: Chunks that are packed at once at most.
 _PACK_CHUNKS = 256
@@ -66,26 +70,34 @@ def bit_widths(values: UIntArray) -> IndexArray:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Where the rows of one (T, W) lie, in the order of the output.
+    """Where the rows of one (T, W) lie, in the order of the output; patterns are in words of 32 or 64 bits.
 
     Attributes
     ----------
-    row : int64 array of T
-        Which row the n-th 128 bytes of output are.
-    word, next_word : int64 arrays of T
-        Word that each row starts in, and the one after it; never beyond the last.
-    right, left : unsigned arrays of 1024
-        By how much the two words' bits are moved; `left` is T, which leaves nothing, where a row ends in its word.
-    split : bool
-        Whether any row goes on in the next word.
+    word : int64 array of T
+        Word that each row starts in.
+    right : unsigned array
+        By how much the bits of each of the output's words are moved.
+    mask : unsigned array
+        What is then left of them; one element that is for all of them, and for what rows get from their next words too, if
+        there is no `rest`.
+    split : int64 array
+        Rows that go on in the next word; all rows, if most do.
+    next_word : int64 array, one element for each of `split`
+        That word; never beyond the last.
+    left : unsigned array
+        By how much the next words' bits are moved; by all, which leaves nothing, where a row ends in its word.
+    rest : unsigned array, or None
+        What is then left of them, for values of 8 and 16 bits.
     """
 
-    row: IndexArray
     word: IndexArray
-    next_word: IndexArray
     right: UIntArray
+    mask: UIntArray
+    split: IndexArray
+    next_word: IndexArray
     left: UIntArray
-    split: bool
+    rest: UIntArray | None
 
 
 @cache
@@ -97,19 +109,37 @@ def _row_order(bits: int) -> IndexArray:
 
 @cache
 def _rows(bits: int, width: int) -> _Rows:
-    row = _row_order(bits)
-    word, right = np.divmod(row * width, bits)
-    split = right + width > bits
-    left = np.where(split, bits - right, bits)
-    lanes = CHUNK_VALUES // bits
-    dtype = np.dtype(f"<u{bits // 8}")
+    word, right = np.divmod(_row_order(bits) * width, bits)
+    goes_on = right + width > bits
+    split = np.flatnonzero(goes_on)
+    if len(split) > bits * _MOST_SPLIT:
+        split = np.arange(bits)
+    wide = bits if bits >= 32 else 64
+    dtype = np.dtype(f"<u{wide // 8}")
+    # So many values in a word of a pattern, so many words in a row.
+    per_word, words = wide // bits, _RUN * 8 // wide
+
+    def pattern(numbers: list[int]) -> UIntArray:
+        return np.repeat(np.array(numbers, dtype), words)
+
+    def spread(mask: int) -> int:
+        return sum(mask << (bits * place) for place in range(per_word))
+
+    rights = right.tolist()
+    lefts = [bits - right if on else wide for right, on in zip(rights, goes_on, strict=True)]
+    full = (1 << width) - 1
+    mask, rest = np.array(full, dtype), None
+    if per_word > 1:
+        mask = pattern([spread(full & ((1 << (bits - right)) - 1)) for right in rights])
+        rest = pattern([spread(full >> lefts[row] << lefts[row]) for row in split])
     return _Rows(
-        row,
         word,
-        np.minimum(word + 1, width - 1),
-        np.repeat(right, lanes).astype(dtype),
-        np.repeat(left, lanes).astype(dtype),
-        bool(split.any()),
+        pattern(rights),
+        mask,
+        split,
+        np.minimum(word + 1, width - 1)[split],
+        pattern([lefts[row] for row in split]),
+        rest,
     )
 
 
@@ -205,25 +235,42 @@ def unpack(
         return
     bits = out.itemsize * 8
     table = _rows(bits, width)
-    mask = np.array((1 << width) - 1, out.dtype)
     step = _GROUP_BYTES // (_RUN * bits)
-    scratch = _scratch.upper.view(out.dtype).reshape(step, CHUNK_VALUES)
-    spare = _scratch.values.view(out.dtype).reshape(step, CHUNK_VALUES)
     for at in range(0, len(starts), step):
         here = starts[at : at + step]
         words = _gather(data, here, packed_size(width))
-        values = out[at : at + step] if rows is None else spare[: len(here)]
+        values = out[at : at + step]
+        if rows is not None:
+            spare = _scratch.values.view(out.dtype).reshape(step, CHUNK_VALUES)
+            values = spare[: len(here)]
         words.take(table.word, axis=1, out=values.view(f"V{_RUN}"), mode="clip")
         if width < bits:
-            np.right_shift(values, table.right, out=values)
-            if table.split:
-                upper = scratch[: len(here)]
-                words.take(table.next_word, axis=1, out=upper.view(f"V{_RUN}"), mode="clip")
-                np.left_shift(upper, table.left, out=upper)
-                np.bitwise_or(values, upper, out=values)
-            np.bitwise_and(values, mask, out=values)
+            _shift(values.view(table.right.dtype), words, table)
         if rows is not None:
             out[rows[at : at + step]] = values
+
+
+def _shift(values: UIntArray, words: npt.NDArray[np.void], table: _Rows) -> None:
+    """Make values of the words that their rows start in."""
+    np.right_shift(values, table.right, out=values)
+    if table.rest is not None:
+        np.bitwise_and(values, table.mask, out=values)
+    if len(table.split):
+        size = words.shape[0] * len(table.split) * _RUN
+        upper = _scratch.upper[:size].view(values.dtype).reshape(words.shape[0], -1)
+        words.take(table.next_word, axis=1, out=upper.view(f"V{_RUN}"), mode="clip")
+        np.left_shift(upper, table.left, out=upper)
+        if table.rest is not None:
+            np.bitwise_and(upper, table.rest, out=upper)
+        if upper.shape == values.shape:
+            np.bitwise_or(values, upper, out=values)
+        else:
+            places = values.view(f"V{_RUN}")
+            lower = places.take(table.split, axis=1)
+            np.bitwise_or(lower.view(values.dtype), upper, out=upper)
+            places[:, table.split] = upper.view(f"V{_RUN}")
+    if table.rest is None:
+        np.bitwise_and(values, table.mask, out=values)
 
 
 def pack(values: UIntArray, width: int) -> Bytes:
