@@ -36,6 +36,9 @@ from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedE
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import Bytes
 
+#: Chunks that there must be for each that is not full, or all are unpacked first and put together then.
+_FULL_CHUNKS = 16
+
 
 class InlineBitpackingCodec(Codec):
     """Decodes ``InlineBitpacking``."""
@@ -65,15 +68,39 @@ class InlineBitpackingCodec(Codec):
         if int(num_values.max(initial=0)) > CHUNK_VALUES or int(num_values.min(initial=0)) < 0:
             raise CorruptFileError(f"a bit-packed chunk of more than {CHUNK_VALUES} values")
         widths = _widths(buffer, bits)
-        values = empty((len(widths), CHUNK_VALUES), uint_type(bits))
         starts = buffer.starts + bits // 8
-        if len(widths) and (widths == widths[0]).all():
-            fastlanes.unpack(buffer.data, starts, int(widths[0]), values)
-        else:
-            for width in np.unique(widths).tolist():
-                rows = np.flatnonzero(widths == width)
-                fastlanes.unpack(buffer.data, starts[rows], width, values, rows)
-        return block_of(compact(values, num_values))
+        ends = _full_until(num_values)
+        if ends is None:
+            values = empty((len(widths), CHUNK_VALUES), uint_type(bits))
+            _unpack(buffer.data, starts, widths, values)
+            return block_of(compact(values, num_values))
+        # What a chunk has too many, the next one covers.
+        values = empty(int(num_values.sum()) + CHUNK_VALUES, uint_type(bits))
+        at = first = 0
+        for end in ends:
+            until = at + (end - first) * CHUNK_VALUES
+            table = values[at:until].reshape(-1, CHUNK_VALUES)
+            _unpack(buffer.data, starts[first:end], widths[first:end], table)
+            at, first = until - CHUNK_VALUES + int(num_values[end - 1]), end
+        return block_of(values[:at])
+
+
+def _full_until(num_values: IndexArray) -> list[int] | None:
+    """Return where runs of chunks end that are full but for the last; None if there are many."""
+    short = np.flatnonzero(num_values[:-1] != CHUNK_VALUES) + 1
+    if len(short) * _FULL_CHUNKS > len(num_values):
+        return None
+    return [*short.tolist(), len(num_values)] if len(num_values) else []
+
+
+def _unpack(data: Bytes, starts: IndexArray, widths: IndexArray, values: UIntArray) -> None:
+    """Unpack chunks to the rows of `values`."""
+    if len(widths) and (widths == widths[0]).all():
+        fastlanes.unpack(data, starts, int(widths[0]), values)
+        return
+    for width in np.unique(widths).tolist():
+        rows = np.flatnonzero(widths == width)
+        fastlanes.unpack(data, starts[rows], width, values, rows)
 
 
 def _widths(buffer: ChunkBuffer, bits: int) -> IndexArray:

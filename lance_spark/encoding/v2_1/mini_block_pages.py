@@ -9,7 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.types as pat
 
+from lance_spark.encoding.arrow_blocks import look_up, unsigned
+from lance_spark.encoding.blocks import DataBlock, FixedWidthBlock
 from lance_spark.encoding.levels import IndexArray, Levels, max_repetition
 from lance_spark.encoding.v2_1.mini_block_read import MiniBlockPage
 from lance_spark.encoding.v2_1.mini_block_table import parse_chunk_table
@@ -35,7 +39,7 @@ class PageGroup:
     def __init__(self, page: object) -> None:
         self._pages: list[MiniBlockPage] = []
         self._values = self._bytes = 0
-        if isinstance(page, MiniBlockPage) and not page.layout.HasField("dictionary"):
+        if isinstance(page, MiniBlockPage) and _can_share(page):
             self._add(page)
 
     def add(self, page: object) -> bool:
@@ -65,7 +69,8 @@ class PageGroup:
             A page is corrupt, it is not said which.
         """
         first, count = self._pages[0], len(self._pages)
-        buffers = yield [buffer_at(page.meta, number) for number in (0, 1) for page in self._pages]
+        numbers = (0, 1, 2) if first.layout.HasField("dictionary") else (0, 1)
+        buffers = yield [buffer_at(page.meta, number) for number in numbers for page in self._pages]
         tables = [
             parse_chunk_table(
                 words,
@@ -74,9 +79,9 @@ class PageGroup:
                 data_size=len(data),
                 rows=None,
             )
-            for page, words, data in zip(self._pages, buffers[:count], buffers[count:], strict=True)
+            for page, words, data in zip(self._pages, buffers, buffers[count:], strict=False)
         ]
-        data, places = _one_run(buffers[count:])
+        data, places = _one_run(buffers[count : 2 * count])
         starts = np.concatenate(
             [table.bytes_at[:-1] + place for table, place in zip(tables, places, strict=True)]
         )
@@ -85,8 +90,28 @@ class PageGroup:
         decoded = first.decode(data, starts, sizes, counts)
         last_chunks = np.cumsum([len(table.bytes_at) - 1 for table in tables]) - 1
         ends = np.cumsum(decoded.num_levels)[last_chunks]
-        self._check(decoded.levels, ends, np.cumsum(counts)[last_chunks])
-        return PageRows(first.array(decoded.block, slice(0, int(counts.sum()))), decoded.levels)
+        value_ends = np.cumsum(counts)[last_chunks]
+        self._check(decoded.levels, ends, value_ends)
+        if len(numbers) == 3:
+            items = self._looked_up(decoded.block, value_ends, buffers[2 * count :])
+            return PageRows(items, decoded.levels)
+        return PageRows(first.array(decoded.block, slice(0, int(value_ends[-1]))), decoded.levels)
+
+    def _looked_up(
+        self, block: DataBlock, value_ends: IndexArray, dictionaries: Sequence[Bytes]
+    ) -> pa.Array:
+        """Return the items at positions that are those of each page's own dictionary."""
+        opened = zip(self._pages, dictionaries, strict=True)
+        items = [page.open_dictionary(data) for page, data in opened]
+        sizes = np.array([len(some) for some in items])
+        positions = unsigned(block)
+        counts = np.diff(value_ends, prepend=0)
+        if (np.maximum.reduceat(positions, value_ends - counts) >= sizes).any():
+            raise CorruptFileError("a position is outside its dictionary")
+        before = (np.cumsum(sizes) - sizes).astype(np.uint32)
+        places = positions + np.repeat(before, counts)
+        found = FixedWidthBlock(places.view(np.uint8), places.itemsize * 8, len(places))
+        return look_up(found, pa.concat_arrays(items), self._pages[0].kind)
 
     def _check(self, levels: Levels, ends: IndexArray, value_ends: IndexArray) -> None:
         """Check that the levels of each page, which end at `ends`, are those of its values and rows."""
@@ -107,9 +132,14 @@ class PageGroup:
             raise CorruptFileError("the repetition levels do not hold the rows that they should")
 
 
+def _can_share(page: MiniBlockPage) -> bool:
+    """Whether a page's values are no positions in a dictionary that is to be handed out too."""
+    return not (page.layout.HasField("dictionary") and pat.is_dictionary(page.kind))
+
+
 def _alike(first: pb.MiniBlockLayout, second: pb.MiniBlockLayout) -> bool:
     return bool(
-        not second.HasField("dictionary")
+        first.HasField("dictionary") == second.HasField("dictionary")
         and first.layers == second.layers
         and first.num_buffers == second.num_buffers
         and first.has_large_chunk == second.has_large_chunk

@@ -115,7 +115,7 @@ class MiniBlockPage:
     def __init__(self, layout: pb.MiniBlockLayout, meta: PageMeta, leaf: Leaf) -> None:
         self.layout = self._layout = layout
         self.meta = self._meta = meta
-        self._kind = leaf.field.type
+        self.kind = self._kind = leaf.field.type
         self._layers = check_layers(parse_layers(layout.layers), leaf)
         self._depth = layout.repetition_index_depth
         self._has_dictionary = layout.HasField("dictionary")
@@ -170,7 +170,7 @@ class MiniBlockPage:
                 num_rows=self._meta.num_rows,
             )
         if self._has_dictionary:
-            self._items = self._open_dictionary(buffers[1])
+            self._items = self.open_dictionary(buffers[1])
         self._table = parse_chunk_table(
             buffers[0],
             large=layout.has_large_chunk,
@@ -179,7 +179,8 @@ class MiniBlockPage:
             rows=row_index,
         )
 
-    def _open_dictionary(self, data: Bytes) -> pa.Array:
+    def open_dictionary(self, data: Bytes) -> pa.Array:
+        """Return the items of the page's dictionary from its buffer."""
         layout = self._layout
         items = decode_block(layout.dictionary, data, layout.num_dictionary_items)
         if items.num_values != layout.num_dictionary_items:
