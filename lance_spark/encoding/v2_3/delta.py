@@ -33,20 +33,45 @@ class DeltaCodec(Codec):
     def decode_blocks(
         self, encoding: pb.Delta, buffer: ChunkBuffer, num_values: IndexArray
     ) -> FixedWidthBlock:
-        bits = require_sequence_word(int(encoding.uncompressed_bits_per_value))
-        if int(num_values.min(initial=1)) < 1:
-            raise CorruptFileError("differences between no values")
-        counts = num_values - 1
-        deltas = unsigned(registry.decode_blocks(encoding.deltas, buffer, counts))
-        if len(deltas) != int(counts.sum()):
-            raise CorruptFileError(f"{len(deltas)} differences instead of {int(counts.sum())}")
-        return block_of(_summed(encoding.base, deltas, num_values, bits))
+        base, deltas = differences(encoding, buffer, num_values)
+        bits = int(encoding.uncompressed_bits_per_value)
+        return block_of(_summed(base, deltas, num_values, bits))
+
+
+def differences(
+    encoding: pb.Delta, buffer: ChunkBuffer, num_values: IndexArray
+) -> tuple[int, UIntArray]:
+    """Return the first number of every buffer, and the differences between the others; all sums fit 62 bits.
+
+    Parameters
+    ----------
+    encoding : pb.Delta
+    buffer : ChunkBuffer
+    num_values : int64 array, one element per buffer
+        How many numbers there are, which is one more than differences.
+
+    Raises
+    ------
+    CorruptFileError
+        A buffer has no number, or not as many differences as it should.
+    """
+    require_sequence_word(int(encoding.uncompressed_bits_per_value))
+    if int(num_values.min(initial=1)) < 1:
+        raise CorruptFileError("differences between no values")
+    counts = num_values - 1
+    deltas = unsigned(registry.decode_blocks(encoding.deltas, buffer, counts))
+    if len(deltas) != int(counts.sum()):
+        raise CorruptFileError(f"{len(deltas)} differences instead of {int(counts.sum())}")
+    # The sum itself may be too large to be computed.
+    if encoding.base >= 1 << 62 or (
+        int(deltas.max(initial=0)) * len(deltas) >= 1 << 62
+        and float(deltas.sum(dtype=np.float64)) >= float(1 << 62)
+    ):
+        raise CorruptFileError("the sums of differences do not fit 62 bits")
+    return int(encoding.base), deltas
 
 
 def _summed(base: int, deltas: UIntArray, num_values: IndexArray, bits: int) -> UIntArray:
-    # In floating point, where sums cannot wrap around.
-    if base >= 1 << 62 or float(deltas.sum(dtype=np.float64)) >= float(1 << 62):
-        raise CorruptFileError("the sums of differences do not fit 62 bits")
     starts = np.cumsum(num_values) - num_values
     inner = np.ones(int(num_values.sum()), np.bool_)
     inner[starts] = False

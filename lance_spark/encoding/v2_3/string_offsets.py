@@ -17,8 +17,9 @@ import numpy as np
 
 from lance_spark.encoding.blocks import VariableWidthBlock
 from lance_spark.encoding.v2_1.codec import ChunkBuffer, Chunks
-from lance_spark.encoding.v2_1.fixed_width import bounds, gather
+from lance_spark.encoding.v2_1.fixed_width import IndexArray, bounds, gather
 from lance_spark.encoding.v2_1.registry import decode_blocks
+from lance_spark.encoding.v2_3.delta import differences
 from lance_spark.encoding.v2_3.payload import has_payload
 from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
@@ -62,6 +63,8 @@ def decode_chunks(encoding: pb.CompressiveEncoding, chunks: Chunks) -> VariableW
     nothing = np.zeros_like(text.starts)
     payload = chunks.buffers[0] if stored else ChunkBuffer(text.data, nothing, nothing)
     counts = chunks.num_values
+    if kind == "delta":
+        return _by_lengths(encoding.delta, payload, text, counts)
     block = decode_blocks(encoding, payload, counts + 1)
     if block.bits_per_value not in (32, 64):
         raise UnsupportedEncodingError(f"string offsets of {block.bits_per_value} bits")
@@ -78,5 +81,21 @@ def decode_chunks(encoding: pb.CompressiveEncoding, chunks: Chunks) -> VariableW
     ends = bounds(lengths)
     data = gather(text.data, text.starts + firsts, lasts - firsts)
     if block.bits_per_value == 64 or len(data) > _INT32_MAX:
+        return VariableWidthBlock(ends, data)
+    return VariableWidthBlock(ends.astype(np.int32), data)
+
+
+def _by_lengths(
+    encoding: pb.Delta, payload: ChunkBuffer, text: ChunkBuffer, counts: IndexArray
+) -> VariableWidthBlock:
+    """Return strings the differences of whose offsets are stored: these are their lengths."""
+    base, lengths = differences(encoding, payload, counts + 1)
+    ends = bounds(lengths)
+    last = np.cumsum(counts)
+    sizes = ends[last] - ends[last - counts]
+    if (base + sizes > text.sizes).any():
+        raise CorruptFileError("string offsets leave their chunk")
+    data = gather(text.data, text.starts + base, sizes)
+    if encoding.uncompressed_bits_per_value == 64 or len(data) > _INT32_MAX:
         return VariableWidthBlock(ends, data)
     return VariableWidthBlock(ends.astype(np.int32), data)
