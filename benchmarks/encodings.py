@@ -1,12 +1,13 @@
 """Every encoding of every file version: this package against pylance on the same pages, without Spark.
 
-    python benchmarks/encodings.py [--rounds 7] [--markdown] [--update] [--version 2.1] [WORD ...]
+    python benchmarks/encodings.py [--rounds 7] [--least] [--decode] [--markdown] [--update] [--version 2.1] [WORD ...]
 
 A file of one column is read whole by both clients, and the column is written by both, in processes of their own that are
 bound to one processor; their rounds take turns. A byte of each page of memory that comes out is looked at, because what
 this package hands out may be a view of the mapped file. Ratios are pylance's time over this package's: above 1, this
 package is faster. "page" is what pylance wrote; what this package writes of the column need not be the same encoding.
-``--markdown`` prints a table, ``--update`` puts it into README.md. WORDs choose cases by their names, all of them.
+``--markdown`` prints a table, ``--update`` puts it into README.md. ``--decode`` leaves writing out; ``--least`` takes the
+least of the rounds, not their median, for machines with other work. WORDs choose cases, whose names have all of them.
 """
 
 from __future__ import annotations
@@ -290,7 +291,12 @@ def check(case: Case, path: Path) -> None:
 
 
 def measure(
-    case: Case, folder: Path, clients: dict[str, Client], rounds: int, pick: Callable[..., float]
+    case: Case,
+    folder: Path,
+    clients: dict[str, Client],
+    rounds: int,
+    pick: Callable[..., float],
+    encode: bool,
 ) -> Found:
     data, path, megabytes, page = prepare(case, folder)
     check(case, path)
@@ -311,7 +317,7 @@ def measure(
         {client: {"do": "read", "path": str(path), "whole": case.whole} for client in CLIENTS}
     )
     write, size = {}, None
-    if case.version in WRITABLE:
+    if encode and case.version in WRITABLE:
         out = {client: folder / f"{case.key}.{client}" for client in CLIENTS}
         order = {
             "do": "write",
@@ -348,6 +354,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("demo-data/encodings"))
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--least", action="store_true", help="of the rounds, not their median")
+    parser.add_argument("--decode", action="store_true", help="do not write")
     parser.add_argument("--processor", type=int, default=0)
     parser.add_argument("--markdown", action="store_true")
     parser.add_argument("--update", action="store_true")
@@ -371,6 +378,7 @@ def main() -> None:
             clients,
             arguments.rounds,
             min if arguments.least else statistics.median,
+            not arguments.decode,
         )
         found.append(one)
         print(" | ".join(one.row()), flush=True)
