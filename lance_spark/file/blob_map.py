@@ -7,7 +7,6 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from lance_spark.encoding.v2_1.fixed_width import bounds
@@ -73,5 +72,5 @@ def sum_blobs(array: pa.Array, field: Field, measure: Callable[[pa.Array], Lengt
 
 def list_lengths(array: pa.Array) -> Lengths:
     """Return the items of each list; none for null."""
-    lengths: Lengths = pc.list_value_length(array).fill_null(0).to_numpy().astype(np.int64)
+    lengths: Lengths = array.value_lengths().fill_null(0).to_numpy().astype(np.int64)
     return lengths

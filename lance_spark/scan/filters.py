@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from lance_spark.errors import InvalidInputError
@@ -24,12 +23,12 @@ from lance_spark.file.open import DataFileReader
 from lance_spark.file.schema import Field, Schema
 
 _COMPARE = {
-    "==": pc.equal,
-    "!=": pc.not_equal,
-    "<": pc.less,
-    "<=": pc.less_equal,
-    ">": pc.greater,
-    ">=": pc.greater_equal,
+    "==": "equal",
+    "!=": "not_equal",
+    "<": "less",
+    "<=": "less_equal",
+    ">": "greater",
+    ">=": "greater_equal",
 }
 _OPERATORS = (*_COMPARE, "in", "not in", "is_null", "is_not_null")
 
@@ -68,10 +67,13 @@ class Comparison:
             return array.is_null()
         if self.op == "is_not_null":
             return array.is_valid()
+        # Whoever plans a scan without filters does without the kernels.
+        import pyarrow.compute as pc
+
         if self.op in ("in", "not in"):
             found = pc.is_in(array, value_set=self.value)
             return found if self.op == "in" else pc.and_(pc.invert(found), array.is_valid())
-        return _COMPARE[self.op](array, self.value).fill_null(False)
+        return pc.call_function(_COMPARE[self.op], [array, self.value]).fill_null(False)
 
     def candidates(self, file: DataFileReader) -> list[range] | None:
         """Return the rows of a file that the condition can hold for, as far as its statistics tell; None if they do not."""

@@ -463,7 +463,8 @@ def test_a_few_rows_read_little(tmp_path: Path, name: str) -> None:
     source.calls.clear()
     rows = np.array([5, len(array) - 3])
     assert reader.read(fields, rows)[0].equals(array.take(pa.array(rows)))
-    assert len(source.calls) == 1
+    # Full-zip values of their own widths: where they are, then they themselves.
+    assert len(source.calls) <= 2
     assert bytes_of(source) < data / 4
 
 
