@@ -22,6 +22,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from lance_spark.encoding.blocks import (
@@ -37,6 +38,11 @@ from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedT
 from lance_spark.storage.source import Bytes
 
 _PACKED_KEYS = (b"lance-encoding:packed", b"packed")
+#: How often the items of a dictionary must come on average so that it pays to measure some of them.
+_REPEATED = 16
+_SAMPLE = 1024
+#: Room for bytes of strings, as a part of what a sample says.
+_ROOM = 1.04
 _NO_BYTES = np.zeros(0, np.uint8)
 
 
@@ -199,12 +205,34 @@ def look_up(indices: FixedWidthBlock, items: pa.Array, kind: pa.DataType) -> pa.
     if len(positions) and highest >= len(items):
         raise CorruptFileError(f"position {highest} in a dictionary of {len(items)} items")
     if not pat.is_dictionary(kind):
-        return items.take(pa.array(positions))
+        return items_at(items, positions)
     width = fixed_width(kind.index_type)
     if indices.bits_per_value != width:
         positions = positions.astype(f"u{width // 8}")
     found = pa.Array.from_buffers(kind.index_type, len(positions), [None, pa.py_buffer(positions)])
     return pa.DictionaryArray.from_arrays(found, items, ordered=kind.ordered, safe=False)
+
+
+def items_at(items: pa.Array, positions: npt.NDArray[np.unsignedinteger]) -> pa.Array:
+    """Return the items at unsigned positions, all of which are inside."""
+    if is_variable(items.type) and len(positions) > len(items) * _REPEATED:
+        items = _with_room(items, positions)
+    return pc.take(items, pa.array(positions), boundscheck=False)
+
+
+def _with_room(items: pa.Array, positions: npt.NDArray[np.unsignedinteger]) -> pa.Array:
+    """Return items with one more, that no position names, so that Arrow makes room enough for what it looks up.
+
+    It makes room for as many bytes as the positions would have if all items came equally often, and copies everything if
+    that was too little by one byte.
+    """
+    lengths = pc.binary_length(items).fill_null(0).to_numpy()
+    sample = positions[:: max(len(positions) // _SAMPLE, 1)]
+    mean = float(lengths.take(sample).mean()) * _ROOM + 1
+    missing = int(mean * (len(items) + 1)) - int(lengths.sum(dtype=np.int64))
+    if missing <= 0:
+        return items
+    return pa.concat_arrays([items, pa.array(["H" * missing]).cast(items.type)])
 
 
 def unsigned(block: DataBlock) -> npt.NDArray[np.unsignedinteger]:

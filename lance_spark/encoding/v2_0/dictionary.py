@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from lance_spark.encoding.arrow_blocks import unsigned, validity_of, with_validity
+from lance_spark.encoding.arrow_blocks import items_at, unsigned, validity_of, with_validity
 from lance_spark.encoding.blocks import FixedWidthBlock
 from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v2_0 import flat
@@ -92,9 +92,10 @@ class DictionaryValues:
         )
 
     def _values(self, indices: pa.Array) -> pa.Array:
-        self._check(int(_numbers(indices).max(initial=0)) - 1)
+        positions = _numbers(indices)
+        self._check(int(positions.max(initial=0)) - 1)
         assert self._items is not None
-        return self._items.take(indices)
+        return self._items.take(indices) if indices.null_count else items_at(self._items, positions)
 
     def _check(self, highest: int) -> None:
         if highest >= self._num_items:

@@ -26,6 +26,9 @@ from lance_spark.storage.source import Bytes, ReadPlan
 _MAX_VALUES = 1 << 22
 _MAX_BYTES = 32 << 20
 
+#: Items of the dictionaries of all pages together, up to which those that are equal are looked for.
+_FEW_ITEMS = 1 << 12
+
 
 class PageGroup:
     """Consecutive pages of a column.
@@ -110,8 +113,14 @@ class PageGroup:
             raise CorruptFileError("a position is outside its dictionary")
         before = (np.cumsum(sizes) - sizes).astype(np.uint32)
         places = positions + np.repeat(before, counts)
+        every = pa.concat_arrays(items)
+        if len(every) <= _FEW_ITEMS:
+            # Pages have much the same items. The fewer there are, the more of them stay in the processor's cache.
+            unique = every.dictionary_encode()
+            places = unique.indices.to_numpy().astype(np.uint32).take(places)
+            every = unique.dictionary
         found = FixedWidthBlock(places.view(np.uint8), places.itemsize * 8, len(places))
-        return look_up(found, pa.concat_arrays(items), self._pages[0].kind)
+        return look_up(found, every, self._pages[0].kind)
 
     def _check(self, levels: Levels, ends: IndexArray, value_ends: IndexArray) -> None:
         """Check that the levels of each page, which end at `ends`, are those of its values and rows."""
