@@ -20,6 +20,7 @@ from itertools import accumulate
 import numpy as np
 import pyarrow as pa
 
+from lance_spark.encoding.lz4_frames import LITERALS, decompress_blocks
 from lance_spark.encoding.zstd_frames import MAGIC
 from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
@@ -35,8 +36,6 @@ _LZ4_RATIO = 255
 _ZSTD_RATIO = 1 << 15
 #: Bytes that are decompressed by one call; those of a few chunks stay in the processor's cache.
 _TOGETHER = 1 << 19
-#: The format of LZ4 blocks ends every block with so many literal bytes, if there are as many.
-_LZ4_LITERALS = 5
 
 
 def scheme_of(message: pb.BufferCompression) -> str:
@@ -127,16 +126,17 @@ def decompress(scheme: str, data: Bytes, max_size: int = MAX_SIZE) -> Bytes:
 def decompress_many(scheme: str, buffers: Sequence[Bytes], max_size: int) -> list[Bytes]:
     """Return the bytes that many buffers were compressed from; see `decompress`.
 
-    `max_size` is of all together. A decompressor takes frames in a row for one text, and is called for many of them.
+    `max_size` is of all together. A decompressor takes frames or blocks in a row for one text, and is
+    called for many of them.
     """
+    if len(buffers) < 2 or any(len(data) < 8 for data in buffers):
+        return _one_by_one(scheme, buffers, max_size)
+    if scheme == "zstd" and any(_is_bare(data) for data in buffers):
+        return _one_by_one(scheme, buffers, max_size)
+    prefix = 4 if scheme == "lz4" else 8
+    sizes = [int.from_bytes(data[:prefix].tobytes(), "little") for data in buffers]
     pieces: list[Bytes] = []
     left = max_size
-    if scheme != "zstd" or any(_is_bare(data) for data in buffers):
-        for data in buffers:
-            pieces.append(decompress(scheme, data, left))
-            left -= len(pieces[-1])
-        return pieces
-    sizes = [int.from_bytes(data[:8].tobytes(), "little") for data in buffers]
     begin = size = 0
     for i, of_next in enumerate([*sizes[1:], _TOGETHER], 1):
         size += sizes[i - 1]
@@ -144,12 +144,37 @@ def decompress_many(scheme: str, buffers: Sequence[Bytes], max_size: int) -> lis
             continue
         if size > left:
             raise CorruptFileError(f"compressed buffers claim to hold more than {max_size} bytes")
-        text = decompress_frames([data[8:] for data in buffers[begin:i]], size)
-        ends = list(accumulate(sizes[begin:i]))
-        pieces += [text[a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)]
+        if scheme == "lz4":
+            pieces += _decompress_blocks(buffers[begin:i], sizes[begin:i], left)
+        else:
+            text = decompress_frames([data[8:] for data in buffers[begin:i]], size)
+            pieces += _cut(text, sizes[begin:i])
         left -= size
         begin, size = i, 0
     return pieces
+
+
+def _one_by_one(scheme: str, buffers: Sequence[Bytes], max_size: int) -> list[Bytes]:
+    pieces: list[Bytes] = []
+    for data in buffers:
+        pieces.append(decompress(scheme, data, max_size))
+        max_size -= len(pieces[-1])
+    return pieces
+
+
+def _cut(text: Bytes, sizes: Sequence[int]) -> list[Bytes]:
+    ends = list(accumulate(sizes))
+    return [text[a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)]
+
+
+def _decompress_blocks(
+    buffers: Sequence[Bytes], sizes: Sequence[int], max_size: int
+) -> list[Bytes]:
+    for data, size in zip(buffers, sizes, strict=True):
+        _check_claim(size, len(data) - 4, _LZ4_RATIO, max_size)
+    text = decompress_blocks(buffers, np.array(sizes)) if len(buffers) > 1 else None
+    # What is wrong with which of them is found one by one.
+    return _one_by_one("lz4", buffers, max_size) if text is None else _cut(text, sizes)
 
 
 def decompress_frames(frames: list[Bytes], size: int) -> Bytes:
@@ -185,7 +210,7 @@ def _decompress_lz4(data: Bytes, max_size: int) -> Bytes:
         return np.zeros(0, np.uint8)
     result = _decompress("lz4", body, size)
     # Arrow does not tell when a block holds less than claimed. What is missing is missing at the end.
-    literals = min(size, _LZ4_LITERALS)
+    literals = min(size, LITERALS)
     if result[-literals:].tobytes() != body[-literals:].tobytes():
         raise CorruptFileError(f"an LZ4 block does not hold the {size} bytes that it claims")
     return result
