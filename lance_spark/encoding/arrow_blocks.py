@@ -22,7 +22,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from lance_spark.encoding.blocks import (
@@ -217,6 +216,9 @@ def items_at(items: pa.Array, positions: npt.NDArray[np.unsignedinteger]) -> pa.
     """Return the items at unsigned positions, all of which are inside."""
     if is_variable(items.type) and len(positions) > len(items) * _REPEATED:
         items = _with_room(items, positions)
+    # Loaded by those who decode: whoever plans a scan does without.
+    import pyarrow.compute as pc
+
     return pc.take(items, pa.array(positions), boundscheck=False)
 
 
@@ -226,6 +228,8 @@ def _with_room(items: pa.Array, positions: npt.NDArray[np.unsignedinteger]) -> p
     It makes room for as many bytes as the positions would have if all items came equally often, and copies everything if
     that was too little by one byte.
     """
+    import pyarrow.compute as pc
+
     lengths = pc.binary_length(items).fill_null(0).to_numpy()
     sample = positions[:: max(len(positions) // _SAMPLE, 1)]
     mean = float(lengths.take(sample).mean()) * _ROOM + 1
