@@ -54,6 +54,7 @@ bench: java $(VENV)/.bench
 	$(BIN)/python benchmarks/scan.py
 	$(BIN)/python benchmarks/write.py
 	$(BIN)/python benchmarks/decode.py
+	$(BIN)/python benchmarks/encodings.py
 	$(BIN)/python benchmarks/start.py
 
 $(VENV)/bin/python:
