@@ -79,6 +79,11 @@ class ObjectStore:
         return self._location.scheme
 
     @property
+    def options(self) -> Mapping[str, Any]:
+        """Arguments of the fsspec file system; secrets among them."""
+        return self._options
+
+    @property
     def display(self) -> str:
         """The root as messages show it."""
         return self._location.display

@@ -1,7 +1,8 @@
 """Commits: the only place that writes a manifest.
 
 1. List the versions. Every one after the version that the change was planned on, or last checked against, has a
-   transaction; ask the operation whether it holds on top of it (`operations/`).
+   transaction; ask the operation whether it holds on top of it (`operations/`). If it says that it has to be rebased, let it:
+   the transaction then says that it was planned on the newest version.
 2. Write the transaction to `_transactions/`, build the manifest on the newest version.
 3. Create the manifest, only if there is none of that version. This is the commit.
 4. If another writer was faster, wait a moment of random length and start again.
@@ -16,6 +17,7 @@ from __future__ import annotations
 import random
 import time
 from contextlib import suppress
+from dataclasses import replace
 
 from lance_spark.errors import (
     CommitConflictError,
@@ -30,7 +32,8 @@ from lance_spark.storage.store import ObjectStore
 from lance_spark.table import flags, versions
 from lance_spark.table.draft import Draft
 from lance_spark.table.manifest import Manifest, encode, read_manifest
-from lance_spark.table.operations.base import Conflict, Operation
+from lance_spark.table.operations.base import Conflict, Operation, Rebase
+from lance_spark.table.paths import TablePaths
 from lance_spark.table.transaction import FOLDER, Transaction, read_transaction
 from lance_spark.table.versions import ManifestLocation
 
@@ -113,9 +116,13 @@ class _Attempts:
     ) -> None:
         self._store = store
         self._transaction = transaction
+        self._base = base
         self._newest = base
+        self._committed: list[Operation] = []
+        self._needs_rebase = False
         self._enable_stable_row_ids = enable_stable_row_ids
         self._transaction_file: str | None = None
+        self._written: list[str] = []
         self.tried = 0
         self.uncertain: StorageError | None = None
 
@@ -128,6 +135,7 @@ class _Attempts:
             manifests = versions.list_manifests(self._store)
             own = self._catch_up(manifests)
             if own is not None:
+                self._delete_unused()
                 return own
             try:
                 manifest = self._attempt(versions.scheme_for_commit(self._store, manifests))
@@ -138,12 +146,14 @@ class _Attempts:
                 manifest = None
             if manifest is not None:
                 versions.write_hint(self._store, manifest.version)
+                self._delete_unused()
                 return manifest
             # A round's own length is the measure of how many writers can take turns in a while.
             wait = min(max(2 * wait, time.monotonic() - started), _LONGEST_WAIT)
             time.sleep(random.uniform(0, wait))  # noqa: S311 - no secret
         own = self._catch_up(versions.list_manifests(self._store))
         if own is not None:
+            self._delete_unused()
             return own
         raise CommitConflictError(
             f"{self._store.display}: other writers were faster {max_retries + 1} times, last with version {self.tried}; "
@@ -152,11 +162,21 @@ class _Attempts:
         )
 
     def clean_up(self) -> None:
-        """Delete the transaction's file; the change was not made."""
+        """Delete what was written on the way; the change was not made."""
+        written = list(self._written)
         if self._transaction_file is not None:
-            # Left there, it would be a file that nothing refers to; cleanup finds those.
-            with suppress(StorageError):
-                self._store.delete([self._transaction_file])
+            written.append(self._transaction_file)
+        self._delete(written)
+
+    def _delete_unused(self) -> None:
+        """Delete the files of attempts that came to nothing."""
+        used = frozenset(self._transaction.operation.deletion_files)
+        self._delete([path for path in self._written if path not in used])
+
+    def _delete(self, paths: list[str]) -> None:
+        # Left there, they would be files that nothing refers to; cleanup finds those.
+        with suppress(StorageError):
+            self._store.delete(paths)
 
     def _catch_up(self, manifests: list[ManifestLocation]) -> Manifest | None:
         """Go on to the newest version; return the one that is ours, if there is."""
@@ -203,7 +223,9 @@ class _Attempts:
     def _check(self, manifest: Manifest, committed: Operation | None) -> None:
         own = self._transaction.operation
         conflict = Conflict.RETRYABLE if committed is None else own.conflict(committed)
-        if conflict is Conflict.COMPATIBLE:
+        if committed is not None and conflict in (Conflict.COMPATIBLE, Conflict.REBASE):
+            self._committed.append(committed)
+            self._needs_rebase = self._needs_rebase or conflict is Conflict.REBASE
             return
         other = "transaction that it does not name" if committed is None else committed.kind
         retryable = conflict is Conflict.RETRYABLE
@@ -231,12 +253,18 @@ class _Attempts:
     def _attempt(self, scheme: versions.NamingScheme) -> Manifest | None:
         """Create the next version; None if somebody else has."""
         store, newest = self._store, self._newest
+        if self._needs_rebase:
+            self._rebase()
         operation = self._transaction.operation
         if newest is not None:
             flags.check_writable(
                 newest.flags, store.display, replaces_schema=operation.replaces_schema
             )
-        draft = Draft(newest, enable_stable_row_ids=self._enable_stable_row_ids)
+        draft = Draft(
+            newest,
+            enable_stable_row_ids=self._enable_stable_row_ids,
+            read_version=lambda version: read_manifest(store, versions.find(store, version)),
+        )
         operation.apply(draft)
         message = self._transaction.encode()
         writes_file = newest is None or newest.flags.writes_transaction_files
@@ -247,7 +275,7 @@ class _Attempts:
             self._write_transaction(f"{FOLDER}/{self._transaction.file_name}", message)
         self.tried = location.version
         try:
-            created = store.put_if_absent(location.path, data)
+            created = versions.create_manifest(store, location, data)
         except StorageError as error:
             if _is_refusal(error):
                 raise
@@ -264,9 +292,28 @@ class _Attempts:
             size_bytes=len(data),
         )
 
+    def _rebase(self) -> None:
+        base, newest = self._base, self._newest
+        assert base is not None
+        assert newest is not None
+        paths = TablePaths(self._store, newest.base_paths, self._store.options)
+        operation = self._transaction.operation
+        rebased = operation.rebase(
+            Rebase(base, newest, tuple(self._committed), paths, self._written)
+        )
+        if rebased is not operation:
+            self._transaction = replace(
+                self._transaction, operation=rebased, read_version=newest.version
+            )
+        self._base = newest
+        self._committed.clear()
+        self._needs_rebase = False
+
     def _write_transaction(self, path: str, message: bytes) -> None:
         if path == self._transaction_file:
             return
+        if self._transaction_file is not None:
+            self._delete([self._transaction_file])
         # The manifest has a copy: what a crash takes away here is not missed.
         self._store.write_bytes(path, message, durable=False)
         self._transaction_file = path

@@ -8,10 +8,12 @@ transaction, positions of sections, feature flags.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
+
+from google.protobuf.message import DecodeError
 
 from lance_spark import __version__
-from lance_spark.errors import InvalidInputError, UnsupportedError
+from lance_spark.errors import CorruptTableError, InvalidInputError, UnsupportedError
 from lance_spark.proto import table_pb2
 from lance_spark.table import flags, row_ids
 from lance_spark.table.fragment import Fragment
@@ -33,34 +35,139 @@ class Draft:
         The newest version; none for a new table.
     enable_stable_row_ids : bool
         For a new table; others stay as they were created.
+    read_version : callable, optional
+        Reads the manifest of a version of the table.
 
     Attributes
     ----------
     proto : table_pb2.Manifest
-    index_section : bytes or None
+        What the base has, with the next version's number.
+    base : Manifest or None
+    stable_row_ids : bool
     keeps_content : bool
         Whether fragments and indexes of the base live on.
     """
 
-    def __init__(self, base: Manifest | None, *, enable_stable_row_ids: bool = False) -> None:
-        self._base = base
+    def __init__(
+        self,
+        base: Manifest | None,
+        *,
+        enable_stable_row_ids: bool = False,
+        read_version: Callable[[int], Manifest] | None = None,
+    ) -> None:
+        self.base = base
         self.keeps_content = True
+        self._read_version = read_version
+        self._indices: table_pb2.IndexSection | None = None
+        self._places: dict[int, int] | None = None
         if base is None:
             self.proto = table_pb2.Manifest(version=1)
-            self.index_section: bytes | None = None
-            self._stable_row_ids = enable_stable_row_ids
+            self._index_section: bytes | None = None
+            self.stable_row_ids = enable_stable_row_ids
             return
         self.proto = base.to_proto()
         self.proto.version = base.version + 1
-        self.index_section = base.index_section
-        self._stable_row_ids = base.flags.stable_row_ids
+        self._index_section = base.index_section
+        self.stable_row_ids = base.flags.stable_row_ids
         for name in ("tag", "version_aux_data", "transaction_file"):
             self.proto.ClearField(name)
 
     @property
     def is_new_table(self) -> bool:
         """Whether there is no version before."""
-        return self._base is None
+        return self.base is None
+
+    @property
+    def version(self) -> int:
+        """Number of the version that is made."""
+        return self.proto.version
+
+    @property
+    def has_indices(self) -> bool:
+        """Whether there are indexes; does not parse them."""
+        if self._indices is not None:
+            return bool(self._indices.indices)
+        return bool(self._index_section)
+
+    @property
+    def indices(self) -> table_pb2.IndexSection:
+        """The indexes, to be changed in place.
+
+        Raises
+        ------
+        CorruptTableError
+        """
+        if self._indices is None:
+            self._indices = table_pb2.IndexSection()
+            try:
+                self._indices.ParseFromString(self._index_section or b"")
+            except DecodeError as error:
+                name = self.base.name if self.base else "the new manifest"
+                raise CorruptTableError(f"{name}: no readable index section: {error}") from None
+        return self._indices
+
+    @property
+    def index_section(self) -> bytes | None:
+        """The index section of the new manifest: the base's bytes, if nobody looked into it; none without indexes."""
+        if self._indices is None:
+            return self._index_section
+        data: bytes = self._indices.SerializeToString()
+        return data or None
+
+    def set_index_section(self, data: bytes | None) -> None:
+        """Put the section of another version in the place of the base's."""
+        self._index_section = data
+        self._indices = None
+
+    def read_version(self, version: int) -> Manifest:
+        """Read the manifest of another version of the table.
+
+        Raises
+        ------
+        VersionNotFoundError, CorruptTableError, StorageError
+        """
+        if self._read_version is None:
+            raise InvalidInputError(f"version {version} cannot be read: the table is new")
+        return self._read_version(version)
+
+    def fragment(self, fragment_id: int) -> table_pb2.DataFragment | None:
+        """Return the message of a fragment, to be changed in place; None if there is none of that id."""
+        if self._places is None:
+            self._places = {one.id: place for place, one in enumerate(self.proto.fragments)}
+        place = self._places.get(fragment_id)
+        return None if place is None else self.proto.fragments[place]
+
+    def replace_fragments(self, fragments: Iterable[Fragment]) -> None:
+        """Put new states of fragments in the place of those with the same ids.
+
+        Raises
+        ------
+        InvalidInputError
+            There is no fragment of such an id.
+        """
+        for fragment in fragments:
+            found = self.fragment(fragment.id)
+            if found is None:
+                raise InvalidInputError(f"the table has no fragment {fragment.id}")
+            found.CopyFrom(fragment.to_proto())
+
+    def remove_fragments(self, fragment_ids: Collection[int]) -> None:
+        """Take fragments out; ids that there are none of are passed over."""
+        if not fragment_ids:
+            return
+        gone = frozenset(fragment_ids)
+        self._keep_max_fragment_id()
+        kept = [one for one in self.proto.fragments if one.id not in gone]
+        self.set_fragments(kept)
+
+    def set_fragments(self, fragments: Iterable[table_pb2.DataFragment]) -> None:
+        """Put other fragments in the place of all."""
+        self._keep_max_fragment_id()
+        kept = list(fragments)
+        proto = table_pb2.Manifest(fragments=kept)
+        self.proto.ClearField("fragments")
+        self.proto.MergeFrom(proto)
+        self._places = None
 
     def set_data_storage_version(self, version: tuple[int, int]) -> None:
         """Set the version that data files have from now on."""
@@ -69,10 +176,10 @@ class Draft:
 
     def drop_content(self) -> None:
         """Leave fragments and indexes of the base behind. Their ids are not given again."""
-        if self._base is not None and (greatest := self._base.max_fragment_id) is not None:
-            self.proto.max_fragment_id = greatest
+        self._keep_max_fragment_id()
         self.proto.ClearField("fragments")
-        self.index_section = None
+        self._places = None
+        self.set_index_section(None)
         self.keeps_content = False
 
     def add_fragments(self, fragments: Iterable[Fragment]) -> None:
@@ -96,9 +203,10 @@ class Draft:
             added = self.proto.fragments.add()
             added.CopyFrom(fragment.to_proto())
             added.id = next_id
+            self._places = None
             self.proto.max_fragment_id = next_id
             next_id += 1
-            if self._stable_row_ids:
+            if self.stable_row_ids:
                 self.proto.next_row_id = row_ids.assign(
                     added, self.proto.next_row_id, self.proto.version
                 )
@@ -120,15 +228,15 @@ class Draft:
         proto.transaction_file = transaction_file
         computed = flags.next_flags(
             proto,
-            self._base.flags if self._base else None,
-            stable_row_ids=self._stable_row_ids,
+            self.base.flags if self.base else None,
+            stable_row_ids=self.stable_row_ids,
             keeps_content=self.keeps_content,
         )
         proto.reader_feature_flags, proto.writer_feature_flags = computed.reader, computed.writer
         return proto
 
     def _next_fragment_id(self) -> int:
-        base = self._base
+        base = self.base
         if base is None:
             return 0
         if self.keeps_content and not base.has_writer_version:
@@ -136,11 +244,21 @@ class Draft:
                 f"{base.name}: the table was written by an early release of Lance, which did not count rows reliably; "
                 "overwrite it, or let pylance append once"
             )
-        greatest = base.max_fragment_id
+        greatest = self._max_fragment_id()
         return 0 if greatest is None else greatest + 1
 
+    def _max_fragment_id(self) -> int | None:
+        if self.proto.HasField("max_fragment_id"):
+            return self.proto.max_fragment_id
+        return self.base.max_fragment_id if self.base is not None else None
+
+    def _keep_max_fragment_id(self) -> None:
+        """Note the greatest id before the fragment that has it can go: early writers left it to the fragments."""
+        if (greatest := self._max_fragment_id()) is not None:
+            self.proto.max_fragment_id = greatest
+
     def _check_version(self, fragment: Fragment, version: tuple[int, int]) -> None:
-        mixed = self._base is not None and self._base.flags.reader & flags.MIXED_FILE_VERSIONS
+        mixed = self.base is not None and self.base.flags.reader & flags.MIXED_FILE_VERSIONS
         for file in fragment.files:
             if file.version != version and not mixed:
                 found, wanted = (f"{v[0]}.{v[1]}" for v in (file.version, version))

@@ -217,3 +217,8 @@ def _check_file(store: ObjectStore, path: str) -> None:
 def sidecar_path(data_file: str, blob_id: int) -> str:
     """Return the path of a file of blobs, from that of its data file: the id's binary digits, lowest first."""
     return f"{data_file.removesuffix('.lance')}/{format(blob_id, '032b')[::-1]}.blob"
+
+
+def deletion_path(file: DeletionFile, fragment_id: int) -> str:
+    """Return the path of a fragment's deletion file below the table's root."""
+    return f"{DELETIONS}/{file.name(fragment_id)}"

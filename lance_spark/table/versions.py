@@ -165,6 +165,17 @@ def scheme_for_commit(store: ObjectStore, manifests: list[ManifestLocation]) -> 
     return schemes.pop() if schemes else NamingScheme.V2
 
 
+def create_manifest(store: ObjectStore, location: ManifestLocation, data: bytes) -> bool:
+    """Create the manifest of a version in one atomic step; return False and change nothing if there is one.
+
+    Raises
+    ------
+    StorageError
+        The store failed, and the manifest may or may not be there.
+    """
+    return store.put_if_absent(location.path, data)
+
+
 def write_hint(store: ObjectStore, version: int) -> None:
     """Note the newest version. Best effort: the hint is only a hint, and the commit has happened."""
     with suppress(LanceError):

@@ -7,6 +7,7 @@ transaction committed since the version it was planned on:
 | answer | what the commit does |
 | --- | --- |
 | compatible | builds on top of the newer version |
+| rebase | lets the operation change itself, so that it holds on top of the newer version, and builds on it |
 | retryable | gives up; the same change, planned anew on the newest version, can succeed |
 | incompatible | gives up; the two changes contradict one another |
 
@@ -17,20 +18,72 @@ anew looks at everything it left behind.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from lance_spark.proto import transaction_pb2
+from lance_spark.table.deletion_writer import write_deletions
+from lance_spark.table.deletions import Offsets
 from lance_spark.table.draft import Draft
+from lance_spark.table.fragment import DeletionFile
+from lance_spark.table.manifest import Manifest
+from lance_spark.table.paths import TablePaths, deletion_path
 
 
 class Conflict(Enum):
     """What a committed operation means for one that is yet to be committed."""
 
     COMPATIBLE = "compatible"
+    REBASE = "rebase"
     RETRYABLE = "retryable"
     INCOMPATIBLE = "incompatible"
+
+
+@dataclass(frozen=True, slots=True)
+class Rebase:
+    """What an operation has at hand to change itself for a newer version.
+
+    Attributes
+    ----------
+    base : Manifest
+        The version that the operation was planned on, or last rebased onto.
+    newest : Manifest
+        The version that it is to hold on top of.
+    committed : sequence of Operation
+        What was committed after `base`, oldest first.
+    paths : TablePaths
+        Opens the files of `newest`.
+    written : list of str
+        Files that rebasing has written, below the table's root. The commit deletes those that come to nothing.
+    """
+
+    base: Manifest
+    newest: Manifest
+    committed: Sequence[Operation]
+    paths: TablePaths
+    written: list[str] = field(default_factory=list)
+
+    def write_deletions(self, fragment_id: int, offsets: Offsets) -> DeletionFile:
+        """Write a deletion file for a fragment of the newest version.
+
+        Parameters
+        ----------
+        fragment_id : int
+        offsets : int64 array
+            All deleted rows of the fragment, increasing.
+
+        Raises
+        ------
+        StorageError
+        """
+        # Merged sets are bitmaps whatever their size, as those of other clients.
+        file = write_deletions(
+            self.paths.store, fragment_id, self.newest.version, offsets, bitmap=True
+        )
+        self.written.append(deletion_path(file, fragment_id))
+        return file
 
 
 class Operation(ABC):
@@ -58,9 +111,37 @@ class Operation(ABC):
         """Whether columns could come in, or become such, that rows written without them break."""
         return False
 
+    @classmethod
+    def from_proto(cls, message: Any, source: str) -> Operation:
+        """Parse the message of the operation; `source` is what errors call its file.
+
+        Raises
+        ------
+        CorruptTableError
+        """
+        raise NotImplementedError(cls.__name__)
+
     @abstractmethod
     def write_to(self, transaction: transaction_pb2.Transaction) -> None:
         """Set the operation of a transaction's message."""
+
+    @property
+    def deletion_files(self) -> Iterable[str]:
+        """Paths below the table's root of the deletion files that it brings along."""
+        return ()
+
+    def rebase(self, rebase: Rebase) -> Operation:
+        """Return the operation as it holds on top of a newer version; itself, if it does as it is.
+
+        Called if `conflict` answered so for one of the operations committed in between.
+
+        Raises
+        ------
+        CommitConflictError
+            It does not.
+        StorageError
+        """
+        return self
 
     @abstractmethod
     def apply(self, draft: Draft) -> None:

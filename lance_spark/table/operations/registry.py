@@ -10,7 +10,10 @@ from lance_spark.table.operations.other import OtherOperation
 from lance_spark.table.operations.overwrite import Overwrite
 
 #: The operations that this release commits, by kind.
-OPERATIONS: dict[str, type[Operation]] = {append.KIND: Append, overwrite.KIND: Overwrite}
+OPERATIONS: dict[str, type[Operation]] = {
+    append.KIND: Append,
+    overwrite.KIND: Overwrite,
+}
 
 #: Every kind that the format has.
 KINDS: tuple[str, ...] = tuple(
@@ -30,8 +33,7 @@ def operation_of(transaction: transaction_pb2.Transaction, source: str) -> Opera
         What errors call the file that it is from.
     """
     kind = transaction.WhichOneof("operation")
-    if kind == append.KIND:
-        return Append.from_proto(transaction.append, source)
-    if kind == overwrite.KIND:
-        return Overwrite.from_proto(transaction.overwrite, source)
-    return OtherOperation(transaction)
+    known = OPERATIONS.get(kind or "")
+    if known is None:
+        return OtherOperation(transaction)
+    return known.from_proto(getattr(transaction, kind), source)

@@ -1,0 +1,79 @@
+"""Writing deletion files; the layouts are told in `deletions`.
+
+Files that stand for fewer than 5,000 rows are Arrow, others bitmaps, as pylance has it. A file always holds every deleted row of
+its fragment, and its name, made of the fragment, the version that the deletion was planned on and a random number, is never used
+again.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap
+
+from lance_spark.storage.store import ObjectStore
+from lance_spark.table.deletions import Offsets
+from lance_spark.table.fragment import DeletionFile, DeletionFileType
+from lance_spark.table.paths import deletion_path
+
+#: Deleted rows from which on a bitmap is written.
+BITMAP_FROM = 5_000
+_SCHEMA = pa.schema([pa.field("row_id", pa.uint32(), nullable=False)])
+_ID_BITS = 64
+
+
+def write_deletions(
+    store: ObjectStore,
+    fragment_id: int,
+    read_version: int,
+    offsets: Offsets,
+    *,
+    bitmap: bool | None = None,
+) -> DeletionFile:
+    """Write the deletion file of a fragment.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's root.
+    fragment_id : int
+    read_version : int
+        The version that the deletion was planned on.
+    offsets : int64 array
+        All deleted rows, increasing; at least one.
+    bitmap : bool, optional
+        Which layout; by the number of rows if it is not given.
+
+    Raises
+    ------
+    StorageError
+    """
+    if bitmap is None:
+        bitmap = len(offsets) >= BITMAP_FROM
+    file = DeletionFile(
+        DeletionFileType.BITMAP if bitmap else DeletionFileType.ARROW,
+        read_version,
+        secrets.randbits(_ID_BITS),
+        len(offsets),
+    )
+    data = encode_bitmap(offsets) if bitmap else encode_arrow(offsets)
+    store.write_bytes(deletion_path(file, fragment_id), data)
+    return file
+
+
+def encode_arrow(offsets: Offsets) -> bytes:
+    """Return the bytes of a deletion file of the `.arrow` kind."""
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_file(sink, _SCHEMA, options=options) as writer:
+        column = pa.array(offsets.astype(np.uint32))
+        writer.write_batch(pa.record_batch([column], schema=_SCHEMA))
+    return bytes(sink.getvalue())
+
+
+def encode_bitmap(offsets: Offsets) -> bytes:
+    """Return the bytes of a deletion file of the `.bin` kind."""
+    data: bytes = BitMap(offsets.astype(np.uint32)).serialize()
+    return data
