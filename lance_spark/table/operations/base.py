@@ -27,7 +27,7 @@ from lance_spark.proto import transaction_pb2
 from lance_spark.table.deletion_writer import write_deletions
 from lance_spark.table.deletions import Offsets
 from lance_spark.table.draft import Draft
-from lance_spark.table.fragment import DeletionFile
+from lance_spark.table.fragment import DeletionFile, Fragment
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.paths import TablePaths, deletion_path
 
@@ -104,6 +104,26 @@ class Operation(ABC):
     @property
     def config_keys(self) -> frozenset[str]:
         """Keys of the table's configuration that are set or deleted."""
+        return frozenset()
+
+    @property
+    def updated_fragments(self) -> Mapping[int, Fragment]:
+        """New states of fragments that stay, by id."""
+        return {}
+
+    @property
+    def removed_fragments(self) -> frozenset[int]:
+        """Ids of fragments that go."""
+        return frozenset()
+
+    @property
+    def touched_fragments(self) -> frozenset[int]:
+        """Ids of the fragments that it changes or removes."""
+        return self.removed_fragments | self.updated_fragments.keys()
+
+    @property
+    def modified_fields(self) -> frozenset[int]:
+        """Ids of fields whose values change in rows that there are."""
         return frozenset()
 
     @property
