@@ -161,6 +161,23 @@ class DeletionFile:
         )
 
 
+class Lineage(Enum):
+    """What is known of each row of a fragment in tables with stable row ids.
+
+    The value: name in the `DataFragment` message, field that holds a serialised sequence, and id of the field that data files
+    name if the values are a column of one of them.
+    """
+
+    ROW_IDS = ("row_id_sequence", "inline_row_ids", -3)
+    CREATED = ("created_at_version_sequence", "inline_created_at_versions", -4)
+    UPDATED = ("last_updated_at_version_sequence", "inline_last_updated_at_versions", -5)
+
+    @property
+    def field_id(self) -> int:
+        """Id of the hidden column."""
+        return self.value[2]
+
+
 class Fragment:
     """Some rows of a table: data files with the same rows, minus the deleted ones. Immutable.
 
@@ -281,6 +298,20 @@ class Fragment:
             return DeletionFile.from_proto(self._proto.deletion_file)
         except CorruptTableError as error:
             raise self._corrupt(str(error)) from None
+
+    def has_lineage(self, kind: Lineage) -> bool:
+        """Whether ids or versions of the rows are noted, here or in a data file."""
+        return self._proto.WhichOneof(kind.value[0]) is not None
+
+    def inline_lineage(self, kind: Lineage) -> bytes | None:
+        """Return a serialised sequence; None if there is none, or if a column of a data file has it."""
+        group, inline, _ = kind.value
+        return getattr(self._proto, inline) if self._proto.WhichOneof(group) == inline else None
+
+    @property
+    def name(self) -> str:
+        """What errors call the fragment."""
+        return f"{self._source}: fragment {self.id}"
 
     @property
     def size_bytes(self) -> int:

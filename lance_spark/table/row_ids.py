@@ -1,17 +1,31 @@
-"""Stable row ids and versions of rows, as fragments get them when they are committed.
+"""Stable row ids and versions of rows: those that new fragments get when they are committed, and those that fragments have.
 
-| field of `DataFragment` | message | what a commit of n new rows writes |
+| field of `DataFragment` | hidden column | what a commit of n new rows writes |
 | --- | --- | --- |
-| `inline_row_ids` | `RowIdSequence` | one range: `next_row_id` to `next_row_id + n` |
-| `inline_created_at_versions` | `RowDatasetVersionSequence` | one run: rows 0 to n, the new version |
-| `inline_last_updated_at_versions` | `RowDatasetVersionSequence` | the same |
+| `inline_row_ids` | -3 `_rowid` | one range: `next_row_id` to `next_row_id + n` |
+| `inline_created_at_versions` | -4 `_row_created_at_version` | one run: rows 0 to n, the new version |
+| `inline_last_updated_at_versions` | -5 `_row_last_updated_at_version` | the same |
 
-Only tables with feature flag 2 (stable row ids) have them, and there every fragment does.
+Only tables with feature flag 2 (stable row ids) have them, and there every fragment has row ids. Where a fragment has
+`column_row_ids` (or its like for versions) instead of the inline bytes, the values are a column of uint64 without nulls in one of its
+data files, whose `fields` name it by the negative id.
+
+Rows that move to another fragment, by an update or a compaction, take their ids and the version that they were created in along:
+`row_ids_of`, `created_versions_of` and `updated_versions_of` read them, `without` and `concatenate` of
+`lance_spark.table.row_sequences` put them together, and `carry` notes them in the new fragment.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from lance_spark.errors import CorruptTableError, InvalidInputError
 from lance_spark.proto import rowids_pb2, table_pb2
+from lance_spark.table.fragment import Fragment, Lineage
+
+if TYPE_CHECKING:
+    from lance_spark.table.paths import TablePaths
+    from lance_spark.table.row_sequences import RowIds, Words
 
 
 def assign(fragment: table_pb2.DataFragment, next_row_id: int, version: int) -> int:
@@ -39,6 +53,136 @@ def assign(fragment: table_pb2.DataFragment, next_row_id: int, version: int) -> 
     fragment.inline_created_at_versions = versions
     fragment.inline_last_updated_at_versions = versions
     return next_row_id + rows
+
+
+def carry(
+    fragment: table_pb2.DataFragment,
+    *,
+    row_ids: Words | None = None,
+    created: Words | None = None,
+    updated: Words | None = None,
+) -> None:
+    """Note ids and versions of rows that come from other fragments; what is not given stays as it is.
+
+    Parameters
+    ----------
+    fragment : table_pb2.DataFragment
+        Changed.
+    row_ids, created, updated : uint64 array, optional
+        One value for each physical row: id, version that the row was created in, version of its last change.
+
+    Raises
+    ------
+    InvalidInputError
+        There are more or fewer values than rows.
+    """
+    from lance_spark.table.row_sequences import encode_row_ids, encode_versions
+
+    for given in (row_ids, created, updated):
+        if given is not None and len(given) != fragment.physical_rows:
+            raise InvalidInputError(
+                f"fragment {fragment.id}: {len(given)} row ids or versions for {fragment.physical_rows} rows"
+            )
+    if row_ids is not None:
+        fragment.inline_row_ids = encode_row_ids(row_ids)
+    if created is not None:
+        fragment.inline_created_at_versions = encode_versions(created)
+    if updated is not None:
+        fragment.inline_last_updated_at_versions = encode_versions(updated)
+
+
+def row_ids_of(fragment: Fragment, paths: TablePaths) -> Words | None:
+    """Return the stable ids of a fragment's rows, wherever they are stored.
+
+    Parameters
+    ----------
+    fragment : Fragment
+    paths : TablePaths
+        Of the table: ids may be a column of a data file.
+
+    Returns
+    -------
+    uint64 array or None
+        An id for each physical row, deleted ones included; None in tables without stable row ids, where the id of a row is its
+        address.
+
+    Raises
+    ------
+    CorruptTableError, CorruptFileError, MissingFileError, StorageError
+    """
+    found = parsed_row_ids_of(fragment, paths)
+    return None if found is None else found.to_array()
+
+
+def created_versions_of(fragment: Fragment, paths: TablePaths) -> Words | None:
+    """Return the version that each physical row was created in; None if that is not noted. See `row_ids_of`."""
+    return _versions_of(fragment, paths, Lineage.CREATED)
+
+
+def updated_versions_of(fragment: Fragment, paths: TablePaths) -> Words | None:
+    """Return the version that each physical row was last changed in; None if that is not noted. See `row_ids_of`."""
+    return _versions_of(fragment, paths, Lineage.UPDATED)
+
+
+def parsed_row_ids_of(fragment: Fragment, paths: TablePaths) -> RowIds | None:
+    """Return the stable ids of a fragment's rows, ranges as ranges; see `row_ids_of`."""
+    from lance_spark.table.row_sequences import RowIds, parse_row_ids
+
+    data = fragment.inline_lineage(Lineage.ROW_IDS)
+    if data is not None:
+        return parse_row_ids(data, fragment.name, fragment.physical_rows)
+    if not fragment.has_lineage(Lineage.ROW_IDS):
+        return None
+    return RowIds.of(_column(fragment, paths, Lineage.ROW_IDS))
+
+
+def file_with(fragment: Fragment, kind: Lineage) -> int:
+    """Return the number of the data file that has a hidden column.
+
+    Raises
+    ------
+    CorruptTableError
+        None has it.
+    """
+    for number, file in enumerate(fragment.files):
+        if kind.field_id in file.fields:
+            return number
+    raise CorruptTableError(
+        f"{fragment.name}: its {kind.value[0]} should be column {kind.field_id} of a data file, but none has it"
+    )
+
+
+def _versions_of(fragment: Fragment, paths: TablePaths, kind: Lineage) -> Words | None:
+    from lance_spark.table.row_sequences import decode_versions
+
+    data = fragment.inline_lineage(kind)
+    if data is not None:
+        return decode_versions(data, fragment.physical_rows, fragment.name)
+    return _column(fragment, paths, kind) if fragment.has_lineage(kind) else None
+
+
+def _column(fragment: Fragment, paths: TablePaths, kind: Lineage) -> Words:
+    # Only tables that spill their row ids get here.
+    from lance_spark.file.open import open_file
+    from lance_spark.file.schema import Field
+
+    file = fragment.files[file_with(fragment, kind)]
+    reader = open_file(paths.open_data_file(file), file.fields)
+    try:
+        if reader.num_rows != fragment.physical_rows:
+            raise CorruptTableError(
+                f"{file.path}: the file has {reader.num_rows} rows, but the manifest says that fragment {fragment.id} "
+                f"has {fragment.physical_rows}"
+            )
+        field = Field(kind.name.lower(), kind.field_id, "uint64", nullable=False)
+        columns = dict(zip(file.fields, file.column_indices, strict=False))
+        (values,) = reader.read([field], range(reader.num_rows), columns)
+    finally:
+        reader.close()
+    if values.null_count:
+        raise CorruptTableError(f"{file.path}: row ids or versions of rows are null")
+    found: Words = values.to_numpy()
+    return found
 
 
 def _range(start: int, end: int) -> rowids_pb2.U64Segment:

@@ -428,7 +428,7 @@ def _parse_segment(message: rowids_pb2.U64Segment, name: str, limit: int) -> _Ra
     if slots > 8 * len(bitmap):
         raise CorruptTableError(f"{name}: a bitmap of {len(bitmap)} bytes for {slots} row ids")
     bits = np.unpackbits(bitmap[: -(-slots // 8)], count=slots, bitorder="little")
-    _check_count(np.count_nonzero(bits), limit, name)
+    _check_count(int(np.count_nonzero(bits)), limit, name)
     present = np.flatnonzero(bits)
     return _Array(present.astype(np.uint64) + np.uint64(start))
 
