@@ -326,6 +326,7 @@ def write_dataset(
     external_blob_mode: Literal["reference", "ingest"] = "reference",
     allow_external_blob_outside_bases: bool = False,
     blob_pack_file_size_threshold: int | None = None,
+    commit_retries: int | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> Dataset:
     """Write rows to a table in one commit.
@@ -352,6 +353,8 @@ def write_dataset(
         References are refused unless this is true: nobody watches over what they name.
     blob_pack_file_size_threshold : int, optional
         A file of packed blobs is closed once it has so many bytes; by default 1 GiB.
+    commit_retries : int, optional
+        How often the commit starts again after other writers were faster; by default 20 times.
     storage_options : mapping, optional
         Settings of the store.
 
@@ -378,7 +381,11 @@ def write_dataset(
         external_blob_mode, allow_external_blob_outside_bases, blob_pack_file_size_threshold
     )
     found, batches = _batches(data, schema)
-    given = {"max_rows_per_file": max_rows_per_file, "max_bytes_per_file": max_bytes_per_file}
+    given = {
+        "max_rows_per_file": max_rows_per_file,
+        "max_bytes_per_file": max_bytes_per_file,
+        "commit_retries": commit_retries,
+    }
     limits: dict[str, Any] = {name: n for name, n in given.items() if n is not None}
     job = begin_write(
         str(uri),

@@ -41,6 +41,7 @@ _WRITE = (
     "external_blob_mode",
     _OUTSIDE,
     "blob_pack_file_size_threshold",
+    "commit_retries",
 )
 _SAME = {
     "file_format_version": "data_storage_version",
@@ -180,6 +181,8 @@ class WriteOptions:
         Whether references to any URI are kept.
     blob_pack_file_size_threshold : int or None
         Bytes after which a file of packed blobs is closed; 1 GiB if None.
+    commit_retries : int or None
+        How often the commit starts again after other writers were faster.
     column_metadata : mapping of str to mapping of str to str
         By column in lower case, what the options say about it, as keys and values of the field's metadata.
     storage_options : mapping, not shown by `repr`
@@ -195,6 +198,7 @@ class WriteOptions:
     external_blob_mode: str = "reference"
     allow_external_blob_outside_bases: bool = False
     blob_pack_file_size_threshold: int | None = None
+    commit_retries: int | None = None
     column_metadata: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
@@ -235,6 +239,7 @@ class WriteOptions:
                 _OUTSIDE, plain.get(_OUTSIDE, "false")
             ),
             blob_pack_file_size_threshold=_whole("blob_pack_file_size_threshold", plain),
+            commit_retries=_whole("commit_retries", plain, least=0),
             column_metadata=parts.columns,
             storage_options=parts.storage,
         )
@@ -305,14 +310,16 @@ def _unknown(name: str) -> str:
     )
 
 
-def _whole(name: str, plain: Mapping[str, str], *, limit: int = _INT64_MAX) -> int | None:
+def _whole(
+    name: str, plain: Mapping[str, str], *, limit: int = _INT64_MAX, least: int = 1
+) -> int | None:
     text = plain.get(name)
     if text is None:
         return None
-    if re.fullmatch(r"\s*\+?[0-9]{1,19}\s*", text) and 1 <= int(text) <= limit:
+    if re.fullmatch(r"\s*\+?[0-9]{1,19}\s*", text) and least <= int(text) <= limit:
         return int(text)
     raise InvalidOptionError(
-        f"option {name}: give a whole number from 1 to {limit}, not {_shown(text)}"
+        f"option {name}: give a whole number from {least} to {limit}, not {_shown(text)}"
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceWriter, WriterCommitMessage
@@ -41,6 +41,10 @@ class LanceCommitMessage(WriterCommitMessage):
 
     def __init__(self, fragments: Sequence[Fragment]) -> None:
         self.fragments = tuple(fragments)
+
+
+#: Options that the plan of a write takes as they are; what is not given is its default.
+_PASSED_ON = ("max_rows_per_file", "max_bytes_per_file", "enable_stable_row_ids", "commit_retries")
 
 
 class LanceWriter(DataSourceArrowWriter):
@@ -139,13 +143,7 @@ def make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> D
     if not schema.fields:
         raise SchemaMismatchError("the DataFrame has no columns: a table needs at least one")
     table = None if overwrite else existing_schema(options)
-    limits: dict[str, Any] = {}
-    if options.max_rows_per_file is not None:
-        limits["max_rows_per_file"] = options.max_rows_per_file
-    if options.max_bytes_per_file is not None:
-        limits["max_bytes_per_file"] = options.max_bytes_per_file
-    if options.enable_stable_row_ids is not None:
-        limits["enable_stable_row_ids"] = options.enable_stable_row_ids
+    given = {name: getattr(options, name) for name in _PASSED_ON}
     if table is None:
         target = to_arrow_schema(
             schema, options.column_metadata, large_var_types=options.large_var_types
@@ -165,7 +163,7 @@ def make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> D
             options.allow_external_blob_outside_bases,
             options.blob_pack_file_size_threshold,
         ),
-        **limits,
+        **{name: value for name, value in given.items() if value is not None},
     )
     check_types(schema, options, names, job.arrow_schema)
     return LanceWriter(job, names)

@@ -97,6 +97,8 @@ class WriteJob:
         Random; ends the names of the job's data files, so that those of writers that were never heard of can be found.
     blobs : BlobOptions
         How values of blob columns are written.
+    commit_retries : int
+        How often a commit starts again after other writers were faster.
     """
 
     uri: str
@@ -112,6 +114,7 @@ class WriteJob:
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     tag: bytes = field(default_factory=lambda: os.urandom(TAG_BYTES))
     blobs: BlobOptions = field(default_factory=BlobOptions)
+    commit_retries: int = DEFAULT_MAX_RETRIES
 
     @property
     def arrow_schema(self) -> pa.Schema:
@@ -134,7 +137,6 @@ class WriteJob:
     def commit(
         self,
         fragments: Sequence[Fragment],
-        max_retries: int = DEFAULT_MAX_RETRIES,
         properties: Mapping[str, str] | None = None,
     ) -> int:
         """Make the fragments part of the table.
@@ -143,8 +145,6 @@ class WriteJob:
         ----------
         fragments : sequence of Fragment
             Of all writers, in the order that the rows shall have. None at all makes a version too.
-        max_retries : int
-            How often to start again after other writers were faster.
         properties : mapping of str to str, optional
             Kept with the transaction, for example ``__lance_commit_message``.
 
@@ -173,7 +173,7 @@ class WriteJob:
                 store,
                 transaction,
                 base,
-                max_retries=max_retries,
+                max_retries=self.commit_retries,
                 enable_stable_row_ids=self.enable_stable_row_ids,
             ).version
         except TableExistsError:
@@ -182,7 +182,7 @@ class WriteJob:
         newest = self._table_created_meanwhile(store)
         append = Append(tuple(fragments), field_paths(self.schema.to_protos()))
         transaction = Transaction.new(newest.version, append, properties)
-        return commit(store, transaction, newest, max_retries=max_retries).version
+        return commit(store, transaction, newest, max_retries=self.commit_retries).version
 
     def abort(self, fragments: Sequence[Fragment]) -> None:
         """Delete the data files of fragments that are not committed.
@@ -283,6 +283,7 @@ def begin_write(
     config: Mapping[str, str] | None = None,
     table_metadata: Mapping[str, str] | None = None,
     blobs: BlobOptions | None = None,
+    commit_retries: int = DEFAULT_MAX_RETRIES,
 ) -> WriteJob:
     """Plan a write.
 
@@ -306,6 +307,8 @@ def begin_write(
         Set on a table that is created or overwritten.
     blobs : BlobOptions, optional
         How values of blob columns are written.
+    commit_retries : int
+        How often a commit starts again after other writers were faster.
 
     Raises
     ------
@@ -321,7 +324,7 @@ def begin_write(
         The schema cannot be stored.
     CorruptTableError, StorageError
     """
-    _check_options(mode, max_rows_per_file, max_bytes_per_file)
+    _check_options(mode, max_rows_per_file, max_bytes_per_file, commit_retries)
     wanted = parse_version(data_storage_version) if data_storage_version is not None else None
     data = Schema.from_arrow(schema)
     if not data.fields:
@@ -351,6 +354,7 @@ def begin_write(
         table_metadata=dict(table_metadata or {}),
         storage_options=dict(storage_options or {}),
         blobs=blobs or BlobOptions(),
+        commit_retries=commit_retries,
     )
     if base is not None:
         job = _planned_on(job, base, wanted, store)
@@ -416,7 +420,9 @@ def _planned_on(
     )
 
 
-def _check_options(mode: str, max_rows_per_file: int, max_bytes_per_file: int) -> None:
+def _check_options(
+    mode: str, max_rows_per_file: int, max_bytes_per_file: int, commit_retries: int
+) -> None:
     if mode not in get_args(Mode):
         raise InvalidOptionError(f"mode {mode!r} is none of {', '.join(get_args(Mode))}")
     for name, value in (
@@ -425,6 +431,8 @@ def _check_options(mode: str, max_rows_per_file: int, max_bytes_per_file: int) -
     ):
         if value < 1:
             raise InvalidOptionError(f"{name} must be at least 1, not {value}")
+    if commit_retries < 0:
+        raise InvalidOptionError(f"commit_retries must be at least 0, not {commit_retries}")
 
 
 def _way_out(job: WriteJob, base: Manifest | None) -> str:

@@ -244,3 +244,12 @@ def test_no_secret_goes_into_the_catalog(more: dict[str, str]) -> None:
     with pytest.raises(LanceError, match="cannot keep settings of the store") as caught:
         with_options(to_spark_schema(pa.schema([("a", pa.int8())])), {**CATALOG, **more})
     assert SECRET not in str(caught.value)
+
+
+def test_number_of_commit_retries() -> None:
+    parse = WriteOptions.parse
+    assert parse({"path": "/t"}).commit_retries is None
+    assert parse({"path": "/t", "commit_retries": "0"}).commit_retries == 0
+    assert parse({"path": "/t", "commit_retries": "50"}).commit_retries == 50
+    with pytest.raises(InvalidOptionError, match="from 0 to"):
+        parse({"path": "/t", "commit_retries": "-1"})
