@@ -11,6 +11,7 @@ from lance_spark.errors import MissingFileError, StorageError
 from lance_spark.storage import local
 from lance_spark.storage.commit import CommitHandler, handler_for
 from lance_spark.storage.errors import translated
+from lance_spark.storage.listing import FileInfo, local_tree, remote_tree
 from lance_spark.storage.output import OutputFile
 from lance_spark.storage.remote import RemoteOutput, RemoteSource
 from lance_spark.storage.source import ByteSource
@@ -21,6 +22,7 @@ __all__ = ["ObjectStore", "OutputFile"]
 # Named here because `ObjectStore.list` hides the built-in inside the class.
 _Names = list[str]
 _Files = list[tuple[str, int]]
+_Infos = list[FileInfo]
 _Entries = list[dict[str, Any]]
 
 
@@ -211,6 +213,19 @@ class ObjectStore:
             with translated(self.name(folder)):
                 return local.list_folders(self._folder(folder))
         return [_base(entry["name"]) for entry in self._entries(folder, "directory")]
+
+    def list_tree(self, folder: str) -> _Infos:
+        """Return the files below `folder`, those in its folders too, in no order; none if there is no folder.
+
+        Raises
+        ------
+        StorageError
+        """
+        check_relative(folder)
+        with translated(self.name(folder), self._options):
+            if self._fs is None:
+                return list(local_tree(self.uri, folder))
+            return list(remote_tree(self._fs, self.uri, folder))
 
     def remove_folder(self, folder: str) -> None:
         """Remove an empty folder, where stores have folders; whatever prevents it is passed over."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -82,6 +83,19 @@ class StoreSuite:
         assert store.list("v") == [("1", 1)]
         assert store.list_names("v") == ["1"]
         assert store.list("") == []
+
+    def test_list_tree(self, store: ObjectStore) -> None:
+        before = time.time()
+        for name in ("v/1", "v/sub/deep/2 [x]", "v.w/3", "other"):
+            store.write_bytes(name, name.encode())
+        found = sorted(store.list_tree("v"), key=lambda info: info.path)
+        assert [(info.path, info.size) for info in found] == [("v/1", 3), ("v/sub/deep/2 [x]", 16)]
+        for info in found:
+            assert info.modified is not None
+            assert before - 5 < info.modified < time.time() + 5
+        assert store.list_tree("nowhere") == []
+        with pytest.raises(InvalidInputError):
+            store.list_tree("../v")
 
     def test_delete(self, store: ObjectStore) -> None:
         for name in ("d/1", "d/2", "d/3 [x]*"):
