@@ -269,7 +269,7 @@ class _Attempts:
         message = self._transaction.encode()
         writes_file = newest is None or newest.flags.writes_transaction_files
         proto = draft.finish(self._transaction.file_name if writes_file else "")
-        data = encode(proto, draft.index_section, message)
+        data = encode(proto, draft.index_section, message, draft.dictionaries)
         location = scheme.locate(proto.version)
         if writes_file:
             self._write_transaction(f"{FOLDER}/{self._transaction.file_name}", message)
@@ -289,6 +289,7 @@ class _Attempts:
             store.name(location.path),
             index_section=draft.index_section,
             transaction_section=message,
+            dictionaries=draft.dictionaries,
             size_bytes=len(data),
         )
 

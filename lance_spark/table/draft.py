@@ -44,6 +44,8 @@ class Draft:
         What the base has, with the next version's number.
     base : Manifest or None
     stable_row_ids : bool
+    dictionaries : bytes
+        Dictionary values that stand before the sections, where the fields of version 0.1 say that they are.
     keeps_content : bool
         Whether fragments and indexes of the base live on.
     """
@@ -64,11 +66,13 @@ class Draft:
             self.proto = table_pb2.Manifest(version=1)
             self._index_section: bytes | None = None
             self.stable_row_ids = enable_stable_row_ids
+            self.dictionaries = b""
             return
         self.proto = base.to_proto()
         self.proto.version = base.version + 1
         self._index_section = base.index_section
         self.stable_row_ids = base.flags.stable_row_ids
+        self.dictionaries = base.dictionaries
         for name in ("tag", "version_aux_data", "transaction_file"):
             self.proto.ClearField(name)
 
@@ -180,6 +184,7 @@ class Draft:
         self.proto.ClearField("fragments")
         self._places = None
         self.set_index_section(None)
+        self.dictionaries = b""
         self.keeps_content = False
 
     def add_fragments(self, fragments: Iterable[Fragment]) -> None:

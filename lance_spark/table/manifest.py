@@ -66,6 +66,8 @@ class Manifest:
         `IndexSection`, not parsed.
     transaction_section : bytes, optional
         `Transaction`, not parsed.
+    dictionaries : bytes
+        What stands before the sections, if fields refer to dictionary values there.
     size_bytes : int
         Length of the file.
     """
@@ -74,6 +76,7 @@ class Manifest:
         "_fragments",
         "_proto",
         "_schema",
+        "dictionaries",
         "index_section",
         "name",
         "size_bytes",
@@ -90,6 +93,7 @@ class Manifest:
         *,
         index_section: bytes | None = None,
         transaction_section: bytes | None = None,
+        dictionaries: bytes = b"",
         size_bytes: int = 0,
     ) -> None:
         self._proto = proto
@@ -98,6 +102,7 @@ class Manifest:
         self.name = name
         self.index_section = index_section
         self.transaction_section = transaction_section
+        self.dictionaries = dictionaries
         self.size_bytes = size_bytes
 
     @property
@@ -268,6 +273,7 @@ class Manifest:
             self.name,
             self.index_section,
             self.transaction_section,
+            self.dictionaries,
             self.size_bytes,
         )
 
@@ -347,12 +353,16 @@ def decode(data: bytes, name: str) -> Manifest:
         transaction_section=_section(data, at, "transaction section", name)
         if (at := _transaction_position(proto)) is not None
         else None,
+        dictionaries=_dictionaries(data, position, proto),
         size_bytes=len(data),
     )
 
 
 def encode(
-    proto: table_pb2.Manifest, index_section: bytes | None, transaction_section: bytes | None
+    proto: table_pb2.Manifest,
+    index_section: bytes | None,
+    transaction_section: bytes | None,
+    dictionaries: bytes = b"",
 ) -> bytes:
     """Return the bytes of a manifest file.
 
@@ -364,11 +374,13 @@ def encode(
         `IndexSection`.
     transaction_section : bytes, optional
         `Transaction`.
+    dictionaries : bytes
+        Dictionary values of tables of version 0.1: their fields say where in the file these are, so they stay where they were.
     """
     for name in ("index_section", "transaction_section", "transaction_section_deprecated"):
         proto.ClearField(name)
-    parts: list[bytes] = []
-    position = 0
+    parts = [dictionaries]
+    position = len(dictionaries)
     if index_section is not None:
         proto.index_section = position
         parts += [_LENGTH.pack(len(index_section)), index_section]
@@ -394,6 +406,17 @@ def _transaction_position(proto: table_pb2.Manifest) -> int | None:
     return None
 
 
+def _dictionaries(data: bytes, position: int, proto: table_pb2.Manifest) -> bytes:
+    if not any(field.HasField("dictionary") for field in proto.fields):
+        return b""
+    starts = [position]
+    if proto.HasField("index_section"):
+        starts.append(proto.index_section)
+    if (at := _transaction_position(proto)) is not None:
+        starts.append(at)
+    return data[: min(starts)]
+
+
 def _section(data: bytes, position: int, what: str, name: str) -> bytes:
     end = len(data) - FOOTER.size
     if position > end - _LENGTH.size:
@@ -414,12 +437,18 @@ def _is_number(text: str) -> bool:
 
 
 def _unpickle(
-    data: bytes, name: str, index: bytes | None, transaction: bytes | None, size: int
+    data: bytes,
+    name: str,
+    index: bytes | None,
+    transaction: bytes | None,
+    dictionaries: bytes,
+    size: int,
 ) -> Manifest:
     return Manifest(
         table_pb2.Manifest.FromString(data),
         name,
         index_section=index,
         transaction_section=transaction,
+        dictionaries=dictionaries,
         size_bytes=size,
     )
