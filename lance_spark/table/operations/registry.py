@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from lance_spark.proto import transaction_pb2
-from lance_spark.table.operations import append, overwrite
+from lance_spark.table.operations import append, delete, overwrite
 from lance_spark.table.operations.append import Append
 from lance_spark.table.operations.base import Operation
+from lance_spark.table.operations.delete import Delete
 from lance_spark.table.operations.other import OtherOperation
 from lance_spark.table.operations.overwrite import Overwrite
 
 #: The operations that this release commits, by kind.
 OPERATIONS: dict[str, type[Operation]] = {
     append.KIND: Append,
+    delete.KIND: Delete,
     overwrite.KIND: Overwrite,
 }
 
