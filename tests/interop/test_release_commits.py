@@ -1,0 +1,56 @@
+"""Versions of ours on top of tables of old releases: what the rows and columns need is carried to the new manifest."""
+
+from __future__ import annotations
+
+import shutil
+from functools import cache
+from pathlib import Path
+
+import lance
+import pytest
+
+import lance_spark
+from lance_spark.errors import UnsupportedError
+from lance_spark.storage.store import ObjectStore
+from lance_spark.table.commit import commit
+from lance_spark.table.open import read_latest
+from lance_spark.table.operations.append import Append
+from lance_spark.table.transaction import Transaction
+from tests.fixtures.tables import Fixture, Unpack, fixtures, unpack
+from tests.interop.test_releases import assert_same, columns_read
+
+ALL = [one for one in fixtures() if not one.versions[-1].refused]
+
+
+@pytest.fixture(scope="session")
+def releases(tmp_path_factory: pytest.TempPathFactory) -> Unpack:
+    return cache(lambda release: unpack(release, tmp_path_factory.mktemp(release)))
+
+
+@pytest.mark.parametrize("fixture", ALL, ids=str)
+def test_a_version_of_ours_on_top_is_read_as_the_one_before(
+    fixture: Fixture, releases: Unpack, tmp_path: Path
+) -> None:
+    path = str(shutil.copytree(fixture.path(releases), tmp_path / "table"))
+    store = ObjectStore.from_uri(path)
+    base = read_latest(store)
+    columns = columns_read(fixture, fixture.versions[-1], releases)
+    expected = lance.dataset(path).to_table(columns=columns)
+    transaction = Transaction.new(base.version, Append(()))
+    if not base.has_writer_version:
+        with pytest.raises(UnsupportedError, match="early release"):
+            commit(store, transaction, base)
+        return
+    made = commit(store, transaction, base)
+    assert lance.dataset(path).version == made.version == base.version + 1
+    assert_same(lance_spark.open_dataset(path).to_table(columns), expected, "ours")
+    theirs = lance.dataset(path).to_table(columns=columns)
+    assert theirs.schema == expected.schema
+    assert theirs.to_pylist() == expected.to_pylist()
+
+
+def test_there_are_dictionaries_among_them(releases: Unpack) -> None:
+    with_dictionaries = [
+        one for one in ALL if read_latest(ObjectStore.from_uri(one.path(releases))).dictionaries
+    ]
+    assert len(with_dictionaries) >= 3
