@@ -32,6 +32,10 @@ from lance_spark.table.manifest import Manifest
 from lance_spark.table.paths import TablePaths, deletion_path
 
 
+#: Stands for the schema among the ids of fields whose metadata an operation changes.
+SCHEMA_METADATA = -1
+
+
 class Conflict(Enum):
     """What a committed operation means for one that is yet to be committed."""
 
@@ -105,6 +109,21 @@ class Operation(ABC):
     def config_keys(self) -> frozenset[str]:
         """Keys of the table's configuration that are set or deleted."""
         return frozenset()
+
+    @property
+    def deleted_config_keys(self) -> frozenset[str]:
+        """Those of them that are deleted."""
+        return frozenset()
+
+    @property
+    def metadata_targets(self) -> frozenset[int]:
+        """Ids of the fields whose metadata it changes, and `SCHEMA_METADATA` if it is the schema's."""
+        return frozenset()
+
+    @property
+    def kept_fields(self) -> frozenset[int] | None:
+        """Ids of the fields that there are afterwards, if it lists them."""
+        return None
 
     @property
     def updated_fragments(self) -> Mapping[int, Fragment]:
