@@ -31,28 +31,72 @@ if TYPE_CHECKING:
 def assign(fragment: table_pb2.DataFragment, next_row_id: int, version: int) -> int:
     """Give the rows of a new fragment their ids and versions.
 
+    What the fragment brings stays: ids, and versions, of its first rows, if they come from other fragments.
+
     Parameters
     ----------
     fragment : table_pb2.DataFragment
         Changed.
     next_row_id : int
-        The id of its first row.
+        The id of its first new row.
     version : int
         The version that the fragment is committed in.
 
     Returns
     -------
     int
-        The id that the row after them gets.
+        The id that the next new row gets.
+
+    Raises
+    ------
+    InvalidInputError
+        It brings more ids than it has rows.
+    CorruptTableError
+        What it brings cannot be read.
     """
+    from lance_spark.table.row_sequences import decode_row_ids
+
     rows = fragment.physical_rows
-    ids = rowids_pb2.RowIdSequence(segments=[_range(next_row_id, next_row_id + rows)])
+    if fragment.WhichOneof("row_id_sequence") is None:
+        new = rows
+        ids = rowids_pb2.RowIdSequence(segments=[_range(next_row_id, next_row_id + rows)])
+        fragment.inline_row_ids = ids.SerializeToString()
+    else:
+        carried = decode_row_ids(fragment.inline_row_ids, "new fragment")
+        new = _fill_up(fragment, carried, next_row_id, version)
     run = rowids_pb2.RowDatasetVersionRun(span=_range(0, rows), version=version)
     versions = rowids_pb2.RowDatasetVersionSequence(runs=[run]).SerializeToString()
-    fragment.inline_row_ids = ids.SerializeToString()
-    fragment.inline_created_at_versions = versions
-    fragment.inline_last_updated_at_versions = versions
-    return next_row_id + rows
+    for kind in (Lineage.CREATED, Lineage.UPDATED):
+        group, inline, _ = kind.value
+        if fragment.WhichOneof(group) is None:
+            setattr(fragment, inline, versions)
+    return next_row_id + new
+
+
+def _fill_up(
+    fragment: table_pb2.DataFragment, carried: Words, next_row_id: int, version: int
+) -> int:
+    """Give ids and versions to the rows that come after those that carry some; return their number."""
+    import numpy as np
+
+    from lance_spark.table.row_sequences import decode_versions, encode_row_ids, encode_versions
+
+    new = fragment.physical_rows - len(carried)
+    if new < 0:
+        raise InvalidInputError(
+            f"a new fragment has {len(carried)} row ids for {fragment.physical_rows} rows"
+        )
+    if not new:
+        return 0
+    fresh = np.arange(next_row_id, next_row_id + new, dtype=np.uint64)
+    fragment.inline_row_ids = encode_row_ids(np.concatenate([carried, fresh]))
+    for kind in (Lineage.CREATED, Lineage.UPDATED):
+        group, inline, _ = kind.value
+        if fragment.WhichOneof(group) == inline:
+            known = decode_versions(getattr(fragment, inline), len(carried), "new fragment")
+            filled = np.concatenate([known, np.full(new, version, np.uint64)])
+            setattr(fragment, inline, encode_versions(filled))
+    return new
 
 
 def carry(

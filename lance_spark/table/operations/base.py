@@ -29,8 +29,8 @@ from lance_spark.table.deletions import Offsets
 from lance_spark.table.draft import Draft
 from lance_spark.table.fragment import DeletionFile, Fragment
 from lance_spark.table.manifest import Manifest
+from lance_spark.table.operations.inserted_keys import InsertedKeys
 from lance_spark.table.paths import TablePaths, deletion_path
-
 
 #: Stands for the schema among the ids of fields whose metadata an operation changes.
 SCHEMA_METADATA = -1
@@ -143,6 +143,21 @@ class Operation(ABC):
     @property
     def modified_fields(self) -> frozenset[int]:
         """Ids of fields whose values change in rows that there are."""
+        return frozenset()
+
+    @property
+    def moves_rows(self) -> bool:
+        """Whether rows of the fragments that it touches live on in others."""
+        return False
+
+    @property
+    def inserted_keys(self) -> InsertedKeys | None:
+        """The keys that a merge inserted, if it noted them."""
+        return None
+
+    @property
+    def compacted_shards(self) -> frozenset[bytes]:
+        """Ids of the shards of the write-ahead log whose state it notes."""
         return frozenset()
 
     @property

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from lance_spark.proto import transaction_pb2
-from lance_spark.table.operations import append, delete, overwrite
+from lance_spark.table.operations import append, delete, overwrite, update
 from lance_spark.table.operations.append import Append
 from lance_spark.table.operations.base import Operation
 from lance_spark.table.operations.delete import Delete
 from lance_spark.table.operations.other import OtherOperation
 from lance_spark.table.operations.overwrite import Overwrite
+from lance_spark.table.operations.update import Update
 
 #: The operations that this release commits, by kind.
 OPERATIONS: dict[str, type[Operation]] = {
     append.KIND: Append,
     delete.KIND: Delete,
     overwrite.KIND: Overwrite,
+    update.KIND: Update,
 }
 
 #: Every kind that the format has.
