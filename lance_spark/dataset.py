@@ -12,12 +12,13 @@ import pyarrow as pa
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.blob_fields import Handling, handled
 from lance_spark.file.schema import Schema
+from lance_spark.scan import row_meta
 from lance_spark.scan.blob_file import DEFAULT_BUFFER_SIZE, BlobFile
 from lance_spark.scan.filters import parse_filters
 from lance_spark.scan.open_files import OpenFiles
-from lance_spark.scan.plan import default_target_rows, pack
+from lance_spark.scan.plan import default_target_rows, pack, with_positions
 from lance_spark.scan.positions import parse_positions
-from lance_spark.scan.take import take_rows
+from lance_spark.scan.take import RowFinder, take_addresses, take_rows
 from lance_spark.scan.task import ScanTask
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.history import VersionInfo, list_versions
@@ -40,6 +41,7 @@ class Dataset:
         self._storage_options = dict(storage_options or {})
         self._fragments: tuple[Fragment, ...] | None = None
         self._open_files = OpenFiles()
+        self._finder: RowFinder | None = None
 
     def __repr__(self) -> str:
         return f"Dataset({self._table.store.display!r}, version={self.version})"
@@ -60,10 +62,15 @@ class Dataset:
         return self._table.schema.to_arrow()
 
     def schema_of(
-        self, columns: Sequence[str] | None = None, *, blob_handling: str | None = None
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        blob_handling: str | None = None,
+        with_row_id: bool = False,
+        with_row_address: bool = False,
     ) -> pa.Schema:
         """Return the schema that a read has; see `to_batches`."""
-        return self._select(columns, blob_handling).to_arrow()
+        return self._select(columns, blob_handling, with_row_id, with_row_address).to_arrow()
 
     @property
     def data_storage_version(self) -> str:
@@ -89,13 +96,17 @@ class Dataset:
         *,
         filters: Iterable[Sequence[Any]] | None = None,
         blob_handling: str | None = None,
+        with_row_id: bool = False,
+        with_row_address: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """Yield all rows in the table's order.
 
         Parameters
         ----------
         columns : sequence of str, optional
-            Names of columns, or dotted paths of children of structs; all columns by default.
+            Names of columns, or dotted paths of children of structs; all columns by default. Columns that every table has
+            of its rows are read if they are named: ``_rowid``, ``_rowaddr``, ``_rowoffset``, ``_row_created_at_version``,
+            ``_row_last_updated_at_version`` and ``_fragid``.
         batch_size : int
             Rows of a batch at most.
         filters : iterable of (column, operator, value), optional
@@ -105,6 +116,8 @@ class Dataset:
         blob_handling : str, optional
             What blob columns give: ``blobs_descriptions`` (where the bytes are; the default), ``all_binary`` (the bytes)
             or ``none`` (they are left out). ``all_descriptions`` is the first.
+        with_row_id, with_row_address : bool
+            Whether ``_rowid`` and ``_rowaddr`` follow after the other columns.
 
         Raises
         ------
@@ -118,6 +131,8 @@ class Dataset:
             batch_size=batch_size,
             filters=filters,
             blob_handling=blob_handling,
+            with_row_id=with_row_id,
+            with_row_address=with_row_address,
         )
         for task in tasks:
             yield from task.batches()
@@ -128,10 +143,18 @@ class Dataset:
         *,
         filters: Iterable[Sequence[Any]] | None = None,
         blob_handling: str | None = None,
+        with_row_id: bool = False,
+        with_row_address: bool = False,
     ) -> pa.Table:
         """Return all rows as a table; see `to_batches`."""
-        schema = self._select(columns, blob_handling).to_arrow()
-        batches = self.to_batches(columns, filters=filters, blob_handling=blob_handling)
+        schema = self._select(columns, blob_handling, with_row_id, with_row_address).to_arrow()
+        batches = self.to_batches(
+            columns,
+            filters=filters,
+            blob_handling=blob_handling,
+            with_row_id=with_row_id,
+            with_row_address=with_row_address,
+        )
         return pa.Table.from_batches(batches, schema)
 
     def take(
@@ -158,7 +181,7 @@ class Dataset:
         InvalidInputError
             A position is negative or past the end, or there is no such column.
         """
-        schema = self._select(columns, blob_handling)
+        schema = row_meta.of_take(self._select(columns, blob_handling))
         wanted = parse_positions(indices, self.count_rows())
         unique, inverse = np.unique(wanted, return_inverse=True)
         batches = take_rows(self._table.paths, self.fragments, schema, unique, self._open_files)
@@ -166,6 +189,38 @@ class Dataset:
         if np.array_equal(inverse, np.arange(len(unique))):
             return table
         return table.take(pa.array(inverse))
+
+    def take_rows(
+        self,
+        row_ids: Sequence[int],
+        columns: Sequence[str] | None = None,
+        *,
+        blob_handling: str | None = None,
+    ) -> pa.Table:
+        """Return rows by their ids, as ``_rowid`` has them. Ids that no live row has are left out.
+
+        The first call reads which rows have which ids, in tables with stable row ids; that is kept for as long as there is
+        this object.
+
+        Parameters
+        ----------
+        row_ids : sequence of int, or integer array
+            In any order; a row can be taken more than once.
+        columns : sequence of str, optional
+        blob_handling : str, optional
+            As in `to_batches`.
+
+        Raises
+        ------
+        InvalidInputError
+            There is no such column.
+        CorruptTableError, CorruptFileError, StorageError
+        """
+        schema = row_meta.of_take(self._select(columns, blob_handling))
+        found, addresses = self._row_finder().find(row_ids)
+        return take_addresses(
+            self._table.paths, self.fragments, schema, addresses[found], self._open_files
+        )
 
     def take_blobs(
         self,
@@ -201,7 +256,8 @@ class Dataset:
         from lance_spark.scan.blob_take import take_blobs
 
         given = {"ids": ids, "addresses": addresses, "indices": indices}
-        return take_blobs(self._table, self.fragments, blob_column, given, buffer_size)
+        finder = self._row_finder()
+        return take_blobs(self._table, self.fragments, blob_column, given, buffer_size, finder)
 
     def versions(self) -> list[VersionInfo]:
         """Return all versions that there still are, oldest first."""
@@ -220,6 +276,8 @@ class Dataset:
         batch_size: int = DEFAULT_BATCH_SIZE,
         filters: Iterable[Sequence[Any]] | None = None,
         blob_handling: str | None = None,
+        with_row_id: bool = False,
+        with_row_address: bool = False,
     ) -> list[ScanTask]:
         """Cut a scan into tasks that can be sent to workers.
 
@@ -235,6 +293,7 @@ class Dataset:
             Rows of a batch at most.
         filters : iterable of (column, operator, value), optional
         blob_handling : str, optional
+        with_row_id, with_row_address : bool
             As in `to_batches`.
 
         Returns
@@ -246,7 +305,7 @@ class Dataset:
             raise InvalidInputError(f"batch_size must be at least 1, not {batch_size}")
         if target_rows is not None and target_rows < 1:
             raise InvalidInputError(f"target_rows must be at least 1, not {target_rows}")
-        schema = self._select(columns, blob_handling)
+        schema = self._select(columns, blob_handling, with_row_id, with_row_address)
         fragments = self.fragments
         if target_rows is None:
             rows = sum(fragment.physical_rows for fragment in fragments)
@@ -255,7 +314,13 @@ class Dataset:
                 rows, size, min_partitions, max(len(schema.fields), 1)
             )
         manifest = self._table.manifest
-        comparisons = parse_filters(filters, self._table.schema)
+        comparisons = parse_filters(filters, row_meta.with_all(self._table.schema))
+        read = (*schema.fields, *(comparison.field for comparison in comparisons))
+        if manifest.flags.stable_row_ids and row_meta.needs(read, row_meta.ROW_ID):
+            row_meta.check_row_ids(fragments)
+        groups = pack(fragments, target_rows)
+        if row_meta.needs(read, row_meta.ROW_OFFSET):
+            groups = with_positions(groups, row_meta.first_positions(fragments))
         return [
             ScanTask(
                 uri=self.uri,
@@ -266,14 +331,27 @@ class Dataset:
                 base_paths=manifest.base_paths,
                 storage_options=self._storage_options,
             )
-            for slices in pack(fragments, target_rows)
+            for slices in groups
         ]
 
-    def _select(self, columns: Sequence[str] | None, blob_handling: str | None) -> Schema:
+    def _row_finder(self) -> RowFinder:
+        if self._finder is None:
+            self._finder = RowFinder(self._table, self.fragments)
+        return self._finder
+
+    def _select(
+        self,
+        columns: Sequence[str] | None,
+        blob_handling: str | None,
+        with_row_id: bool = False,
+        with_row_address: bool = False,
+    ) -> Schema:
         schema = self._table.schema
         if isinstance(columns, str):
             raise InvalidInputError(f"columns must be a list of names, not the string {columns!r}")
-        chosen = schema if columns is None else schema.select(columns)
+        chosen = row_meta.select(
+            schema, columns, with_row_id=with_row_id, with_row_address=with_row_address
+        )
         version = self._table.manifest.data_storage_version
         return handled(chosen, Handling.parse(blob_handling), version)
 

@@ -13,7 +13,14 @@ from lance_spark.file.blob_fields import Handling, handled
 from lance_spark.scan.blob_file import BlobFile
 from lance_spark.scan.blobs import EXTERNAL, BlobLoader, Places
 from lance_spark.scan.fragment import FragmentReader, live_to_physical
-from lance_spark.scan.positions import Numbers, by_fragment, parse_numbers, parse_positions
+from lance_spark.scan.positions import (
+    Numbers,
+    by_fragment,
+    parse_numbers,
+    parse_positions,
+    parse_row_ids,
+)
+from lance_spark.scan.take import RowFinder
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.open import OpenTable
 
@@ -26,6 +33,7 @@ def take_blobs(
     column: str,
     rows: Mapping[str, Any],
     buffer_size: int,
+    finder: RowFinder,
 ) -> list[BlobFile | None]:
     """Return the blobs of some rows; see `Dataset.take_blobs`.
 
@@ -38,6 +46,8 @@ def take_blobs(
     rows : mapping
         ``ids``, ``addresses`` and ``indices``, of which one is not None.
     buffer_size : int
+    finder : RowFinder
+        Of the same version.
     """
     given = [name for name, value in rows.items() if value is not None]
     if len(given) != 1:
@@ -54,7 +64,7 @@ def take_blobs(
             f"column {column!r}: files of version 0.1 store blobs as any other binary; read the column"
         )
     schema = handled(schema, Handling.DESCRIPTIONS, version)
-    wanted = _numbers(table, fragments, given[0], rows[given[0]])
+    wanted = _numbers(table, fragments, given[0], rows[given[0]], finder)
     unique, inverse = np.unique(wanted, return_inverse=True)
     found: list[tuple[BlobLoader, Places, int]] = []
     for fragment, physical in _physical(table, fragments, given[0], unique):
@@ -76,14 +86,18 @@ def _file(blob: tuple[BlobLoader, Places, int], buffer_size: int) -> BlobFile | 
     return BlobFile(partial(loader.open, places, at), None if unknown else size, buffer_size)
 
 
-def _numbers(table: OpenTable, fragments: Sequence[Fragment], kind: str, given: Any) -> Numbers:
+def _numbers(
+    table: OpenTable, fragments: Sequence[Fragment], kind: str, given: Any, finder: RowFinder
+) -> Numbers:
     if kind == "indices":
         return parse_positions(given, sum(fragment.num_rows for fragment in fragments))
     if kind == "ids" and table.manifest.flags.stable_row_ids:
-        raise UnsupportedFeatureError(
-            f"{table.store.display}: rows of a table with stable row ids cannot be found by id yet; "
-            "give indices or addresses"
-        )
+        ids = parse_row_ids(given)
+        found, addresses = finder.find(ids)
+        if not found.all():
+            missing = int(ids[~found][0])
+            raise InvalidInputError(f"{table.store.display}: no row has the id {missing}")
+        return addresses.astype(np.int64)
     return parse_numbers(given, kind)
 
 

@@ -21,6 +21,7 @@ from lance_spark.scan.assemble import FieldPart, assemble, locate
 from lance_spark.scan.blobs import BlobLoader, Places
 from lance_spark.scan.filters import Comparison, intersection, matching
 from lance_spark.scan.open_files import OpenFiles
+from lance_spark.scan.row_meta import COMPUTED, RowMeta
 from lance_spark.scan.width import estimate_row_bytes, fixed_width
 from lance_spark.table.deletions import read_deletions
 from lance_spark.table.fragment import Fragment
@@ -53,6 +54,8 @@ class FragmentReader:
         `scan` leaves out the rows that do not meet all of them. Their columns need not be in `schema`.
     open_files : OpenFiles, optional
         Where data files may be open already; `release` leaves them there.
+    first_position : int, optional
+        Position of the fragment's first live row in the table's order: `_rowoffset` needs it.
 
     Raises
     ------
@@ -67,6 +70,7 @@ class FragmentReader:
         schema: Schema,
         filters: Sequence[Comparison] = (),
         open_files: OpenFiles | None = None,
+        first_position: int | None = None,
     ) -> None:
         self._paths = paths
         self._fragment = fragment
@@ -77,7 +81,8 @@ class FragmentReader:
             for field_id in file.fields:
                 if field_id >= 0:
                     file_of[field_id] = number
-        self._parts = [locate(field, file_of) for field in self._fields]
+        self._meta = RowMeta(fragment, first_position, self.deleted)
+        self._parts = [self._meta.locate(f) or locate(f, file_of) for f in self._fields]
         self._blob_parts = [
             part
             for parts in self._parts
@@ -94,7 +99,8 @@ class FragmentReader:
         self._judge: FragmentReader | None = None
         if filters:
             tops = {part.path[0].id: part.path[0] for part in filters}
-            self._judge = FragmentReader(paths, fragment, Schema(tuple(tops.values())))
+            judged = Schema(tuple(tops.values()))
+            self._judge = FragmentReader(paths, fragment, judged, first_position=first_position)
             self._judge._files = self._files
 
     @property
@@ -177,6 +183,8 @@ class FragmentReader:
             for part in parts:
                 wanted.setdefault(part.file, []).append(part)
         arrays: Window = {}
+        for part in wanted.pop(COMPUTED, ()):
+            arrays[id(part)] = self._meta.array(part.field, rows)
         for number, parts in wanted.items():
             fields = [part.field for part in parts]
             read = self._file(number).read(fields, rows, self._columns_of(number))
@@ -294,6 +302,7 @@ class FragmentReader:
             held = [
                 self._file(part.file).column_bytes([part.field], self._columns_of(part.file))
                 for part in parts
+                if part.file != COMPUTED
             ]
             stored.append(sum(held) / rows if held else None)
         return stored

@@ -6,7 +6,8 @@ the target is cut into equal slices. Order is kept: the tasks, one after the oth
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from lance_spark.scan.task import FragmentSlice
 from lance_spark.table.fragment import Fragment
@@ -52,6 +53,16 @@ def pack(fragments: Sequence[Fragment], target_rows: int) -> list[tuple[Fragment
     if current:
         groups.append(tuple(current))
     return groups
+
+
+def with_positions(
+    groups: Sequence[tuple[FragmentSlice, ...]], first_positions: Mapping[int, int]
+) -> list[tuple[FragmentSlice, ...]]:
+    """Return groups whose slices know the position of their fragment's first live row in the table's order."""
+    return [
+        tuple(replace(one, first_position=first_positions[one.fragment.id]) for one in group)
+        for group in groups
+    ]
 
 
 def default_target_rows(

@@ -15,6 +15,18 @@ from lance_spark.table.fragment import Fragment
 Numbers = npt.NDArray[np.int64]
 
 
+def parse_row_ids(given: Any) -> npt.NDArray[np.uint64]:
+    """Return row ids that a caller gave; they may be past the greatest int64. See `parse_numbers`."""
+    if isinstance(given, np.ndarray) and given.dtype == np.uint64 and given.ndim == 1:
+        return given
+    if isinstance(given, pa.Array | pa.ChunkedArray) and given.type == pa.uint64():
+        if given.null_count:
+            raise InvalidInputError("row ids must be integers, not null")
+        ids: npt.NDArray[np.uint64] = given.to_numpy()
+        return ids
+    return parse_numbers(given, "row ids").astype(np.uint64)
+
+
 def parse_numbers(given: Any, what: str) -> Numbers:
     """Return integers that a caller gave as a list, numpy array or Arrow array.
 

@@ -1,24 +1,74 @@
-"""Rows by their position in a table: of the fragments that hold some, those of remote stores are read side by side.
+"""Rows by their position in a table, their address or their id: of the fragments that hold some, those of remote stores are read
+side by side.
 
 A file takes a few requests one after the other; so would every fragment, if they had to wait for one another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from lance_spark.file.schema import Schema
 from lance_spark.scan.fragment import FragmentReader
 from lance_spark.scan.open_files import OpenFiles
-from lance_spark.scan.positions import Numbers, by_fragment
+from lance_spark.scan.positions import Numbers, by_fragment, parse_row_ids
+from lance_spark.scan.row_meta import ROW_OFFSET, first_positions, needs
 from lance_spark.table.fragment import Fragment
+from lance_spark.table.open import OpenTable
 from lance_spark.table.paths import TablePaths
+from lance_spark.table.row_index import OFFSET_BITS, RowIndex, live_addresses
 
 #: Fragments of a remote store that are read at the same time.
 _AT_ONCE = 16
+
+#: Row ids or addresses.
+Words = npt.NDArray[np.uint64]
+_Pieces = Sequence[tuple[Fragment, Numbers]]
+
+
+class RowFinder:
+    """Finds the rows of one version of a table by their ids; what it takes to do so is read once.
+
+    Parameters
+    ----------
+    table : OpenTable
+    fragments : sequence of Fragment
+        The table's, with their rows counted.
+    """
+
+    def __init__(self, table: OpenTable, fragments: Sequence[Fragment]) -> None:
+        self._table = table
+        self._fragments = fragments
+        self._index: RowIndex | None = None
+
+    def find(self, row_ids: Any) -> tuple[npt.NDArray[np.bool_], Words]:
+        """Look up row ids.
+
+        Returns
+        -------
+        bool array
+            Whether a live row has the id, for each id.
+        uint64 array
+            Its address; without meaning where there is none.
+
+        Raises
+        ------
+        InvalidInputError
+            They are no integers, or negative.
+        CorruptTableError, CorruptFileError, StorageError
+        """
+        wanted = parse_row_ids(row_ids)
+        if not self._table.manifest.flags.stable_row_ids:
+            return live_addresses(self._table.paths, self._fragments, wanted)
+        if self._index is None:
+            self._index = RowIndex.build(self._table.paths, self._fragments)
+        return self._index.addresses(wanted)
 
 
 def take_rows(
@@ -34,19 +84,63 @@ def take_rows(
     ------
     CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
     """
+    pieces = list(by_fragment(fragments, positions))
+    return _take(paths, fragments, pieces, schema, open_files, FragmentReader.take)
+
+
+def take_addresses(
+    paths: TablePaths,
+    fragments: Sequence[Fragment],
+    schema: Schema,
+    addresses: Words,
+    open_files: OpenFiles,
+) -> pa.Table:
+    """Return the rows at addresses, which there are all, in the order of the addresses.
+
+    Raises
+    ------
+    CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
+    """
+    unique, inverse = np.unique(addresses, return_inverse=True)
+    by_id = {fragment.id: fragment for fragment in fragments}
+    holders, starts = np.unique(unique >> np.uint64(OFFSET_BITS), return_index=True)
+    offsets = (unique & np.uint64((1 << OFFSET_BITS) - 1)).astype(np.int64)
+    bounds = [*starts.tolist(), len(unique)]
+    pieces = [
+        (by_id[holder], offsets[bounds[i] : bounds[i + 1]])
+        for i, holder in enumerate(holders.tolist())
+    ]
+    batches = _take(paths, fragments, pieces, schema, open_files, FragmentReader.read)
+    table = pa.Table.from_batches(batches, schema.to_arrow())
+    if np.array_equal(inverse, np.arange(len(unique))):
+        return table
+    return table.take(pa.array(inverse))
+
+
+def _take(
+    paths: TablePaths,
+    fragments: Sequence[Fragment],
+    pieces: _Pieces,
+    schema: Schema,
+    open_files: OpenFiles,
+    read: Callable[[FragmentReader, Numbers], pa.RecordBatch],
+) -> list[pa.RecordBatch]:
+    starts = first_positions(fragments) if needs(schema.fields, ROW_OFFSET) else {}
 
     def take(piece: tuple[Fragment, Numbers]) -> pa.RecordBatch:
         fragment, rows = piece
-        reader = FragmentReader(paths, fragment, schema, open_files=open_files)
+        start = starts.get(fragment.id)
+        reader = FragmentReader(
+            paths, fragment, schema, open_files=open_files, first_position=start
+        )
         try:
-            batch = reader.take(rows)
+            batch = read(reader, rows)
         except BaseException:
             reader.close()
             raise
         reader.release()
         return batch
 
-    pieces = list(by_fragment(fragments, positions))
     if paths.store.is_local or len(pieces) < 2:
         return [take(piece) for piece in pieces]
     pool = ThreadPoolExecutor(min(len(pieces), _AT_ONCE))

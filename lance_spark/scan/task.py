@@ -16,11 +16,20 @@ from lance_spark.table.paths import BasePath, TablePaths
 
 @dataclass(frozen=True, slots=True)
 class FragmentSlice:
-    """Physical rows `start` to `stop` of one fragment."""
+    """Physical rows `start` to `stop` of one fragment.
+
+    Attributes
+    ----------
+    fragment : Fragment
+    start, stop : int
+    first_position : int, optional
+        Position of the fragment's first live row in the table's order, if the scan needs it.
+    """
 
     fragment: Fragment
     start: int
     stop: int
+    first_position: int | None = None
 
     @property
     def num_rows(self) -> int:
@@ -73,7 +82,13 @@ class ScanTask:
         """Yield the live rows in order."""
         paths = TablePaths.open(self.uri, self.storage_options, self.base_paths)
         for piece in self.slices:
-            reader = FragmentReader(paths, piece.fragment, self.lance_schema, self.filters)
+            reader = FragmentReader(
+                paths,
+                piece.fragment,
+                self.lance_schema,
+                self.filters,
+                first_position=piece.first_position,
+            )
             try:
                 yield from reader.scan(range(piece.start, piece.stop), self.batch_size)
             finally:
