@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
-from lance_spark.errors import CorruptFileError
+from lance_spark.errors import CorruptFileError, CorruptTableError
 from lance_spark.storage.source import Bytes
 from lance_spark.table.fragment import DeletionFileType, Fragment
 from lance_spark.table.paths import TablePaths
@@ -102,4 +102,31 @@ def decode_bitmap(data: Bytes, name: str) -> Offsets:
         bitmap = BitMap.deserialize(data.tobytes())
     except (ValueError, MemoryError) as error:
         raise CorruptFileError(f"{name}: no readable Roaring bitmap: {error}") from error
+    return np.array(bitmap, dtype=np.int64)
+
+
+def decode_offsets(data: bytes, num_rows: int, name: str) -> Offsets:
+    """Decode a Roaring bitmap of row offsets that stands in a manifest.
+
+    Parameters
+    ----------
+    data : bytes
+        Portable serialisation.
+    num_rows : int
+        Rows that there are.
+    name : str
+        What errors call it.
+
+    Raises
+    ------
+    CorruptTableError
+        It cannot be read, or names rows that there are not.
+    """
+    try:
+        bitmap = BitMap.deserialize(data)
+    except (ValueError, MemoryError) as error:
+        raise CorruptTableError(f"{name}: no readable Roaring bitmap: {error}") from error
+    # The greatest one first: a few bytes can stand for billions of rows.
+    if bitmap and bitmap.max() >= num_rows:
+        raise CorruptTableError(f"{name}: row {bitmap.max()} of a fragment of {num_rows} rows")
     return np.array(bitmap, dtype=np.int64)

@@ -178,6 +178,42 @@ class Lineage(Enum):
         return self.value[2]
 
 
+@dataclass(frozen=True, slots=True)
+class Overlay:
+    """New values for some cells of a fragment.
+
+    Attributes
+    ----------
+    data_file : DataFile
+        Holds the values.
+    bitmaps : tuple of bytes
+        Roaring bitmaps of the rows: one for all fields of the file, or one for each.
+    """
+
+    data_file: DataFile
+    bitmaps: tuple[bytes, ...]
+
+    @classmethod
+    def from_proto(cls, proto: table_pb2.DataOverlayFile) -> Overlay:
+        """Parse the message.
+
+        Raises
+        ------
+        CorruptTableError
+            Its file cannot be one, or the sets of rows do not match the fields.
+        """
+        file = DataFile.from_proto(proto.data_file)
+        kind = proto.WhichOneof("coverage")
+        if kind == "shared_offset_bitmap":
+            return cls(file, (proto.shared_offset_bitmap,))
+        bitmaps = tuple(proto.field_coverage.offset_bitmaps)
+        if kind is None or len(bitmaps) != len(file.fields):
+            raise CorruptTableError(
+                f"overlay {file.path!r}: {len(bitmaps)} sets of rows for {len(file.fields)} fields"
+            )
+        return cls(file, bitmaps)
+
+
 class Fragment:
     """Some rows of a table: data files with the same rows, minus the deleted ones. Immutable.
 
@@ -312,6 +348,19 @@ class Fragment:
     def name(self) -> str:
         """What errors call the fragment."""
         return f"{self._source}: fragment {self.id}"
+
+    @property
+    def overlays(self) -> tuple[Overlay, ...]:
+        """New values for some cells, oldest first.
+
+        Raises
+        ------
+        CorruptTableError
+        """
+        try:
+            return tuple(Overlay.from_proto(one) for one in self._proto.overlays)
+        except CorruptTableError as error:
+            raise self._corrupt(str(error)) from None
 
     @property
     def size_bytes(self) -> int:
