@@ -1,0 +1,401 @@
+"""Index sections: what each operation does to the indexes of a table whose rows or columns it changes.
+
+An index section is the `IndexSection` message of a manifest (`Draft.indices`). One index is one or more segments, messages
+`IndexMetadata` of the same name. What matters to other operations:
+
+| field | content |
+| --- | --- |
+| `uuid` | the segment, and its folder below _indices/ |
+| `fields` | ids of the fields whose values it holds |
+| `fragment_bitmap` | ids of the fragments that it was built from, a 32-bit Roaring bitmap; empty bytes = unknown |
+| `dataset_version` | the version that it was built on |
+| `index_details` | `Any`; the last part of its type URL says what kind of index it is |
+
+Readers search fragments that are not in the bitmap without the index, and pass over answers of the index about fragments that are
+not in the table (any more). So a bitmap that says too little costs time, and one that says too much gives wrong answers.
+
+| operation | what it calls |
+| --- | --- |
+| Append, ReserveFragments, UpdateConfig, UpdateBases | nothing |
+| Delete | `retain_relevant` |
+| Update | `prune_fields` with the updated fragments and `fields_modified`; with stable row ids and rewritten rows \
+`extend_to_moved_rows`; `retain_relevant` |
+| Merge | `prune_rewritten_columns`, `retain_relevant` |
+| Project | `retain_relevant` |
+| DataReplacement, DataOverlay | `prune_fields` with each fragment and the fields of its new file |
+| Overwrite | `Draft.drop_content` |
+| Rewrite | `follow_rewrite` |
+
+All of them change the section in place; a caller that finds `Draft.has_indices` false can skip them. Fields are the messages of a
+manifest (`Draft.proto.fields`).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyroaring import BitMap
+
+from lance_spark.errors import CommitConflictError, CorruptTableError
+from lance_spark.proto import file_pb2, table_pb2
+
+FRAGMENT_REUSE = "__lance_frag_reuse"
+MEM_WAL = "__lance_mem_wal"
+#: Names of segments that are no index of a column.
+SYSTEM_NAMES = frozenset({FRAGMENT_REUSE, MEM_WAL})
+
+_KINDS = {
+    "BTreeIndexDetails": "BTREE",
+    "BitmapIndexDetails": "BITMAP",
+    "LabelListIndexDetails": "LABEL_LIST",
+    "NGramIndexDetails": "NGRAM",
+    "ZoneMapIndexDetails": "ZONEMAP",
+    "BloomFilterIndexDetails": "BLOOMFILTER",
+    "InvertedIndexDetails": "INVERTED",
+    "VectorIndexDetails": "VECTOR",
+    "JsonIndexDetails": "JSON",
+    "RTreeIndexDetails": "RTREE",
+    "FMIndexDetails": "FM",
+    "MinHashLshIndexDetails": "MINHASH_LSH",
+    "FragmentReuseIndexDetails": "FRAGMENT_REUSE",
+    "MemWalIndexDetails": "MEM_WAL",
+}
+#: Kinds that hold row addresses even in tables with stable row ids, and cannot be remapped.
+_ZONED = frozenset({"ZONEMAP", "BLOOMFILTER"})
+#: From this version on, a BTREE index of a table with stable row ids holds row addresses besides.
+_BTREE_WITH_ADDRESSES = 1
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentGroup:
+    """Fragments whose live rows, in order, are those of other fragments now.
+
+    Attributes
+    ----------
+    old, new : tuple of int
+        Ids of fragments.
+    """
+
+    old: tuple[int, ...]
+    new: tuple[int, ...]
+
+
+def uuid_of(index: table_pb2.IndexMetadata) -> str:
+    """Return the id of a segment as text, which is the name of its folder below _indices/.
+
+    Raises
+    ------
+    CorruptTableError
+    """
+    data = index.uuid.uuid
+    if len(data) != 16:
+        raise CorruptTableError(f"index {index.name!r}: an id of {len(data)} bytes, not 16")
+    return str(uuid.UUID(bytes=data))
+
+
+def kind(index: table_pb2.IndexMetadata) -> str:
+    """Return what kind of index it is, for example ``BTREE`` or ``VECTOR``; the type's own name, if it is not known."""
+    name = index.index_details.type_url.rsplit("/", 1)[-1].rsplit(".", 1)[-1]
+    return _KINDS.get(name, name or "UNKNOWN")
+
+
+def is_system(index: table_pb2.IndexMetadata) -> bool:
+    """Tell whether it is no index of a column, but a record of the table's own."""
+    return index.name in SYSTEM_NAMES
+
+
+def fragment_bitmap(index: table_pb2.IndexMetadata) -> BitMap | None:
+    """Return the ids of the fragments that a segment was built from; None if nobody knows.
+
+    Raises
+    ------
+    CorruptTableError
+    """
+    data = index.fragment_bitmap
+    if not data:
+        return None
+    try:
+        return BitMap.deserialize(data)
+    except (ValueError, MemoryError) as error:
+        raise CorruptTableError(
+            f"index {index.name!r}: no readable fragment bitmap: {error}"
+        ) from None
+
+
+def set_fragment_bitmap(index: table_pb2.IndexMetadata, bitmap: BitMap | None) -> None:
+    """Set the ids of the fragments that a segment was built from."""
+    index.fragment_bitmap = b"" if bitmap is None else bitmap.serialize()
+
+
+def holds_addresses(index: table_pb2.IndexMetadata, stable_row_ids: bool) -> bool:
+    """Tell whether a segment finds rows by their address, so that it cannot follow them when they move.
+
+    Without stable row ids all do, but those that hold zones are never remapped. With them, these and the newer BTREE do.
+    """
+    name = kind(index)
+    if name in _ZONED or not stable_row_ids:
+        return True
+    return name == "BTREE" and index.index_version >= _BTREE_WITH_ADDRESSES
+
+
+def related_fields(fields: Iterable[file_pb2.Field], ids: Collection[int]) -> frozenset[int]:
+    """Return ids of fields with those of all fields below and above them.
+
+    A packed struct is one column whose file names the struct alone, an index on a child names the child.
+    """
+    parents = {field.id: field.parent_id for field in fields}
+    wanted = set(ids)
+    found = set(ids)
+    for number in ids:
+        seen: set[int] = set()
+        parent = parents.get(number, -1)
+        while parent >= 0 and parent not in seen:
+            seen.add(parent)
+            parent = parents.get(parent, -1)
+        found |= seen
+    # Parents come before their children.
+    for number, parent in parents.items():
+        if parent in wanted:
+            wanted.add(number)
+    return frozenset(found | wanted)
+
+
+def prune_fields(
+    section: table_pb2.IndexSection,
+    fragment_ids: Iterable[int],
+    modified: Collection[int],
+    fields: Iterable[file_pb2.Field],
+) -> None:
+    """Take fragments out of the bitmaps of indexes that depend on fields whose values changed there.
+
+    Parameters
+    ----------
+    section : table_pb2.IndexSection
+        Changed.
+    fragment_ids : iterable of int
+        Fragments that keep their rows, some of whose columns have new values.
+    modified : collection of int
+        Ids of these fields.
+    fields : iterable of Field
+        All fields of the table.
+
+    Raises
+    ------
+    CorruptTableError
+    """
+    if not modified:
+        return
+    gone = BitMap(fragment_ids)
+    changed = related_fields(fields, modified)
+    for index in section.indices:
+        if is_system(index) or changed.isdisjoint(index.fields):
+            continue
+        bitmap = fragment_bitmap(index)
+        if bitmap is not None and not bitmap.isdisjoint(gone):
+            set_fragment_bitmap(index, bitmap - gone)
+
+
+def prune_rewritten_columns(
+    section: table_pb2.IndexSection,
+    before: Iterable[table_pb2.DataFragment],
+    after: Iterable[table_pb2.DataFragment],
+    fields: Sequence[file_pb2.Field],
+) -> None:
+    """Take fragments out of the bitmaps of indexes on fields whose data file is another one now.
+
+    Parameters
+    ----------
+    section : table_pb2.IndexSection
+        Changed.
+    before, after : iterable of DataFragment
+        All fragments of the table.
+    fields : sequence of Field
+        All fields of the table.
+
+    Raises
+    ------
+    CorruptTableError
+    """
+    if not any(not is_system(index) for index in section.indices):
+        return
+    known = {one.id: _paths(one) for one in before}
+    changes: dict[frozenset[int], list[int]] = {}
+    for fragment in after:
+        old = known.get(fragment.id)
+        if old is None:
+            continue
+        new = _paths(fragment)
+        changed = frozenset(number for number, path in old.items() if new.get(number, path) != path)
+        if changed:
+            changes.setdefault(changed, []).append(fragment.id)
+    for modified, fragment_ids in changes.items():
+        prune_fields(section, fragment_ids, modified, fields)
+
+
+def extend_to_moved_rows(
+    section: table_pb2.IndexSection,
+    new_fragment_ids: Iterable[int],
+    original_fragment_ids: Iterable[int],
+    modified: Collection[int],
+    fields: Iterable[file_pb2.Field],
+) -> None:
+    """Let indexes cover the new fragments of rows that moved and kept their row ids and the indexed values.
+
+    For tables with stable row ids only. An index stays away if it holds addresses, depends on a field that changed, or was not
+    built from all the fragments that the rows are from.
+
+    Parameters
+    ----------
+    section : table_pb2.IndexSection
+        Changed.
+    new_fragment_ids : iterable of int
+        New fragments that have nothing but such rows.
+    original_fragment_ids : iterable of int
+        Fragments that the rows were in; none of them with data overlays.
+    modified : collection of int
+        Ids of the fields that got new values (`Update.fields_for_preserving_frag_bitmap`).
+    fields : iterable of Field
+        All fields of the table.
+
+    Raises
+    ------
+    CorruptTableError
+    """
+    added, originals = BitMap(new_fragment_ids), BitMap(original_fragment_ids)
+    if not added:
+        return
+    changed = related_fields(fields, modified)
+    for index in section.indices:
+        if is_system(index) or holds_addresses(index, True) or not changed.isdisjoint(index.fields):
+            continue
+        bitmap = fragment_bitmap(index)
+        if bitmap is not None and originals.issubset(bitmap):
+            set_fragment_bitmap(index, bitmap | added)
+
+
+def retain_relevant(
+    section: table_pb2.IndexSection,
+    fields: Iterable[file_pb2.Field],
+    fragment_ids: Iterable[int],
+) -> None:
+    """Drop indexes on fields that are gone, and segments that cover nothing any more while another of the same name does.
+
+    The last segment of an index stays even if it covers nothing: it says what there is to be built.
+
+    Parameters
+    ----------
+    section : table_pb2.IndexSection
+        Changed.
+    fields : iterable of Field
+        All fields of the table as they are now.
+    fragment_ids : iterable of int
+        All fragments of the table as they are now.
+
+    Raises
+    ------
+    CorruptTableError
+    """
+    present = {field.id for field in fields}
+    kept = [one for one in section.indices if is_system(one) or present.issuperset(one.fields)]
+    segments: dict[str, list[table_pb2.IndexMetadata]] = {}
+    for index in kept:
+        segments.setdefault(index.name, []).append(index)
+    live = BitMap(fragment_ids)
+    dropped: set[int] = set()
+    # With a reuse index the bitmaps name fragments that are gone, and stand for those in their place.
+    deferred = FRAGMENT_REUSE in segments
+    for name, same in segments.items():
+        if name in SYSTEM_NAMES or len(same) == 1 or deferred:
+            continue
+        bitmaps = [(one, fragment_bitmap(one)) for one in same]
+        empty = [one for one, bitmap in bitmaps if bitmap is not None and bitmap.isdisjoint(live)]
+        if len(empty) == len(same):
+            empty.remove(min(empty, key=lambda one: one.dataset_version))
+        dropped.update(id(one) for one in empty)
+    _set(section, [one for one in kept if id(one) not in dropped])
+
+
+def follow_rewrite(
+    section: table_pb2.IndexSection,
+    groups: Sequence[FragmentGroup],
+    *,
+    stable_row_ids: bool,
+    rewritten: Mapping[bytes, table_pb2.IndexMetadata],
+) -> None:
+    """Put new fragments in the place of old ones, where the index knows the rows still.
+
+    Parameters
+    ----------
+    section : table_pb2.IndexSection
+        Changed.
+    groups : sequence of FragmentGroup
+    stable_row_ids : bool
+        Whether the table has them: then what an index holds stays right when rows move.
+    rewritten : mapping of bytes to IndexMetadata
+        What takes the place of segments, by the old one's id: id, details, version and files of segments with the rows' new
+        addresses.
+
+    Raises
+    ------
+    CommitConflictError
+        An index covers some fragments of a group and not the others.
+    CorruptTableError
+    """
+    for index in section.indices:
+        if is_system(index):
+            continue
+        bitmap = fragment_bitmap(index)
+        new = rewritten.get(index.uuid.uuid)
+        if new is not None:
+            if bitmap is None:
+                raise CorruptTableError(
+                    f"index {index.name!r}: it was remapped, but has no fragment bitmap"
+                )
+            set_fragment_bitmap(index, moved(bitmap, groups, index.name))
+            index.uuid.CopyFrom(new.uuid)
+            index.ClearField("files")
+            index.files.extend(new.files)
+        elif stable_row_ids and bitmap is not None:
+            if holds_addresses(index, True):
+                bitmap -= BitMap(number for group in groups for number in group.old)
+            else:
+                bitmap = moved(bitmap, groups, index.name)
+            set_fragment_bitmap(index, bitmap)
+
+
+def moved(bitmap: BitMap, groups: Iterable[FragmentGroup], name: str) -> BitMap:
+    """Return the bitmap of an index after its rows have moved.
+
+    Raises
+    ------
+    CommitConflictError
+        It has some fragments of a group and not the others.
+    """
+    moved_bitmap = bitmap.copy()
+    for group in groups:
+        old = BitMap(group.old)
+        if bitmap.isdisjoint(old):
+            continue
+        if not old.issubset(bitmap):
+            raise CommitConflictError(
+                f"index {name!r} covers some of the fragments {list(group.old)} and not the others; they cannot be made one "
+                "before it covers all of them; plan again on the newest version",
+                retryable=True,
+            )
+        moved_bitmap -= old
+        moved_bitmap |= BitMap(group.new)
+    return moved_bitmap
+
+
+def _paths(fragment: table_pb2.DataFragment) -> dict[int, str]:
+    return {number: file.path for file in fragment.files for number in file.fields if number >= 0}
+
+
+def _set(section: table_pb2.IndexSection, indices: list[table_pb2.IndexMetadata]) -> None:
+    if len(indices) == len(section.indices):
+        return
+    kept = table_pb2.IndexSection(indices=indices)
+    section.ClearField("indices")
+    section.MergeFrom(kept)
