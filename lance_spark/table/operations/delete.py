@@ -6,8 +6,8 @@
 | deleted_fragment_ids | fragments that have no row left |
 | predicate | which rows were meant, as text |
 
-Indexes stay as they are: readers leave out what they find in fragments that are gone, and rows that are deleted. Specification:
-table/transaction.md.
+Indexes stay as they are, but for segments that nothing is left of: readers leave out what they find in fragments that are gone, and
+rows that are deleted. Specification: table/transaction.md.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import ClassVar
 
 from lance_spark.errors import CommitConflictError
 from lance_spark.proto import transaction_pb2
+from lance_spark.table import indexes
 from lance_spark.table.deletions import Offsets
 from lance_spark.table.draft import Draft
 from lance_spark.table.fragment import Fragment
@@ -155,3 +156,6 @@ class Delete(Operation):
             found.deletion_file.CopyFrom(fragment.to_proto().deletion_file)
             found.physical_rows = found.physical_rows or fragment.physical_rows
         draft.remove_fragments(self.deleted_fragment_ids)
+        if draft.has_indices:
+            fields, live = draft.proto.fields, (one.id for one in draft.proto.fragments)
+            indexes.retain_relevant(draft.indices, fields, live)

@@ -20,7 +20,7 @@ table/row_id_lineage.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
@@ -31,7 +31,7 @@ from pyroaring import BitMap
 
 from lance_spark.errors import CommitConflictError, CorruptTableError
 from lance_spark.proto import table_pb2, transaction_pb2
-from lance_spark.table import index_updates
+from lance_spark.table import indexes
 from lance_spark.table.deletions import Offsets
 from lance_spark.table.draft import Draft
 from lance_spark.table.fragment import Fragment, Lineage
@@ -260,24 +260,24 @@ class Update(Operation):
                 )
             self._change(found, fragment, draft)
         draft.remove_fragments(self.removed_fragment_ids)
-        if draft.has_indices and self.fields_modified:
-            index_updates.uncover(
-                draft.indices.indices, self.updated_fragments, self.fields_modified
-            )
         first = len(draft.proto.fragments)
         draft.add_fragments(self.new_fragments)
-        if draft.has_indices and draft.stable_row_ids and self.mode is UpdateMode.REWRITE_ROWS:
-            added = draft.proto.fragments[first:]
-            index_updates.cover(
-                draft.indices.indices,
-                [
-                    new.id
-                    for new, given in zip(added, self.new_fragments, strict=True)
-                    if given.inline_lineage(Lineage.ROW_IDS) == new.inline_row_ids
-                ],
-                self.touched_fragments,
-                self.fields_for_preserving_frag_bitmap,
-            )
+        if draft.has_indices:
+            self._change_indices(draft, draft.proto.fragments[first:])
+
+    def _change_indices(self, draft: Draft, added: Sequence[table_pb2.DataFragment]) -> None:
+        fields, section = draft.proto.fields, draft.indices
+        indexes.prune_fields(section, self.updated_fragments, self.fields_modified, fields)
+        if draft.stable_row_ids and self.mode is UpdateMode.REWRITE_ROWS:
+            # Rows without an id of their own are new ones, which no index has.
+            moved = [
+                new.id
+                for new, given in zip(added, self.new_fragments, strict=True)
+                if given.inline_lineage(Lineage.ROW_IDS) == new.inline_row_ids
+            ]
+            changed = self.fields_for_preserving_frag_bitmap
+            indexes.extend_to_moved_rows(section, moved, self.touched_fragments, changed, fields)
+        indexes.retain_relevant(section, fields, (one.id for one in draft.proto.fragments))
 
     def _change(self, found: table_pb2.DataFragment, fragment: Fragment, draft: Draft) -> None:
         given = fragment.to_proto()
