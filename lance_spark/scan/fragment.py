@@ -153,6 +153,16 @@ class FragmentReader:
                     for at in range(0, batch.num_rows, batch_size):
                         yield batch.slice(at, batch_size)
 
+    def matching_rows(self) -> RowNumbers:
+        """Return the physical offsets of the live rows that meet the filters, increasing."""
+        found = [np.empty(0, np.int64)]
+        for part in self._candidates(range(self._fragment.physical_rows)):
+            for window in self._windows(part):
+                kept = self._kept(window)
+                rows = np.arange(len(window)) if kept is None else kept
+                found.append(rows + window.start)
+        return np.concatenate(found)
+
     def window_rows(self) -> int:
         """Rows of a window: `WINDOW_BYTES` over the estimated decoded bytes of a row.
 
