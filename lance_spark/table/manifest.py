@@ -258,6 +258,11 @@ class Manifest:
         """Name of the transaction's file below _transactions/, if one was written."""
         return self._proto.transaction_file or None
 
+    @property
+    def message(self) -> table_pb2.Manifest:
+        """The message itself, for those who look at every fragment. Nobody changes it."""
+        return self._proto
+
     def to_proto(self) -> table_pb2.Manifest:
         """Return a copy of the message, with all that this release does not know."""
         copy = table_pb2.Manifest()

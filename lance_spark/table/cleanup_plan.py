@@ -1,0 +1,360 @@
+"""Which versions go, and which files with them.
+
+A version goes if the policy allows it, unless it is the newest, or newer than the version that the caller looks at, or has
+a tag, or a branch was made from it and still needs files of it. A file goes if no version that stays refers to it, and
+
+- a version that goes does (then no job is still writing it), or
+- it was written before the grace period, or the caller vouches that no job is running (`delete_unverified`).
+
+Versions stay, besides those of the root itself: detached ones, and all versions of the other branches (of the main one, if
+a branch is cleaned up). Branches are found by their files in `_refs/branches/` and by the folders in `tree/`, so that one
+that is just being made counts. Clones elsewhere cannot be known: their versions need tags here.
+
+Order matters, since others go on committing meanwhile:
+
+1. The files are listed. What is written later is not in the list and cannot be removed.
+2. Then the manifests are read. Whatever a commit before this step needs is known to be needed; a commit after it needs what
+   it has written itself (not in the list, or younger than the grace period and in no version that goes), and otherwise what
+   its base version needs, which is the newest and stays.
+3. Tags, branches and versions that came in between are looked at once more, since these alone can call old files back: a
+   tag or branch on an old version, a Restore. Of these, what begins after this last look comes too late, as in any client.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
+
+from lance_spark.errors import (
+    CorruptTableError,
+    InvalidInputError,
+    MissingFileError,
+)
+from lance_spark.storage.listing import FileInfo
+from lance_spark.storage.store import ObjectStore
+from lance_spark.storage.uri import check_relative, join
+from lance_spark.table import flags, versions
+from lance_spark.table.cleanup_files import INDICES, Candidate, Listing, list_files
+from lance_spark.table.cleanup_references import References, references_of
+from lance_spark.table.manifest import Manifest, find_manifest
+from lance_spark.table.paths import DATA
+from lance_spark.table.refs import branch_root, read_tags
+from lance_spark.table.versions import ManifestLocation, NamingScheme, list_manifests
+
+#: Files that no version refers to are left alone for so long: a job may be about to commit them.
+GRACE_SECONDS = 7 * 24 * 3600
+_BRANCHES = "_refs/branches"
+_TREE = "tree"
+_OWN_FOLDERS = frozenset(
+    ("data", "_deletions", "_indices", "_transactions", "_versions", "_refs", "_fri", "_blobs")
+)
+_READ_AT_ONCE = 16
+_LOOKS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class CleanupPolicy:
+    """Which versions may go. A version goes only if everything that is given allows it; nothing given allows all.
+
+    Attributes
+    ----------
+    before_ns : int, optional
+        Versions committed before this time, in nanoseconds since 1970 in UTC.
+    retain_versions : int, optional
+        All but so many of the newest versions.
+    before_version : int, optional
+        Versions of lower number.
+    versions : frozenset of int, optional
+        These versions.
+    delete_unverified : bool
+        Whether no job is writing to the table, so that files that no version refers to can go whatever their age.
+    error_if_tagged_old_versions : bool
+        Whether a tag on a version that could go is an error; else the version stays.
+    """
+
+    before_ns: int | None = None
+    retain_versions: int | None = None
+    before_version: int | None = None
+    versions: frozenset[int] | None = None
+    delete_unverified: bool = False
+    error_if_tagged_old_versions: bool = True
+
+    def allows(self, manifest: Manifest) -> bool:
+        """Tell whether a version may go, as far as it does not depend on the others."""
+        return (
+            (self.before_ns is None or manifest.timestamp_ns < self.before_ns)
+            and (self.before_version is None or manifest.version < self.before_version)
+            and (self.versions is None or manifest.version in self.versions)
+        )
+
+
+@dataclass(slots=True)
+class CleanupPlan:
+    """What goes.
+
+    Attributes
+    ----------
+    manifests : list of (int, FileInfo)
+        The versions that go, oldest first, and their files.
+    files : list of (Candidate, bool)
+        The other files, and whether no version that goes refers to them.
+    folders : list of str
+        Folders of indexes and of blobs that go. Those that nothing is left in can be removed.
+    """
+
+    manifests: list[tuple[int, FileInfo]] = field(default_factory=list)
+    files: list[tuple[Candidate, bool]] = field(default_factory=list)
+    folders: list[str] = field(default_factory=list)
+
+
+def plan_cleanup(
+    store: ObjectStore,
+    policy: CleanupPolicy,
+    *,
+    read_version: int | None = None,
+    branch: str | None = None,
+) -> CleanupPlan:
+    """Find out what goes; nothing is changed.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        Root of the table, or of one of its branches.
+    policy : CleanupPolicy
+    read_version : int, optional
+        This version and newer ones stay; the newest does anyway.
+    branch : str, optional
+        The branch that `store` is the root of; none for the main one.
+
+    Raises
+    ------
+    TableNotFoundError
+    InvalidInputError
+        Versions with tags could go, and that is an error.
+    CorruptTableError, UnsupportedFeatureError
+        A version cannot be read, so that nobody can tell what it needs.
+    StorageError
+    """
+    return _Planner(store, policy, branch).plan(read_version)
+
+
+class _Planner:
+    def __init__(self, store: ObjectStore, policy: CleanupPolicy, branch: str | None) -> None:
+        self._store = store
+        self._policy = policy
+        self._branch = branch
+        self._main = main_root(store, branch)
+        self._kept = References()
+        # What versions that go refer to, those among them too that are kept after all: what is kept counts first.
+        self._gone = References()
+        self._going: dict[int, list[ManifestLocation]] = {}
+        self._seen: set[tuple[str, str]] = set()
+        self._names: frozenset[str] = frozenset()
+        self._needs_parent: set[str] = set()
+
+    def plan(self, read_version: int | None) -> CleanupPlan:
+        listing = list_files(self._store)
+        self._names = frozenset(candidate.name for candidate in listing.candidates)
+        located = list_manifests(self._store)
+        if not located:
+            raise versions.not_a_table(self._store)
+        self._decide(located, read_version)
+        for _ in range(_LOOKS):
+            self._keep_newer()
+            self._keep_tags()
+            self._keep_branches()
+        return self._collect(listing)
+
+    def _decide(self, located: list[ManifestLocation], read_version: int | None) -> None:
+        """Sort the versions into those that go and those that stay, but for tags and branches."""
+        limit = located[-1].version if read_version is None else read_version
+        limit = min(limit, located[-1].version)
+        retain = self._policy.retain_versions
+        if retain is not None:
+            # Manifests of two naming schemes can stand for one version.
+            numbers = sorted({location.version for location in located})
+            limit = min(limit, numbers[max(len(numbers) - retain, 0)])
+        for location, manifest in self._read(self._store, located):
+            found = references_of(manifest, root=self._store.uri, own=True)
+            if manifest.version < limit and self._policy.allows(manifest):
+                self._going.setdefault(manifest.version, []).append(location)
+                self._gone.add(found)
+            else:
+                self._kept.add(found)
+
+    def _keep_newer(self) -> None:
+        """Keep what has been committed since the versions were listed, and detached versions."""
+        located = list_manifests(self._store) + detached(self._store)
+        for _, manifest in self._read(self._store, located):
+            self._kept.add(references_of(manifest, root=self._store.uri, own=True))
+
+    def _keep_branches(self) -> None:
+        """Keep what other branches refer to, and the versions that they were made from."""
+        known = _branch_files(self._main)
+        for name in ["", *{*known, *_branch_folders(self._main)}]:
+            if name == (self._branch or ""):
+                continue
+            root = _root_of(self._main, name)
+            for _, manifest in self._read(root, list_manifests(root) + detached(root)):
+                found = references_of(manifest, root=self._store.uri, own=False)
+                self._kept.add(found)
+                if not self._names.isdisjoint(found.names | found.indices):
+                    self._needs_parent.add(name)
+        own = known.get(self._branch, ()) if self._branch else ()
+        for name, lineage in known.items():
+            if (
+                name in self._needs_parent
+                and lineage[: len(own)] == own
+                and len(lineage) > len(own)
+            ):
+                self._keep(lineage[len(own)][0])
+
+    def _keep_tags(self) -> None:
+        """Keep versions with a tag, or refuse to go on."""
+        tagged = {
+            name: tag.version
+            for name, tag in read_tags(self._main).items()
+            if (tag.branch if tag.branch != "main" else None) == self._branch
+            and tag.version in self._going
+        }
+        if tagged and self._policy.error_if_tagged_old_versions:
+            shown = ", ".join(
+                f"{name} ({version})" for name, version in sorted(tagged.items())[:10]
+            )
+            raise InvalidInputError(
+                f"{self._store.display}: {len(tagged)} tags are on versions that are old enough to go: {shown}; "
+                "delete the tags, or keep these versions with error_if_tagged_old_versions=False"
+            )
+        for version in tagged.values():
+            self._keep(version)
+
+    def _keep(self, version: int) -> None:
+        for _, manifest in _manifests(self._store, self._going.pop(version, [])):
+            if manifest is not None:
+                self._kept.add(references_of(manifest, root=self._store.uri, own=True))
+
+    def _read(
+        self, store: ObjectStore, located: list[ManifestLocation]
+    ) -> Iterator[tuple[ManifestLocation, Manifest]]:
+        """Read the manifests that have not been read; those that another cleanup has removed are left out."""
+        new = [one for one in located if (store.uri, one.path) not in self._seen]
+        self._seen.update((store.uri, one.path) for one in new)
+        for location, manifest in _manifests(store, new):
+            if manifest is not None:
+                flags.check_writable(manifest.flags, store.display, replaces_schema=False)
+                yield location, manifest
+
+    def _collect(self, listing: Listing) -> CleanupPlan:
+        plan = CleanupPlan()
+        for version, located in sorted(self._going.items()):
+            for location in located:
+                known = listing.manifests.get(location.path)
+                plan.manifests.append((version, known or FileInfo(location.path, 0, None)))
+        before = time.time() - GRACE_SECONDS
+        for candidate in listing.candidates:
+            if candidate in self._kept and not candidate.is_temporary:
+                continue
+            verified = candidate in self._gone and candidate not in self._kept
+            modified = candidate.info.modified
+            old = modified is not None and modified < before
+            if verified or old or self._policy.delete_unverified:
+                plan.files.append((candidate, not verified))
+        if self._store.is_local:
+            plan.folders = self._folders(plan)
+        return plan
+
+    def _folders(self, plan: CleanupPlan) -> list[str]:
+        """Return the folders that lose files, and those that a cleanup that was killed has left empty."""
+        found = {
+            candidate.info.path.rsplit("/", 1)[0]
+            for candidate, _ in plan.files
+            if candidate.info.path.count("/") > 1
+        }
+        for folder in self._store.list_folders(INDICES):
+            if folder in self._gone.indices and folder not in self._kept.indices:
+                found.add(f"{INDICES}/{folder}")
+        for folder in self._store.list_folders(DATA):
+            path = f"{DATA}/{folder}"
+            if f"{path}.lance" in self._gone.paths and f"{path}.lance" not in self._kept.paths:
+                found.add(path)
+        # Those further down first.
+        return sorted(found, key=lambda path: (-path.count("/"), path))
+
+
+def main_root(store: ObjectStore, branch: str | None) -> ObjectStore:
+    """Return the main root of the table that a branch belongs to."""
+    suffix = f"/{branch_root(branch)}" if branch else ""
+    if not suffix or not store.uri.endswith(suffix):
+        return store
+    return ObjectStore.from_uri(store.uri.removesuffix(suffix), store.options)
+
+
+def detached(store: ObjectStore) -> list[ManifestLocation]:
+    """Return the manifests of detached versions."""
+    return [
+        ManifestLocation(0, f"{versions.FOLDER}/{name}", NamingScheme.V2)
+        for name in store.list_names(versions.FOLDER)
+        if name.startswith("d") and name.endswith(".manifest")
+    ]
+
+
+def _manifests(
+    store: ObjectStore, located: list[ManifestLocation]
+) -> Iterator[tuple[ManifestLocation, Manifest | None]]:
+    if store.is_local:
+        for location in located:
+            yield location, find_manifest(store, location)
+        return
+    with ThreadPoolExecutor(_READ_AT_ONCE) as pool:
+        for at in range(0, len(located), _READ_AT_ONCE):
+            some = located[at : at + _READ_AT_ONCE]
+            yield from zip(some, pool.map(lambda one: find_manifest(store, one), some), strict=True)
+
+
+def _root_of(main: ObjectStore, branch: str) -> ObjectStore:
+    if not branch:
+        return main
+    return ObjectStore.from_uri(join(main.uri, branch_root(branch)), main.options)
+
+
+def _branch_files(main: ObjectStore) -> dict[str, tuple[tuple[int, str], ...]]:
+    """Return the lineage of every branch that has a file: version and id of each branch on the way from the main one."""
+    found = {}
+    for file in main.list_names(_BRANCHES):
+        if not file.endswith(".json") or file.startswith("."):
+            continue
+        path = f"{_BRANCHES}/{file}"
+        name = unquote(file.removesuffix(".json"))
+        try:
+            check_relative(name)
+            found[name] = _lineage(json.loads(main.read_bytes(path)))
+        except MissingFileError:
+            continue
+        except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
+            raise CorruptTableError(f"{main.name(path)}: no readable branch: {error}") from None
+    return found
+
+
+def _lineage(content: Any) -> tuple[tuple[int, str], ...]:
+    identifier = content.get("identifier") if isinstance(content, dict) else None
+    if identifier is None:
+        # Early releases noted only the version of the branch that a branch was made from.
+        return ((int(content["parentVersion"]), ""),) if not content.get("parentBranch") else ()
+    return tuple((int(version), str(uuid)) for version, uuid in identifier["version_mapping"])
+
+
+def _branch_folders(main: ObjectStore) -> Iterator[str]:
+    """Yield the branches that have versions in `tree/`, whether or not they have a file."""
+    pending = main.list_folders(_TREE)
+    while pending:
+        name = pending.pop()
+        folders = main.list_folders(f"{_TREE}/{name}")
+        if versions.FOLDER in folders:
+            yield name
+            folders = [one for one in folders if one not in _OWN_FOLDERS]
+        pending += [f"{name}/{folder}" for folder in folders]
