@@ -7,7 +7,7 @@ selection over the whole batch, and the rest is cut into batches without copying
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -16,11 +16,12 @@ from lance_spark.encoding.rows import RowNumbers, Rows
 from lance_spark.errors import CorruptTableError
 from lance_spark.file.blob_fields import PLACE
 from lance_spark.file.open import DataFileReader, open_file
-from lance_spark.file.schema import Schema
+from lance_spark.file.schema import Field, Schema
 from lance_spark.scan.assemble import FieldPart, assemble, locate
 from lance_spark.scan.blobs import BlobLoader, Places
 from lance_spark.scan.filters import Comparison, intersection, matching
 from lance_spark.scan.open_files import OpenFiles
+from lance_spark.scan.overlays import Overlays
 from lance_spark.scan.row_meta import COMPUTED, RowMeta
 from lance_spark.scan.width import estimate_row_bytes, fixed_width
 from lance_spark.table.deletions import read_deletions
@@ -35,6 +36,9 @@ MAX_WINDOW_ROWS = 512 * 1024
 _PAGES = WINDOW_BYTES // (8 * 1024 * 1024)
 #: Windows start at multiples of this many rows where they can: mini-block chunks hold a power of two of them.
 WINDOW_ALIGNMENT = 4096
+
+#: In the place of a data file's number: no file holds the field, overlays alone do.
+_OVERLAID = -2
 
 #: What the files of a fragment hold of some rows: an array for each part, by the part's identity.
 Window = dict[int, pa.Array]
@@ -82,7 +86,8 @@ class FragmentReader:
                 if field_id >= 0:
                     file_of[field_id] = number
         self._meta = RowMeta(fragment, first_position, self.deleted)
-        self._parts = [self._meta.locate(f) or locate(f, file_of) for f in self._fields]
+        self._overlays = Overlays(paths, fragment) if fragment.has_overlays else None
+        self._parts = [self._locate(field, file_of) for field in self._fields]
         self._blob_parts = [
             part
             for parts in self._parts
@@ -114,6 +119,8 @@ class FragmentReader:
             reader.close()
         self._files.clear()
         self._loaders.clear()
+        if self._overlays is not None:
+            self._overlays.close()
 
     def release(self) -> None:
         """Leave the data files open for others, if there is a place for them."""
@@ -186,6 +193,12 @@ class FragmentReader:
             )
         return self._deleted
 
+    def _locate(self, field: Field, file_of: Mapping[int, int]) -> list[FieldPart]:
+        parts = self._meta.locate(field) or locate(field, file_of)
+        if not parts and self._overlays is not None and self._overlays.cover(field):
+            return [FieldPart(_OVERLAID, field)]
+        return parts
+
     def _window(self, rows: Rows) -> Window:
         """Read what the files hold of some rows: blobs are still descriptions."""
         wanted: dict[int, list[FieldPart]] = {}
@@ -195,10 +208,15 @@ class FragmentReader:
         arrays: Window = {}
         for part in wanted.pop(COMPUTED, ()):
             arrays[id(part)] = self._meta.array(part.field, rows)
+        for part in wanted.pop(_OVERLAID, ()):
+            arrays[id(part)] = pa.nulls(len(rows), part.field.to_arrow().type)
         for number, parts in wanted.items():
             fields = [part.field for part in parts]
             read = self._file(number).read(fields, rows, self._columns_of(number))
             arrays.update({id(part): array for part, array in zip(parts, read, strict=True)})
+        if self._overlays is not None:
+            for part in (part for parts in self._parts for part in parts):
+                arrays[id(part)] = self._overlays.apply(part.field, arrays[id(part)], rows)
         return arrays
 
     def _batch(self, window: Window, num_rows: int) -> pa.RecordBatch:
@@ -217,6 +235,8 @@ class FragmentReader:
         """Return the parts of a range that the filters do not rule out by statistics."""
         left = [rows]
         for comparison in self._filters:
+            if self._overlays is not None and self._overlays.cover(comparison.path[0]):
+                continue
             number = self._file_of.get(comparison.field.id)
             known = None if number is None else comparison.candidates(self._file(number))
             if known is not None:
@@ -312,7 +332,7 @@ class FragmentReader:
             held = [
                 self._file(part.file).column_bytes([part.field], self._columns_of(part.file))
                 for part in parts
-                if part.file != COMPUTED
+                if part.file >= 0
             ]
             stored.append(sum(held) / rows if held else None)
         return stored
@@ -324,6 +344,7 @@ class FragmentReader:
             for field, parts in zip(self._arrow, self._parts, strict=True)
             if fixed_width(field.type) is None
             for part in parts
+            if part.file >= 0
         ]
         return _PAGES * min((rows for rows in found if rows), default=MAX_WINDOW_ROWS)
 

@@ -10,12 +10,13 @@ A manifest has 64 reader flags and 64 writer flags. An unknown one forbids to go
 | 3 | configuration | yes | yes | yes | writer flag, set if there is any |
 | 4 | base paths | yes | yes | yes | set if there are any |
 | 5 | no files in _transactions/ | yes | yes | yes | kept; obeyed |
+| 6 | data overlay files | yes | yes | yes | set if there are any |
 | 7 | indexes with covering columns | yes | yes | yes | kept, dropped with the indexes |
 | 8 | data files of several versions | yes | yes | yes | kept |
 | 10 | tagged fragment-reuse index | yes | yes | yes | kept |
 | 11 | row ids in hidden columns | yes | yes | yes | kept, dropped with the fragments |
 | 15 | field ids are never used again | yes | yes | no | kept |
-| 6, 14, others | overlays, managed blobs, unknown | no | no | no | |
+| 14, others | managed blobs, unknown | no | no | no | |
 """
 
 from __future__ import annotations
@@ -40,7 +41,6 @@ MANAGED_BLOBS = 1 << 14
 STABLE_FIELD_IDS = 1 << 15
 
 _NAMES = {
-    OVERLAYS: "data overlay files",
     1 << 9: "fragment reuse with stable row ids",
     MANAGED_BLOBS: "managed blobs",
     STABLE_FIELD_IDS: "field ids that are never used again",
@@ -54,13 +54,14 @@ _READABLE = (
     | TABLE_CONFIG
     | BASE_PATHS
     | NO_TRANSACTION_FILE
+    | OVERLAYS
     | COVERING_COLUMNS
     | MIXED_FILE_VERSIONS
     | TAGGED_FRAGMENT_REUSE
     | ROW_LINEAGE_COLUMNS
 )
 _WRITABLE = _READABLE | STABLE_FIELD_IDS
-_COMPUTED = DELETION_FILES | STABLE_ROW_IDS | TABLE_CONFIG | BASE_PATHS
+_COMPUTED = DELETION_FILES | STABLE_ROW_IDS | TABLE_CONFIG | BASE_PATHS | OVERLAYS
 _OF_CONTENT = COVERING_COLUMNS | ROW_LINEAGE_COLUMNS
 
 
@@ -133,6 +134,8 @@ def next_flags(
     both = 0
     if any(fragment.HasField("deletion_file") for fragment in manifest.fragments):
         both |= DELETION_FILES
+    if any(fragment.overlays for fragment in manifest.fragments):
+        both |= OVERLAYS
     if stable_row_ids:
         both |= STABLE_ROW_IDS
     if manifest.base_paths:

@@ -350,6 +350,11 @@ class Fragment:
         return f"{self._source}: fragment {self.id}"
 
     @property
+    def has_overlays(self) -> bool:
+        """Whether some cells have new values."""
+        return bool(self._proto.overlays)
+
+    @property
     def overlays(self) -> tuple[Overlay, ...]:
         """New values for some cells, oldest first.
 
