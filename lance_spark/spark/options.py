@@ -31,6 +31,8 @@ READ_NAMES = (
     "batch_size",
     "target_rows_per_partition",
     "blob_handling",
+    "with_row_id",
+    "with_row_address",
 )
 _OUTSIDE = "allow_external_blob_outside_bases"
 _WRITE = (
@@ -116,6 +118,8 @@ class ReadOptions:
         Rows of a Spark partition, about; by the size of the table if None.
     blob_handling : str or None
         What blob columns give, by the names that pylance has for it.
+    with_row_id, with_row_address : bool
+        Whether the columns _rowid and _rowaddr follow after the others.
     storage_options : mapping, not shown by `repr`
         Arguments of the fsspec file system.
     """
@@ -128,6 +132,8 @@ class ReadOptions:
     batch_size: int | None = None
     target_rows: int | None = None
     blob_handling: str | None = None
+    with_row_id: bool = False
+    with_row_address: bool = False
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -155,6 +161,8 @@ class ReadOptions:
             batch_size=_whole("batch_size", plain, limit=2**31 - 1),
             target_rows=_whole("target_rows_per_partition", plain),
             blob_handling=_choice("blob_handling", plain, _BLOB_HANDLING),
+            with_row_id=_flag("with_row_id", plain),
+            with_row_address=_flag("with_row_address", plain),
             storage_options=parts.storage,
         )
 
@@ -321,6 +329,10 @@ def _whole(
     raise InvalidOptionError(
         f"option {name}: give a whole number from {least} to {limit}, not {_shown(text)}"
     )
+
+
+def _flag(name: str, plain: Mapping[str, str]) -> bool:
+    return storage_options.parse_flag(name, plain.get(name, "false"))
 
 
 def _choice(name: str, plain: Mapping[str, str], choices: tuple[str, ...]) -> str | None:

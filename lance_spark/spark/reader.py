@@ -47,7 +47,8 @@ class LanceReader(DataSourceReader):
     ----------
     options : ReadOptions
     schema : StructType
-        The table's own schema, or a user's, which may ask for fewer columns, and for wider types.
+        The table's own schema, or a user's, which may ask for fewer columns, for wider types, and for columns that every
+        table has of its rows, such as _rowid.
     """
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
@@ -68,10 +69,11 @@ class LanceReader(DataSourceReader):
 
         dataset = open_table(self.options)
         table = display(self.options.path)
-        visible = visible_schema(dataset, self.options)
+        visible = with_row_columns(visible_schema(dataset, self.options))
         paths_for(visible, self.spark_schema, table)
         BatchConverter(visible, batch_schema(self.spark_schema), reading=True)
-        columns = paths_for(whole_schema(dataset, self.options), self.spark_schema, table)
+        whole = with_row_columns(whole_schema(dataset, self.options))
+        columns = paths_for(whole, self.spark_schema, table)
         tasks = dataset.plan(
             columns,
             target_rows=self.options.target_rows,
@@ -137,7 +139,7 @@ def open_table(options: ReadOptions) -> Dataset:
 
 
 def visible_schema(dataset: Dataset, options: ReadOptions) -> pa.Schema:
-    """Return the table's schema, cut to the option columns.
+    """Return the table's schema, cut to the option columns, and with the columns about rows that options ask for.
 
     Raises
     ------
@@ -145,11 +147,28 @@ def visible_schema(dataset: Dataset, options: ReadOptions) -> pa.Schema:
         The option names a column that the table lacks.
     """
     schema = whole_schema(dataset, options)
-    if options.columns is None:
-        return schema
-    from lance_spark.spark.projection import select
+    if options.columns is not None:
+        from lance_spark.spark.projection import select
 
-    return select(schema, options.columns, display(options.path))
+        schema = select(with_row_columns(schema), options.columns, display(options.path))
+    if not (options.with_row_id or options.with_row_address):
+        return schema
+    from lance_spark.scan.row_meta import ROW_ADDRESS, ROW_ID
+
+    for field, wanted in ((ROW_ID, options.with_row_id), (ROW_ADDRESS, options.with_row_address)):
+        if wanted and field.name not in schema.names:
+            schema = schema.append(field.arrow_field)
+    return schema
+
+
+def with_row_columns(schema: pa.Schema) -> pa.Schema:
+    """Return a schema with all columns that every table has of its rows, for names to be looked up in."""
+    from lance_spark.scan.row_meta import META_FIELDS
+
+    for field in META_FIELDS.values():
+        if field.name not in schema.names:
+            schema = schema.append(field.arrow_field)
+    return schema
 
 
 def whole_schema(dataset: Dataset, options: ReadOptions) -> pa.Schema:

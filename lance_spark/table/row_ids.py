@@ -17,6 +17,7 @@ Rows that move to another fragment, by an update or a compaction, take their ids
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from lance_spark.errors import CorruptTableError, InvalidInputError
@@ -26,6 +27,26 @@ from lance_spark.table.fragment import Fragment, Lineage
 if TYPE_CHECKING:
     from lance_spark.table.paths import TablePaths
     from lance_spark.table.row_sequences import RowIds, Words
+
+
+#: Columns that every table has of its rows; pylance refuses tables that have one of their own.
+RESERVED_NAMES = frozenset(
+    {"_rowid", "_rowaddr", "_rowoffset", "_row_created_at_version", "_row_last_updated_at_version"}
+)
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Refuse top-level columns that have the name of one about rows.
+
+    Raises
+    ------
+    InvalidInputError
+    """
+    for name in names:
+        if name in RESERVED_NAMES:
+            raise InvalidInputError(
+                f"column {name!r}: every table has a column of that name, about its rows; rename it"
+            )
 
 
 def assign(fragment: table_pb2.DataFragment, next_row_id: int, version: int) -> int:

@@ -52,6 +52,7 @@ from lance_spark.table.manifest import Manifest
 from lance_spark.table.open import open_table, read_latest
 from lance_spark.table.operations.append import Append, field_paths
 from lance_spark.table.operations.overwrite import Overwrite
+from lance_spark.table.row_ids import check_names
 from lance_spark.table.transaction import Transaction
 
 Mode = Literal["create", "append", "overwrite"]
@@ -359,6 +360,7 @@ def begin_write(
     if base is not None:
         job = _planned_on(job, base, wanted, store)
     if base is None or mode == "overwrite":
+        check_names(schema.names)
         job = replace(job, schema=Schema.from_arrow(for_version(schema, job.file_version)))
     if job.file_version not in WRITABLE_VERSIONS:
         raise UnsupportedFeatureError(
