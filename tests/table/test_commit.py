@@ -396,7 +396,7 @@ def test_files_of_another_version(path: Path) -> None:
         commit(store, Transaction.new(1, operation), base)
 
 
-@pytest.mark.parametrize("flag", [64, 512, 16384, 65536, 1 << 50])
+@pytest.mark.parametrize("flag", [512, 16384, 65536, 1 << 50])
 def test_features_that_only_writers_have_to_know(path: Path, flag: int) -> None:
     new_table(path)
     store = ObjectStore.from_uri(path)
