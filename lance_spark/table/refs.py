@@ -2,24 +2,22 @@
 
 | key | value |
 | --- | --- |
-| version | number of the version |
-| branch | the branch that it is on, null for the main one |
-| createdAt, updatedAt | RFC 3339 |
+| branch | the branch that the version is on, null for the main one |
+| version | number of the version; may be that of a detached one |
+| createdAt, updatedAt | RFC 3339 in nanoseconds; files of early releases have none |
 | manifestSize | bytes of the version's manifest |
 | metadata | an object of strings |
 
-A branch named b keeps its versions in `tree/{b}/`, as a table of its own that refers to the files of its parent. Cleanup
-by other clients leaves tagged versions alone.
+Branches are in `branches.py`. Cleanup leaves tagged versions alone.
 """
 
 from __future__ import annotations
 
+import datetime
 import difflib
-import json
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 from lance_spark.errors import (
     CorruptTableError,
@@ -28,12 +26,12 @@ from lance_spark.errors import (
     VersionNotFoundError,
 )
 from lance_spark.storage.store import ObjectStore
-from lance_spark.storage.uri import check_relative
-from lance_spark.table import versions
+from lance_spark.table import ref_json, ref_names, versions
+from lance_spark.table.ref_names import MAIN, branch_root, branch_store
 
-FOLDER = "_refs/tags"
-_SUFFIX = ".json"
-_MAX_VERSION = 2**63
+__all__ = ["FOLDER", "Tag", "branch_root"]
+
+FOLDER = ref_names.TAGS
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,33 +46,61 @@ class Tag:
     manifest_size : int
         Bytes of the version's manifest; 0 = unknown.
     metadata : mapping of str to str
+    created, updated : str, optional
+        RFC 3339.
     """
 
     version: int
     branch: str | None = None
     manifest_size: int = 0
     metadata: Mapping[str, str] = field(default_factory=dict)
+    created: str | None = None
+    updated: str | None = None
 
     @property
     def root(self) -> str:
         """Folder of the branch below the table's main root; empty for the main one."""
         return branch_root(self.branch) if self.branch is not None else ""
 
+    @property
+    def created_at(self) -> datetime.datetime | None:
+        """When the tag was made, in UTC, cut to microseconds."""
+        return None if self.created is None else ref_json.parse_time(self.created)
 
-def branch_root(branch: str) -> str:
-    """Return the folder of a branch below the table's main root."""
-    return f"tree/{branch}"
+    @property
+    def updated_at(self) -> datetime.datetime | None:
+        """When the tag was last put on another version, in UTC, cut to microseconds."""
+        return None if self.updated is None else ref_json.parse_time(self.updated)
+
+    def encode(self) -> bytes:
+        """Return the bytes of the tag's file."""
+        return ref_json.write(
+            {
+                "branch": self.branch,
+                "version": self.version,
+                "createdAt": self.created,
+                "updatedAt": self.updated,
+                "manifestSize": self.manifest_size,
+                "metadata": dict(self.metadata),
+            }
+        )
 
 
 def tag_names(store: ObjectStore) -> list[str]:
     """Return the names of all tags, sorted.
 
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's main root, here and in the other functions.
+
     Raises
     ------
+    CorruptTableError
+        A file has a name that no tag can have.
     StorageError
     """
-    names = store.list_names(FOLDER)
-    return sorted(name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX))
+    return ref_names.names_in(store, FOLDER)
 
 
 def read_tag(store: ObjectStore, name: str) -> Tag:
@@ -95,13 +121,13 @@ def read_tag(store: ObjectStore, name: str) -> Tag:
         data = store.read_bytes(path)
     except MissingFileError:
         raise VersionNotFoundError(
-            f"{store.display} has no tag {name!r}: {_nearest(name, tag_names(store))}"
+            f"{store.display} has no tag {name!r}: {nearest(name, tag_names(store))}"
         ) from None
     return decode(data, store.name(path))
 
 
 def read_tags(store: ObjectStore) -> dict[str, Tag]:
-    """Read all tags.
+    """Read all tags, by their names, which are sorted.
 
     Raises
     ------
@@ -109,16 +135,17 @@ def read_tags(store: ObjectStore) -> dict[str, Tag]:
     """
     tags = {}
     for name in tag_names(store):
+        path = _path(name)
         try:
-            tags[name] = read_tag(store, name)
-        except VersionNotFoundError:
+            tags[name] = decode(store.read_bytes(path), store.name(path))
+        except MissingFileError:
             # Deleted meanwhile.
             continue
     return tags
 
 
-def create_tag(store: ObjectStore, name: str, version: int) -> Tag:
-    """Name a version of the main branch.
+def create_tag(store: ObjectStore, name: str, version: int, branch: str | None = None) -> Tag:
+    """Name a version.
 
     Raises
     ------
@@ -128,22 +155,50 @@ def create_tag(store: ObjectStore, name: str, version: int) -> Tag:
         There is no such version.
     StorageError
     """
-    path = _path(name)
-    location = versions.find(store, version)
-    tag = Tag(version, manifest_size=len(store.read_bytes(location.path)))
-    now = datetime.now(UTC).isoformat().replace("+00:00", "Z")
-    content: dict[str, object] = {
-        "branch": tag.branch,
-        "version": tag.version,
-        "createdAt": now,
-        "updatedAt": now,
-        "manifestSize": tag.manifest_size,
-        "metadata": {},
-    }
-    if not store.put_if_absent(path, json.dumps(content, indent=2).encode()):
+    if not name.isascii():
+        # pylance writes a file for it and then fails to list any tag of the table.
         raise InvalidInputError(
-            f"{store.display} has a tag {name!r} already; delete it or choose another name"
+            f"{name!r} cannot be the name of a new tag: not only ASCII is in it"
         )
+    path = _path(name)
+    size = manifest_size(branch_store(store, branch), version)
+    now = ref_json.format_time(time.time_ns())
+    tag = Tag(version, branch, size, {}, now, now)
+    if not store.put_if_absent(path, tag.encode()):
+        raise InvalidInputError(
+            f"{store.display} has a tag {name!r} already; update it, delete it, or choose another name"
+        )
+    return tag
+
+
+def update_tag(store: ObjectStore, name: str, version: int, branch: str | None = None) -> Tag:
+    """Put a tag on another version.
+
+    Raises
+    ------
+    VersionNotFoundError
+        There is no such tag or version.
+    InvalidInputError, CorruptTableError, StorageError
+    """
+    tag = read_tag(store, name)
+    size = manifest_size(branch_store(store, branch), version)
+    now = ref_json.format_time(time.time_ns())
+    tag = replace(tag, version=version, branch=branch, manifest_size=size, updated=now)
+    store.write_bytes(_path(name), tag.encode())
+    return tag
+
+
+def replace_tag_metadata(store: ObjectStore, name: str, metadata: Mapping[str, str]) -> Tag:
+    """Give a tag other metadata instead of what it has.
+
+    Raises
+    ------
+    VersionNotFoundError
+        There is no such tag.
+    InvalidInputError, CorruptTableError, StorageError
+    """
+    tag = replace(read_tag(store, name), metadata=ref_json.check_metadata(metadata))
+    store.write_bytes(_path(name), tag.encode())
     return tag
 
 
@@ -156,8 +211,12 @@ def delete_tag(store: ObjectStore, name: str) -> None:
         There is no such tag.
     InvalidInputError, StorageError
     """
-    read_tag(store, name)
-    store.delete([_path(name)])
+    path = _path(name)
+    if not store.exists(path):
+        raise VersionNotFoundError(
+            f"{store.display} has no tag {name!r}: {nearest(name, tag_names(store))}"
+        )
+    store.delete([path])
 
 
 def decode(data: bytes, name: str) -> Tag:
@@ -167,45 +226,52 @@ def decode(data: bytes, name: str) -> Tag:
     ------
     CorruptTableError
     """
-    try:
-        content: Any = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise CorruptTableError(f"{name}: no readable tag: {error}") from None
-    if not isinstance(content, dict):
-        raise CorruptTableError(f"{name}: a tag is a JSON object")
-    version, branch = content.get("version"), content.get("branch")
-    size, metadata = content.get("manifestSize"), content.get("metadata")
-    if type(version) is not int or not 0 < version < _MAX_VERSION:
-        raise CorruptTableError(f"{name}: {version!r} is no version")
-    if branch is not None:
-        try:
-            branch = check_relative(str(branch))
-        except InvalidInputError as error:
-            raise CorruptTableError(f"{name}: branch: {error}") from None
+    fields = ref_json.Fields(data, name, "tag")
+    version = fields.number("version")
+    if not version:
+        raise fields.wrong("version", "a version, from 1 on")
     return Tag(
         version,
-        branch,
-        size if type(size) is int and size > 0 else 0,
-        {str(k): str(v) for k, v in metadata.items()} if isinstance(metadata, dict) else {},
+        branch_in(fields, "branch", name),
+        fields.number("manifestSize", 0),
+        fields.texts("metadata"),
+        fields.time("createdAt"),
+        fields.time("updatedAt"),
     )
 
 
-def _path(name: str) -> str:
-    if (
-        not all(char.isalnum() or char in "._-" for char in name)
-        or not name
-        or name.startswith(".")
-        or name.endswith((".", ".lock"))
-        or ".." in name
-    ):
-        raise InvalidInputError(
-            f"{name!r} cannot be the name of a tag: letters, digits, '.', '-' and '_' can be in it, "
-            "but no '.' at either end, no '..', and no '.lock' at the end"
-        )
-    return f"{FOLDER}/{name}{_SUFFIX}"
+def branch_in(fields: ref_json.Fields, key: str, name: str) -> str | None:
+    """Return the branch that a field names; None for the main one.
+
+    Raises
+    ------
+    CorruptTableError
+    """
+    branch = fields.text(key)
+    if branch is None or branch == MAIN:
+        return None
+    try:
+        return ref_names.check_branch_name(branch)
+    except InvalidInputError as error:
+        raise CorruptTableError(f"{name}: {key}: {error}") from None
 
 
-def _nearest(name: str, names: list[str]) -> str:
+def manifest_size(store: ObjectStore, version: int) -> int:
+    """Return the bytes of a version's manifest.
+
+    Raises
+    ------
+    VersionNotFoundError, TableNotFoundError, StorageError
+    """
+    source = store.open(versions.find(store, version).path)
+    try:
+        return source.size
+    finally:
+        source.close()
+
+
+def nearest(name: str, names: list[str]) -> str:
+    """Return which names there are that could be meant, for messages."""
     if not names:
         return "it has none"
     near = difflib.get_close_matches(name, names, n=3)
@@ -213,3 +279,7 @@ def _nearest(name: str, names: list[str]) -> str:
         return f"did you mean {' or '.join(repr(other) for other in near)}?"
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     return f"it has {', '.join(repr(other) for other in names[:5])}{more}"
+
+
+def _path(name: str) -> str:
+    return ref_names.file_of(FOLDER, ref_names.check_tag_name(name))

@@ -6,7 +6,8 @@
 | V2 | `{2**64 - 1 - n:020}.manifest` | the newest is listed first |
 | detached | `d{n}.manifest`, bit 63 of n set | not part of the history, passed over |
 
-A table keeps to one scheme; which one is told from the length of the names. The newest version is the greatest one
+A table keeps to one scheme, but for a migration from V1 to V2 that is under way (`migrate.py`): then a version can have
+both names, which stand for the same bytes. Which scheme it is, is told from the length of the names. The newest version is the greatest one
 listed. `latest_version_hint.json` (`{"version": n}`) is written by every committer after its commit and may be stale;
 it is believed only if it names a newer version than a listing and that manifest exists, as happens on stores whose
 listings lag behind. It never takes the listing's place: older versions can be cleaned up around a tagged one, so that a
@@ -99,8 +100,12 @@ def list_manifests(store: ObjectStore) -> list[ManifestLocation]:
 
 
 def _listed(store: ObjectStore) -> list[ManifestLocation]:
-    found = (parse_name(name) for name in store.list_names(FOLDER))
-    return sorted((m for m in found if m is not None), key=lambda m: m.version)
+    located = [m for name in store.list_names(FOLDER) if (m := parse_name(name)) is not None]
+    # A migration from V1 to V2 makes the new name before it takes the old one away.
+    located.sort(key=lambda m: (m.version, m.scheme.value))
+    if all(m.scheme is located[0].scheme for m in located):
+        return located
+    return list({m.version: m for m in located}.values())
 
 
 def latest(store: ObjectStore) -> ManifestLocation:
@@ -119,8 +124,18 @@ def latest(store: ObjectStore) -> ManifestLocation:
     return manifests[-1]
 
 
+def is_detached(version: int) -> bool:
+    """Tell whether a number is that of a version outside of the history."""
+    return version >= _DETACHED
+
+
+def detached_location(version: int) -> ManifestLocation:
+    """Return where the manifest of a detached version is."""
+    return ManifestLocation(version, f"{FOLDER}/d{version}{_SUFFIX}", NamingScheme.V2)
+
+
 def find(store: ObjectStore, version: int) -> ManifestLocation:
-    """Return the manifest of a version.
+    """Return the manifest of a version, which may be a detached one.
 
     Raises
     ------
@@ -128,6 +143,11 @@ def find(store: ObjectStore, version: int) -> ManifestLocation:
         The table has no such version.
     TableNotFoundError
     """
+    if is_detached(version):
+        location = detached_location(version)
+        if version > _MAX_U64 or not store.exists(location.path):
+            raise VersionNotFoundError(f"{store.display} has no detached version {version}")
+        return location
     manifests = list_manifests(store)
     if not manifests:
         raise not_a_table(store)
@@ -160,7 +180,7 @@ def scheme_for_commit(store: ObjectStore, manifests: list[ManifestLocation]) -> 
     if len(schemes) > 1:
         raise CorruptTableError(
             f"{store.display}/{FOLDER} has manifests of two naming schemes, as an unfinished migration leaves them; "
-            "finish it with pylance's migrate_manifest_paths_v2 before writing"
+            "finish it with Dataset.migrate_manifest_paths_v2 before writing"
         )
     return schemes.pop() if schemes else NamingScheme.V2
 

@@ -97,7 +97,7 @@ def test_names_no_tag_can_have(path: Path, name: str) -> None:
         b'{"version": "2"}',
         b'{"version": true}',
         b'{"version": 0}',
-        b'{"version": 18446744073709551615}',
+        b'{"version": 18446744073709551616}',
         b'{"branch": "../../x", "version": 1}',
     ],
 )

@@ -1,0 +1,153 @@
+"""Fields of the small JSON files of tags and branches: read with their types checked, written as other clients do.
+
+Files are written with two blanks of indentation and all characters as they are. Times are RFC 3339 in UTC, with as many
+groups of three digits after the point as they need. Fields that are not known are passed over.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from lance_spark.errors import CorruptTableError, InvalidInputError
+
+_NANOS = 1_000_000_000
+_MAX_U64 = 2**64 - 1
+
+
+class Fields:
+    """The fields of a JSON object.
+
+    Parameters
+    ----------
+    data : bytes
+    name : str
+        What errors call the file.
+    what : str
+        What it should be, for errors: "tag" or "branch".
+
+    Raises
+    ------
+    CorruptTableError
+        It is no JSON object.
+    """
+
+    def __init__(self, data: bytes, name: str, what: str) -> None:
+        self._name = name
+        self._what = what
+        try:
+            content: Any = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise CorruptTableError(f"{name}: no readable {what}: {error}") from None
+        if not isinstance(content, dict):
+            raise CorruptTableError(f"{name}: a {what} is a JSON object")
+        self._content = content
+
+    def get(self, key: str) -> Any:
+        """Return a field as it is; None if it is missing."""
+        return self._content.get(key)
+
+    def number(self, key: str, default: int | None = None) -> int:
+        """Return an unsigned 64-bit number.
+
+        Raises
+        ------
+        CorruptTableError
+            It is none, or is missing and has no default.
+        """
+        value = self._content.get(key, default)
+        if type(value) is not int or not 0 <= value <= _MAX_U64:
+            raise self.wrong(key, "a whole number from 0 to 2**64 - 1")
+        return value
+
+    def text(self, key: str) -> str | None:
+        """Return a string; None if it is missing or null.
+
+        Raises
+        ------
+        CorruptTableError
+        """
+        value = self._content.get(key)
+        if value is not None and not isinstance(value, str):
+            raise self.wrong(key, "a string or null")
+        return value
+
+    def time(self, key: str) -> str | None:
+        """Return a time as it is written; None if it is missing or null.
+
+        Raises
+        ------
+        CorruptTableError
+        """
+        value = self.text(key)
+        if value is not None:
+            try:
+                parse_time(value)
+            except (ValueError, OverflowError):
+                raise self.wrong(key, "an RFC 3339 time") from None
+        return value
+
+    def texts(self, key: str) -> dict[str, str]:
+        """Return an object of strings; an empty one if it is missing.
+
+        Raises
+        ------
+        CorruptTableError
+        """
+        value = self._content.get(key)
+        if value is None:
+            return {}
+        if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
+            raise self.wrong(key, "an object of strings")
+        return dict(value)
+
+    def wrong(self, key: str, wanted: str) -> CorruptTableError:
+        """Return the error for a field of the wrong kind."""
+        shown = repr(self._content.get(key))
+        shown = shown if len(shown) <= 60 else shown[:57] + "..."
+        return CorruptTableError(f"{self._name}: {key} of a {self._what} is {wanted}, not {shown}")
+
+
+def write(content: Mapping[str, object]) -> bytes:
+    """Return the bytes of a file."""
+    return json.dumps(content, indent=2, ensure_ascii=False).encode()
+
+
+def check_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
+    """Return a copy of what a user gives as metadata.
+
+    Raises
+    ------
+    InvalidInputError
+        Not only strings.
+    """
+    for key, value in metadata.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise InvalidInputError(f"metadata are strings by strings, not {key!r}: {value!r}")
+    return dict(metadata)
+
+
+def format_time(nanos: int) -> str:
+    """Return nanoseconds since 1970 as RFC 3339."""
+    seconds, rest = divmod(nanos, _NANOS)
+    stamp = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
+    digits = f"{rest:09}"
+    while digits.endswith("000"):
+        digits = digits[:-3]
+    point = "." if digits else ""
+    return f"{stamp:%Y-%m-%dT%H:%M:%S}{point}{digits}Z"
+
+
+def parse_time(text: str) -> datetime.datetime:
+    """Return an RFC 3339 time in UTC, cut to microseconds.
+
+    Raises
+    ------
+    ValueError, OverflowError
+    """
+    parsed = datetime.datetime.fromisoformat(text)
+    if parsed.tzinfo is None:
+        raise ValueError("no time zone")
+    return parsed.astimezone(datetime.UTC)
