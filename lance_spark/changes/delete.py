@@ -1,0 +1,341 @@
+"""Deleting rows: planned on the driver, carried out by any number of workers, committed on the driver.
+
+| step | where | what |
+| --- | --- | --- |
+| `plan_delete` | driver | tasks: fragments that can have such rows |
+| `DeleteTask.run` | workers | finds the rows, writes each fragment's new deletion file; nothing refers to it yet |
+| `commit_deletes` | driver | one `Delete` of all fragments |
+
+No row that meets the filters makes a version too, as in pylance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+from pyroaring import BitMap
+
+from lance_spark.changes.optimistic import check_rows_writable, commit_rows, retried, run_all
+from lance_spark.errors import InvalidInputError
+from lance_spark.file.schema import Schema
+from lance_spark.scan.filters import Comparison, parse_filters
+from lance_spark.scan.fragment import FragmentReader
+from lance_spark.scan.row_meta import with_all
+from lance_spark.table.commit import DEFAULT_MAX_RETRIES
+from lance_spark.table.deletion_writer import write_deletions
+from lance_spark.table.deletions import Offsets
+from lance_spark.table.fragment import DeletionFile, Fragment
+from lance_spark.table.manifest import Manifest
+from lance_spark.table.open import OpenTable
+from lance_spark.table.operations.delete import Delete
+from lance_spark.table.operations.row_deletions import with_deletion_file
+from lance_spark.table.paths import BasePath, TablePaths, deletion_path
+from lance_spark.table.row_counts import counted_fragments
+
+_OPERATORS = {"==": "=", "!=": "!=", "is_null": "IS NULL", "is_not_null": "IS NOT NULL"}
+#: Values of a list that the text of a condition shows.
+_SHOWN = 16
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentDeletion:
+    """What a task deleted of a fragment. Small, and can be pickled.
+
+    Attributes
+    ----------
+    fragment_id : int
+    file : DeletionFile or None
+        With all deleted rows, those of before too; None if no row is left.
+    bitmap : bytes
+        Offsets of the rows that were deleted now, as a Roaring bitmap.
+    num_rows : int
+        Their number.
+    """
+
+    fragment_id: int
+    file: DeletionFile | None
+    bitmap: bytes
+    num_rows: int
+
+    @property
+    def offsets(self) -> Offsets:
+        """Offsets of the rows that were deleted now, increasing."""
+        return np.array(BitMap.deserialize(self.bitmap), dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTask:
+    """Fragments that one worker deletes rows of. Can be pickled; holds no manifest.
+
+    Attributes
+    ----------
+    uri : str
+        Root of the table.
+    fragments : tuple of Fragment
+    read_version : int
+        The version that the deletion is planned on.
+    filters : tuple of Comparison
+        Rows that meet all of them are deleted.
+    rows : mapping of int to int64 array, optional
+        Offsets of rows, by fragment, that are deleted if they meet the filters; all of them can be if none are given.
+    base_paths : mapping of int to BasePath
+        Other roots that data files may stand in, by id.
+    storage_options : mapping, not shown by `repr`
+    """
+
+    uri: str
+    fragments: tuple[Fragment, ...]
+    read_version: int
+    filters: tuple[Comparison, ...] = ()
+    rows: Mapping[int, Offsets] | None = None
+    base_paths: Mapping[int, BasePath] = field(default_factory=dict)
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def run(self) -> list[FragmentDeletion]:
+        """Find the rows, and write deletion files.
+
+        Returns
+        -------
+        list of FragmentDeletion
+            For the fragments that have such rows.
+
+        Raises
+        ------
+        CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
+        """
+        paths = TablePaths.open(self.uri, self.storage_options, self.base_paths)
+        found = (self._delete(paths, fragment) for fragment in self.fragments)
+        return [deletion for deletion in found if deletion is not None]
+
+    def _delete(self, paths: TablePaths, fragment: Fragment) -> FragmentDeletion | None:
+        reader = FragmentReader(paths, fragment, Schema(()), self.filters)
+        try:
+            rows = reader.matching_rows()
+            deleted = reader.deleted()
+        finally:
+            reader.close()
+        if self.rows is not None:
+            rows = np.intersect1d(rows, self.rows[fragment.id])
+        return delete_offsets(paths, fragment, self.read_version, rows, deleted)
+
+
+def delete_offsets(
+    paths: TablePaths, fragment: Fragment, read_version: int, rows: Offsets, deleted: Offsets
+) -> FragmentDeletion | None:
+    """Write the deletion file of a fragment that loses rows.
+
+    Parameters
+    ----------
+    paths : TablePaths
+    fragment : Fragment
+    read_version : int
+        The version that the deletion is planned on.
+    rows : int64 array
+        Offsets of live rows, increasing.
+    deleted : int64 array
+        Those that are deleted already, increasing.
+
+    Returns
+    -------
+    FragmentDeletion or None
+        None if there are no rows.
+    """
+    if not len(rows):
+        return None
+    file = None
+    if len(rows) + len(deleted) < fragment.physical_rows:
+        union = np.sort(np.concatenate([deleted, rows]))
+        file = write_deletions(paths.store, fragment.id, read_version, union)
+    bitmap = BitMap(rows.astype(np.uint32)).serialize()
+    return FragmentDeletion(fragment.id, file, bitmap, len(rows))
+
+
+def plan_delete(
+    table: OpenTable,
+    filters: Iterable[Sequence[Any]] | None = None,
+    *,
+    rows: Mapping[int, Offsets] | None = None,
+    fragments_per_task: int = 1,
+) -> list[DeleteTask]:
+    """Cut a deletion into tasks.
+
+    Parameters
+    ----------
+    table : OpenTable
+        At the version that it is planned on.
+    filters : iterable of (column, operator, value), optional
+        Rows that meet all of them are deleted: all rows if there are none.
+    rows : mapping of int to int64 array, optional
+        Offsets of rows, by fragment: only these can be deleted.
+    fragments_per_task : int
+
+    Raises
+    ------
+    InvalidInputError
+        A filter makes no sense.
+    UnsupportedFeatureError, UnsupportedError
+        The table needs more than this release does.
+    """
+    check_rows_writable(table, data_files=False)
+    comparisons = parse_filters(filters, with_all(table.schema))
+    fragments = candidates(table, rows)
+    return [
+        DeleteTask(
+            uri=table.store.uri,
+            fragments=chosen,
+            read_version=table.version,
+            filters=comparisons,
+            rows=None if rows is None else {one.id: rows[one.id] for one in chosen},
+            base_paths=table.manifest.base_paths,
+            storage_options=table.store.options,
+        )
+        for at in range(0, len(fragments), fragments_per_task)
+        for chosen in [fragments[at : at + fragments_per_task]]
+    ]
+
+
+def candidates(table: OpenTable, rows: Mapping[int, Offsets] | None) -> tuple[Fragment, ...]:
+    """Return the fragments, with their rows counted, that have some of the rows; all if there are none given."""
+    fragments = counted_fragments(table.paths, table.manifest)
+    return fragments if rows is None else tuple(one for one in fragments if one.id in rows)
+
+
+def delete_operation(
+    table: OpenTable, deletions: Iterable[FragmentDeletion], predicate: str = ""
+) -> Delete:
+    """Return the operation that makes deletions part of the table; see `commit_deletes`."""
+    by_id = {one.fragment_id: one for one in deletions}
+    updated = changed_fragments(table, by_id)
+    return Delete(
+        fragments=updated,
+        deleted_fragment_ids=tuple(sorted(i for i, one in by_id.items() if one.file is None)),
+        predicate=predicate,
+        affected={number: one.offsets for number, one in by_id.items()},
+    )
+
+
+def changed_fragments(
+    table: OpenTable, deletions: Mapping[int, FragmentDeletion]
+) -> tuple[Fragment, ...]:
+    """Return the fragments that keep some rows, with their new deletion files, in the table's order."""
+    fragments = counted_fragments(table.paths, table.manifest)
+    kept = ((one, deletions.get(one.id)) for one in fragments)
+    return tuple(
+        with_deletion_file(fragment, deletion.file)
+        for fragment, deletion in kept
+        if deletion is not None and deletion.file is not None
+    )
+
+
+def commit_deletes(
+    table: OpenTable,
+    deletions: Iterable[FragmentDeletion],
+    predicate: str = "",
+    *,
+    max_retries: int = DEFAULT_MAX_RETRIES,
+) -> Manifest:
+    """Make the deletions of all tasks part of the table.
+
+    Parameters
+    ----------
+    table : OpenTable
+        At the version that they were planned on.
+    deletions : iterable of FragmentDeletion
+        None at all make a version too.
+    predicate : str
+        Which rows were meant, as text.
+    max_retries : int
+        How often to start again after other writers were faster.
+
+    Returns
+    -------
+    Manifest
+        The new version.
+
+    Raises
+    ------
+    CommitConflictError
+        Others changed the same rows; the deletion files are deleted again.
+    UncertainCommitError, StorageError, CorruptTableError
+    """
+    operation = delete_operation(table, deletions, predicate)
+    return commit_rows(table, operation, max_retries=max_retries)
+
+
+def undo(table: OpenTable, deletions: Iterable[FragmentDeletion]) -> None:
+    """Delete the deletion files of tasks that are not committed.
+
+    Raises
+    ------
+    StorageError
+    """
+    table.store.delete(
+        [deletion_path(d.file, d.fragment_id) for d in deletions if d.file is not None]
+    )
+
+
+def delete_rows(
+    table: OpenTable,
+    filters: Iterable[Sequence[Any]] | None,
+    rows: Callable[[OpenTable], Mapping[int, Offsets]] | None,
+    *,
+    conflict_retries: int,
+    max_retries: int,
+) -> OpenTable:
+    """Delete rows; see `Dataset.delete`.
+
+    Parameters
+    ----------
+    table : OpenTable
+    filters : iterable of (column, operator, value), optional
+    rows : callable, optional
+        Returns the offsets by fragment, in a version, of the rows that are meant.
+    conflict_retries, max_retries : int
+    """
+    if filters is None and rows is None:
+        raise InvalidInputError("say which rows to delete: filters=[] stands for all of them")
+    conditions = [tuple(part) for part in filters or ()]
+
+    def change(current: OpenTable) -> Manifest:
+        chosen = None if rows is None else rows(current)
+        tasks = plan_delete(current, conditions, rows=chosen)
+        local = current.store.is_local
+        done = run_all(tasks, DeleteTask.run, partial(undo, current), local=local)
+        deletions = [deletion for part in done for deletion in part]
+        text = describe(parse_filters(conditions, with_all(current.schema)), chosen)
+        return commit_deletes(current, deletions, text, max_retries=max_retries)
+
+    return retried(table, change, conflict_retries)
+
+
+def describe(comparisons: Iterable[Comparison], rows: Mapping[int, Offsets] | None = None) -> str:
+    """Return conditions as text, as transactions note them."""
+    parts = [_text(comparison) for comparison in comparisons]
+    if rows is not None:
+        parts.insert(0, f"_rowaddr IN ({sum(map(len, rows.values()))} addresses)")
+    return " AND ".join(parts) or "true"
+
+
+def _text(comparison: Comparison) -> str:
+    name = ".".join(node.name for node in comparison.path)
+    op, value = comparison.op, comparison.value
+    if value is None:
+        return f"{name} {_OPERATORS[op]}"
+    if op in ("in", "not in"):
+        shown = [_literal(one.as_py()) for one in value[:_SHOWN]]
+        more = ", ..." if len(value) > len(shown) else ""
+        return f"{name} {op.upper()} ({', '.join(shown)}{more})"
+    return f"{name} {_OPERATORS.get(op, op)} {_literal(value.as_py())}"
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return str(value)
+    quoted = str(value).replace("'", "''")
+    return f"'{quoted}'"

@@ -1,0 +1,201 @@
+"""Changes that are planned on one version and committed on another: tried again, if they do not fit; cleaned up after.
+
+Deletion files and data files are written before the commit. Nothing refers to those of a change that was not committed; and a
+deletion file that was merged with that of somebody else is not the one that is committed.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TypeVar
+
+from lance_spark.errors import (
+    CommitConflictError,
+    LanceError,
+    StorageError,
+    UncertainCommitError,
+    UnsupportedError,
+    UnsupportedFeatureError,
+)
+from lance_spark.table import flags
+from lance_spark.table.commit import DEFAULT_MAX_RETRIES, commit
+from lance_spark.table.fragment import Fragment
+from lance_spark.table.fragment_writer import delete_fragments
+from lance_spark.table.manifest import Manifest
+from lance_spark.table.open import OpenTable, read_latest
+from lance_spark.table.operations.delete import Delete
+from lance_spark.table.operations.row_deletions import deletion_paths
+from lance_spark.table.operations.update import Update
+from lance_spark.table.paths import TablePaths
+from lance_spark.table.transaction import Transaction
+from lance_spark.table.write_job import WRITABLE_VERSIONS
+
+#: How often a change is planned anew by default, as in pylance.
+DEFAULT_CONFLICT_RETRIES = 10
+_FIRST_WAIT = 0.01
+_LONGEST_WAIT = 3.0
+#: Tasks of a remote store that run at the same time.
+_AT_ONCE = 16
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+
+def at_version(table: OpenTable, manifest: Manifest) -> OpenTable:
+    """Return a table at another of its versions."""
+    store = table.store
+    return OpenTable(TablePaths(store, manifest.base_paths, store.options), manifest)
+
+
+def retried(
+    table: OpenTable, change: Callable[[OpenTable], Manifest], conflict_retries: int
+) -> OpenTable:
+    """Make a change; plan it again on the newest version as often as others commit what it does not fit.
+
+    Parameters
+    ----------
+    table : OpenTable
+        At the version that it is planned on first.
+    change : callable
+        Plans and commits; returns the new version.
+    conflict_retries : int
+        How often to plan it again.
+
+    Returns
+    -------
+    OpenTable
+        At the new version.
+
+    Raises
+    ------
+    CommitConflictError
+        It contradicts what others committed, or did not fit `conflict_retries` + 1 times.
+    LanceError
+        What `change` raises.
+    """
+    wait = _FIRST_WAIT
+    for left in range(conflict_retries, -1, -1):
+        started = time.monotonic()
+        try:
+            return at_version(table, change(table))
+        except CommitConflictError as error:
+            if not error.retryable or not left:
+                raise
+        # The time that it takes is the measure of how many writers can take turns in a while.
+        wait = min(max(2 * wait, time.monotonic() - started), _LONGEST_WAIT)
+        time.sleep(random.uniform(0, wait))  # noqa: S311 - no secret
+        table = at_version(table, read_latest(table.store))
+    raise AssertionError("conflict_retries is negative")
+
+
+def commit_rows(
+    table: OpenTable, operation: Delete | Update, *, max_retries: int = DEFAULT_MAX_RETRIES
+) -> Manifest:
+    """Commit a change of rows, and delete the files that it turned out not to need.
+
+    Parameters
+    ----------
+    table : OpenTable
+        At the version that it was planned on.
+    operation : Delete or Update
+        Its deletion files, and new data files, are written.
+    max_retries : int
+        How often to start again after other writers were faster.
+
+    Raises
+    ------
+    LanceError
+        What `commit` raises. Nothing is left behind, unless it is not certain that it was not committed.
+    """
+    transaction = Transaction.new(table.version, operation)
+    try:
+        manifest = commit(table.store, transaction, table.manifest, max_retries=max_retries)
+    except UncertainCommitError:
+        raise
+    except LanceError:
+        discard(table, operation)
+        raise
+    touched = operation.touched_fragments
+    used = set(deletion_paths(one for one in manifest.fragments if one.id in touched))
+    with suppress(StorageError):
+        table.store.delete([path for path in operation.deletion_files if path not in used])
+    return manifest
+
+
+def run_all(
+    tasks: Sequence[_T], run: Callable[[_T], _R], undo: Callable[[_R], object], *, local: bool
+) -> list[_R]:
+    """Run tasks here, those of remote stores side by side.
+
+    Parameters
+    ----------
+    tasks : sequence
+    run : callable
+        Runs one of them.
+    undo : callable
+        Deletes what a task wrote, by its result, if another one fails.
+    local : bool
+        Whether the store is.
+
+    Returns
+    -------
+    list
+        Results in the order of the tasks.
+    """
+    pool = ThreadPoolExecutor(1 if local else _AT_ONCE)
+    futures = [pool.submit(run, task) for task in tasks]
+    try:
+        return [future.result() for future in futures]
+    except BaseException:
+        pool.shutdown(cancel_futures=True)
+        done = [one for one in futures if not one.cancelled() and one.exception() is None]
+        for future in done:
+            with suppress(StorageError):
+                undo(future.result())
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def discard(table: OpenTable, operation: Delete | Update) -> None:
+    """Delete the files of an operation that is not committed; what cannot be deleted is left to cleanup."""
+    with suppress(StorageError):
+        table.store.delete(list(operation.deletion_files))
+    if isinstance(operation, Update):
+        known = {file.path for one in table.manifest.fragments for file in one.files}
+        files = [file for one in operation.fragments for file in one.files]
+        new = Fragment(0, [file for file in files if file.path not in known], 0)
+        with suppress(StorageError):
+            delete_fragments(table.store, [*operation.new_fragments, new])
+
+
+def check_rows_writable(table: OpenTable, *, data_files: bool) -> None:
+    """Refuse to plan what the commit would refuse.
+
+    Parameters
+    ----------
+    table : OpenTable
+    data_files : bool
+        Whether data files are to be written, and not just deletion files.
+
+    Raises
+    ------
+    UnsupportedFeatureError, UnsupportedError
+    """
+    manifest, name = table.manifest, table.store.display
+    flags.check_writable(manifest.flags, name, replaces_schema=False)
+    if not manifest.has_writer_version:
+        raise UnsupportedError(
+            f"{name}: the table was written by an early release of Lance, which did not count rows reliably; "
+            "overwrite it, or let pylance append once"
+        )
+    version = manifest.data_storage_version
+    if data_files and version not in WRITABLE_VERSIONS:
+        *others, last = (f"{major}.{minor}" for major, minor in WRITABLE_VERSIONS)
+        raise UnsupportedFeatureError(
+            f"{name}: data files of version {version[0]}.{version[1]} are not written, only {', '.join(others)} or "
+            f"{last}; overwrite the table with data storage version 2.2, or change its rows with pylance"
+        )
