@@ -262,6 +262,52 @@ class Dataset:
         finder = self._row_finder()
         return take_blobs(self._table, self.fragments, blob_column, given, buffer_size, finder)
 
+    def delete(
+        self,
+        filters: Iterable[Sequence[Any]] | None = None,
+        *,
+        ids: Sequence[int] | None = None,
+        addresses: Sequence[int] | None = None,
+        indices: Sequence[int] | None = None,
+        conflict_retries: int = 10,
+        max_retries: int = 20,
+    ) -> Dataset:
+        """Delete rows in one commit. Files stay as they are: deletion files say which of their rows are gone.
+
+        Parameters
+        ----------
+        filters : iterable of (column, operator, value), optional
+            As in `to_batches`; an empty list stands for all rows.
+        ids, addresses, indices : sequence of int, optional
+            Delete only some of these rows: row ids, row addresses (fragment id << 32 | offset), or positions in the table's
+            order; one of the three. Rows that are deleted already are passed over.
+        conflict_retries : int
+            How often the rows are looked for again, in the newest version, because others changed some of the same.
+        max_retries : int
+            How often to start a commit again after other writers were faster.
+
+        Returns
+        -------
+        Dataset
+            The version that was committed, even if no row was found.
+
+        Raises
+        ------
+        InvalidInputError
+            Nothing says which rows, a filter makes no sense, or there is no such row.
+        CommitConflictError
+            Others committed what this change cannot follow.
+        UnsupportedFeatureError, CorruptFileError, CorruptTableError, StorageError
+        """
+        from lance_spark.changes.chosen_rows import ChosenRows
+        from lance_spark.changes.delete import delete_rows
+
+        rows = None
+        if not (ids is addresses is indices is None):
+            rows = ChosenRows(self._table, ids=ids, addresses=addresses, indices=indices)
+        retries = {"conflict_retries": conflict_retries, "max_retries": max_retries}
+        return Dataset(delete_rows(self._table, filters, rows, **retries), self._storage_options)
+
     def versions(self) -> list[VersionInfo]:
         """Return all versions that there still are, oldest first."""
         return list_versions(self._table.store)
