@@ -5,6 +5,7 @@
 | data file | `{root}/data/{path}` | `{base}/data/{path}` | `{base}/{path}` |
 | its blobs | the same, in a folder named like the file without `.lance` | | |
 | deletion file | `{root}/_deletions/{name}` | `{base}/_deletions/{name}` | `{base}/{name}` |
+| file of an index | `{root}/_indices/{uuid}/{name}` | `{base}/_indices/{uuid}/{name}` | `{base}/{uuid}/{name}` |
 
 Names never lead out of their root: they are checked when the manifest is read, and once more by the store.
 """
@@ -27,6 +28,7 @@ from lance_spark.table.fragment import DataFile, DeletionFile
 
 DATA = "data"
 DELETIONS = "_deletions"
+INDICES = "_indices"
 # Files of version 0.1 say 0.0, 0.1 or 0.2.
 _LAST_LEGACY = (0, 2)
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+:/")
@@ -134,6 +136,23 @@ class TablePaths:
         MissingFileError, CorruptTableError, StorageError
         """
         store, path = self._resolve(file.base_id, DELETIONS, file.name(fragment_id))
+        return store.read_bytes(path), store.name(path)
+
+    def read_index_file(self, name: str, base_id: int | None = None) -> tuple[bytes, str]:
+        """Return the content of a small file of an index, and what errors call it.
+
+        Parameters
+        ----------
+        name : str
+            The index's id, a slash, and the file's name.
+        base_id : int, optional
+            The base path it lies below, if not in the table itself.
+
+        Raises
+        ------
+        MissingFileError, CorruptTableError, StorageError
+        """
+        store, path = self._resolve(base_id, INDICES, name)
         return store.read_bytes(path), store.name(path)
 
     def open_sidecar(self, file: DataFile, blob_id: int) -> ByteSource:
