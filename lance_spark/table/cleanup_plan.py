@@ -22,37 +22,25 @@ Order matters, since others go on committing meanwhile:
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
-from urllib.parse import unquote
 
-from lance_spark.errors import (
-    CorruptTableError,
-    InvalidInputError,
-    MissingFileError,
-)
+from lance_spark.errors import InvalidInputError
 from lance_spark.storage.listing import FileInfo
 from lance_spark.storage.store import ObjectStore
-from lance_spark.storage.uri import check_relative, join
 from lance_spark.table import flags, versions
+from lance_spark.table.cleanup_branches import branch_folders, lineages, main_root, root_of
 from lance_spark.table.cleanup_files import INDICES, Candidate, Listing, list_files
 from lance_spark.table.cleanup_references import References, references_of
 from lance_spark.table.manifest import Manifest, find_manifest
 from lance_spark.table.paths import DATA
-from lance_spark.table.refs import branch_root, read_tags
+from lance_spark.table.refs import read_tags
 from lance_spark.table.versions import ManifestLocation, NamingScheme, list_manifests
 
 #: Files that no version refers to are left alone for so long: a job may be about to commit them.
 GRACE_SECONDS = 7 * 24 * 3600
-_BRANCHES = "_refs/branches"
-_TREE = "tree"
-_OWN_FOLDERS = frozenset(
-    ("data", "_deletions", "_indices", "_transactions", "_versions", "_refs", "_fri", "_blobs")
-)
 _READ_AT_ONCE = 16
 _LOOKS = 2
 
@@ -147,8 +135,9 @@ class _Planner:
     def __init__(self, store: ObjectStore, policy: CleanupPolicy, branch: str | None) -> None:
         self._store = store
         self._policy = policy
-        self._branch = branch
         self._main = main_root(store, branch)
+        # A copy of a branch elsewhere is a table of its own, whatever its manifests say.
+        self._branch = branch if self._main is not store else None
         self._kept = References()
         # What versions that go refer to, those among them too that are kept after all: what is kept counts first.
         self._gone = References()
@@ -195,11 +184,11 @@ class _Planner:
 
     def _keep_branches(self) -> None:
         """Keep what other branches refer to, and the versions that they were made from."""
-        known = _branch_files(self._main)
-        for name in ["", *{*known, *_branch_folders(self._main)}]:
+        known = lineages(self._main)
+        for name in ["", *{*known, *branch_folders(self._main)}]:
             if name == (self._branch or ""):
                 continue
-            root = _root_of(self._main, name)
+            root = root_of(self._main, name)
             for _, manifest in self._read(root, list_manifests(root) + detached(root)):
                 found = references_of(manifest, root=self._store.uri, own=False)
                 self._kept.add(found)
@@ -286,14 +275,6 @@ class _Planner:
         return sorted(found, key=lambda path: (-path.count("/"), path))
 
 
-def main_root(store: ObjectStore, branch: str | None) -> ObjectStore:
-    """Return the main root of the table that a branch belongs to."""
-    suffix = f"/{branch_root(branch)}" if branch else ""
-    if not suffix or not store.uri.endswith(suffix):
-        return store
-    return ObjectStore.from_uri(store.uri.removesuffix(suffix), store.options)
-
-
 def detached(store: ObjectStore) -> list[ManifestLocation]:
     """Return the manifests of detached versions."""
     return [
@@ -314,47 +295,3 @@ def _manifests(
         for at in range(0, len(located), _READ_AT_ONCE):
             some = located[at : at + _READ_AT_ONCE]
             yield from zip(some, pool.map(lambda one: find_manifest(store, one), some), strict=True)
-
-
-def _root_of(main: ObjectStore, branch: str) -> ObjectStore:
-    if not branch:
-        return main
-    return ObjectStore.from_uri(join(main.uri, branch_root(branch)), main.options)
-
-
-def _branch_files(main: ObjectStore) -> dict[str, tuple[tuple[int, str], ...]]:
-    """Return the lineage of every branch that has a file: version and id of each branch on the way from the main one."""
-    found = {}
-    for file in main.list_names(_BRANCHES):
-        if not file.endswith(".json") or file.startswith("."):
-            continue
-        path = f"{_BRANCHES}/{file}"
-        name = unquote(file.removesuffix(".json"))
-        try:
-            check_relative(name)
-            found[name] = _lineage(json.loads(main.read_bytes(path)))
-        except MissingFileError:
-            continue
-        except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
-            raise CorruptTableError(f"{main.name(path)}: no readable branch: {error}") from None
-    return found
-
-
-def _lineage(content: Any) -> tuple[tuple[int, str], ...]:
-    identifier = content.get("identifier") if isinstance(content, dict) else None
-    if identifier is None:
-        # Early releases noted only the version of the branch that a branch was made from.
-        return ((int(content["parentVersion"]), ""),) if not content.get("parentBranch") else ()
-    return tuple((int(version), str(uuid)) for version, uuid in identifier["version_mapping"])
-
-
-def _branch_folders(main: ObjectStore) -> Iterator[str]:
-    """Yield the branches that have versions in `tree/`, whether or not they have a file."""
-    pending = main.list_folders(_TREE)
-    while pending:
-        name = pending.pop()
-        folders = main.list_folders(f"{_TREE}/{name}")
-        if versions.FOLDER in folders:
-            yield name
-            folders = [one for one in folders if one not in _OWN_FOLDERS]
-        pending += [f"{name}/{folder}" for folder in folders]

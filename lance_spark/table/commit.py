@@ -41,6 +41,7 @@ DEFAULT_MAX_RETRIES = 20
 _MAX_STORE_FAILURES = 3
 _FIRST_WAIT = 0.01
 _LONGEST_WAIT = 3.0
+_AUTO_CLEANUP = "lance.auto_cleanup.interval"
 
 
 def commit(
@@ -85,7 +86,7 @@ def commit(
     """
     attempts = _Attempts(store, transaction, base, enable_stable_row_ids)
     try:
-        return attempts.run(max_retries)
+        manifest = attempts.run(max_retries)
     except LanceError as error:
         if attempts.uncertain is None:
             attempts.clean_up()
@@ -94,6 +95,11 @@ def commit(
             f"{store.display}: the store failed while version {attempts.tried} was committed ({attempts.uncertain}); "
             f"look whether a version with the transaction {transaction.uuid} appears before writing again"
         ) from error
+    if base is not None and _AUTO_CLEANUP in manifest.message.config:
+        from lance_spark.table.auto_cleanup import after_commit
+
+        after_commit(store, manifest)
+    return manifest
 
 
 class _Attempts:
