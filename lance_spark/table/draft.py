@@ -60,6 +60,7 @@ class Draft:
         self.base = base
         self.keeps_content = True
         self._read_version = read_version
+        self._flags = base.flags if base else None
         self._indices: table_pb2.IndexSection | None = None
         self._places: dict[int, int] | None = None
         if base is None:
@@ -133,6 +134,28 @@ class Draft:
         if self._read_version is None:
             raise InvalidInputError(f"version {version} cannot be read: the table is new")
         return self._read_version(version)
+
+    def restore(self, manifest: Manifest) -> None:
+        """Put what another version holds in the place of the base's. Ids are not given again."""
+        given = [self._max_fragment_id(), manifest.max_fragment_id]
+        greatest = [number for number in given if number is not None]
+        base, self.proto = self.proto, manifest.to_proto()
+        self.proto.version = base.version
+        if greatest:
+            self.proto.max_fragment_id = max(greatest)
+        self.proto.next_row_id = max(self.proto.next_row_id, base.next_row_id)
+        for name in ("max_allocated_field_id", "max_clustering_id"):
+            if base.HasField(name):
+                setattr(self.proto, name, max(getattr(base, name), getattr(self.proto, name)))
+        for name in ("tag", "version_aux_data", "transaction_file"):
+            self.proto.ClearField(name)
+        self._places = None
+        self.set_index_section(manifest.index_section)
+        self.stable_row_ids = manifest.flags.stable_row_ids
+        self._flags = flags.Flags(
+            manifest.flags.reader,
+            manifest.flags.writer | (base.writer_feature_flags & flags.NO_TRANSACTION_FILE),
+        )
 
     def fragment(self, fragment_id: int) -> table_pb2.DataFragment | None:
         """Return the message of a fragment, to be changed in place; None if there is none of that id."""
@@ -233,7 +256,7 @@ class Draft:
         proto.transaction_file = transaction_file
         computed = flags.next_flags(
             proto,
-            self.base.flags if self.base else None,
+            self._flags,
             stable_row_ids=self.stable_row_ids,
             keeps_content=self.keeps_content,
         )

@@ -151,6 +151,11 @@ class Operation(ABC):
         return False
 
     @property
+    def indexed_fields(self) -> frozenset[int]:
+        """Ids of the fields that it makes indexes on."""
+        return frozenset()
+
+    @property
     def inserted_keys(self) -> InsertedKeys | None:
         """The keys that a merge inserted, if it noted them."""
         return None

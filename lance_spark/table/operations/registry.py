@@ -3,19 +3,48 @@
 from __future__ import annotations
 
 from lance_spark.proto import transaction_pb2
-from lance_spark.table.operations import append, delete, overwrite, update
+from lance_spark.table.operations import (
+    append,
+    data_overlay,
+    data_replacement,
+    delete,
+    merge,
+    overwrite,
+    project,
+    restore,
+    update,
+    update_bases,
+    update_config,
+    update_mem_wal_state,
+)
 from lance_spark.table.operations.append import Append
 from lance_spark.table.operations.base import Operation
+from lance_spark.table.operations.data_overlay import DataOverlay
+from lance_spark.table.operations.data_replacement import DataReplacement
 from lance_spark.table.operations.delete import Delete
+from lance_spark.table.operations.merge import Merge
 from lance_spark.table.operations.other import OtherOperation
 from lance_spark.table.operations.overwrite import Overwrite
+from lance_spark.table.operations.project import Project
+from lance_spark.table.operations.restore import Restore
 from lance_spark.table.operations.update import Update
+from lance_spark.table.operations.update_bases import UpdateBases
+from lance_spark.table.operations.update_config import UpdateConfig
+from lance_spark.table.operations.update_mem_wal_state import UpdateMemWalState
 
 #: The operations that this release commits, by kind.
 OPERATIONS: dict[str, type[Operation]] = {
     append.KIND: Append,
     delete.KIND: Delete,
     overwrite.KIND: Overwrite,
+    update_mem_wal_state.KIND: UpdateMemWalState,
+    update_config.KIND: UpdateConfig,
+    update_bases.KIND: UpdateBases,
+    restore.KIND: Restore,
+    project.KIND: Project,
+    merge.KIND: Merge,
+    data_replacement.KIND: DataReplacement,
+    data_overlay.KIND: DataOverlay,
     update.KIND: Update,
 }
 

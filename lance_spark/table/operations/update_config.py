@@ -16,9 +16,9 @@ Specification: table/transaction.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.proto import transaction_pb2
@@ -26,6 +26,7 @@ from lance_spark.table.draft import Draft
 from lance_spark.table.operations.base import SCHEMA_METADATA, Conflict, Operation
 
 KIND = "update_config"
+_V = TypeVar("_V", str, bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +259,6 @@ def _replace_bytes(target: MutableMapping[str, bytes], update: MapUpdate) -> Non
             target[key] = text.encode()
 
 
-def _clear(target: MutableMapping[str, object]) -> None:
+def _clear(target: MutableMapping[str, _V]) -> None:
     for key in list(target):
         del target[key]

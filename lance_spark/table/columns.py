@@ -1,0 +1,104 @@
+"""Columns of a manifest under construction: field ids, and what goes with columns that are gone.
+
+A field id is given once. A new field gets one above all that the schema has and that data files name, columns that were
+dropped but are still in a file among them. Tables with writer flag 32768 note the greatest one ever given
+(`Manifest.max_allocated_field_id`); in others the id of a column whose files are gone too can be given again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from lance_spark.errors import InvalidInputError
+from lance_spark.proto import file_pb2, table_pb2
+from lance_spark.table import indexes
+from lance_spark.table.draft import Draft
+
+#: Kinds of operations that bring rows or values, written for the schema that the table had then.
+WRITES_ROWS = frozenset({"append", "update", "data_replacement", "data_overlay"})
+#: Takes the place of a field's id in a data file whose values count no more.
+TOMBSTONE = -2
+
+
+def max_field_id(manifest: table_pb2.Manifest) -> int:
+    """Return the greatest field id that a table is known to have given; -1 without any."""
+    greatest = max((one.id for one in manifest.fields), default=-1)
+    for fragment in manifest.fragments:
+        for file in fragment.files:
+            greatest = max(greatest, max(file.fields, default=-1))
+        for overlay in fragment.overlays:
+            greatest = max(greatest, max(overlay.data_file.fields, default=-1))
+    if manifest.HasField("max_allocated_field_id"):
+        greatest = max(greatest, manifest.max_allocated_field_id)
+    return greatest
+
+
+def check_new_fields(manifest: table_pb2.Manifest, schema: Iterable[file_pb2.Field]) -> None:
+    """Refuse new fields with the id of a field that there is or was.
+
+    Raises
+    ------
+    InvalidInputError
+    """
+    known = {one.id for one in manifest.fields}
+    greatest = max_field_id(manifest)
+    for one in schema:
+        if one.id not in known and one.id <= greatest:
+            raise InvalidInputError(
+                f"the new field {one.name!r} has the id {one.id}, but ids up to {greatest} are those of fields that there "
+                f"are or were; give it {greatest + 1} or more"
+            )
+
+
+def set_fields(draft: Draft, schema: Iterable[file_pb2.Field]) -> None:
+    """Give the table another schema; metadata of the schema stays.
+
+    Raises
+    ------
+    InvalidInputError
+        Two fields have one id, or two columns one name.
+    """
+    fields = list(schema)
+    ids = [one.id for one in fields]
+    names = [one.name for one in fields if one.parent_id < 0]
+    if len(set(ids)) < len(ids):
+        raise InvalidInputError(f"the schema has field ids twice: {sorted(ids)}")
+    if len(set(names)) < len(names):
+        raise InvalidInputError(f"the schema has columns of the same name: {', '.join(names)}")
+    draft.proto.ClearField("fields")
+    draft.proto.fields.extend(fields)
+
+
+def drop_dead_files(draft: Draft) -> None:
+    """Take data files out of their fragments that have no column of the schema any more.
+
+    Files with hidden columns stay: row ids and versions.
+    """
+    kept = {one.id for one in draft.proto.fields}
+    for fragment in draft.proto.fragments:
+        live = [file for file in fragment.files if _is_live(file, kept)]
+        if len(live) < len(fragment.files):
+            set_files(fragment, live)
+
+
+def drop_dead_indexes(draft: Draft) -> None:
+    """Drop indexes on fields that the schema does not have any more.
+
+    Raises
+    ------
+    CorruptTableError
+    """
+    if draft.has_indices:
+        proto = draft.proto
+        indexes.retain_relevant(draft.indices, proto.fields, (one.id for one in proto.fragments))
+
+
+def _is_live(file: table_pb2.DataFile, kept: set[int]) -> bool:
+    return any(number in kept or number < TOMBSTONE for number in file.fields)
+
+
+def set_files(fragment: table_pb2.DataFragment, files: list[table_pb2.DataFile]) -> None:
+    """Put other data files in the place of all of a fragment."""
+    proto = table_pb2.DataFragment(files=files)
+    fragment.ClearField("files")
+    fragment.MergeFrom(proto)

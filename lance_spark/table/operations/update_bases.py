@@ -1,0 +1,108 @@
+"""UpdateBases: more roots that files of the table may lie below.
+
+| field of `UpdateBases` | content |
+| --- | --- |
+| new_bases | the roots; those of the id 0 are numbered by the commit |
+
+Names and paths are unique within a table, and so are ids. Specification: table/transaction.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lance_spark.errors import InvalidInputError
+from lance_spark.proto import transaction_pb2
+from lance_spark.table.draft import Draft
+from lance_spark.table.operations.base import Conflict, Operation
+from lance_spark.table.paths import BasePath
+
+KIND = "update_bases"
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateBases(Operation):
+    """Add roots.
+
+    Attributes
+    ----------
+    new_bases : tuple of BasePath
+    """
+
+    conflicts: ClassVar[Mapping[str, Conflict]] = {
+        "append": Conflict.COMPATIBLE,
+        "delete": Conflict.COMPATIBLE,
+        "overwrite": Conflict.COMPATIBLE,
+        "create_index": Conflict.COMPATIBLE,
+        "rewrite": Conflict.COMPATIBLE,
+        "merge": Conflict.COMPATIBLE,
+        "restore": Conflict.COMPATIBLE,
+        "reserve_fragments": Conflict.COMPATIBLE,
+        "update": Conflict.COMPATIBLE,
+        "project": Conflict.COMPATIBLE,
+        "update_config": Conflict.COMPATIBLE,
+        "data_replacement": Conflict.COMPATIBLE,
+        "update_mem_wal_state": Conflict.COMPATIBLE,
+        "clone": Conflict.COMPATIBLE,
+        "update_bases": Conflict.COMPATIBLE,
+        "data_overlay": Conflict.COMPATIBLE,
+    }
+
+    new_bases: tuple[BasePath, ...]
+
+    @property
+    def kind(self) -> str:
+        """Name of the field of `Transaction.operation`."""
+        return KIND
+
+    @classmethod
+    def from_proto(
+        cls, message: transaction_pb2.Transaction.UpdateBases, source: str
+    ) -> UpdateBases:
+        """Parse the message; `source` is what errors call its file."""
+        return cls(tuple(BasePath.from_proto(proto) for proto in message.new_bases))
+
+    def write_to(self, transaction: transaction_pb2.Transaction) -> None:
+        """Set the operation of a transaction's message."""
+        transaction.update_bases.SetInParent()
+        transaction.update_bases.new_bases.extend(base.to_proto() for base in self.new_bases)
+
+    def conflict(self, committed: Operation) -> Conflict:
+        """Tell what a committed operation means for this one."""
+        if isinstance(committed, UpdateBases) and any(
+            _meet(mine, theirs) for mine in self.new_bases for theirs in committed.new_bases
+        ):
+            return Conflict.INCOMPATIBLE
+        return self.conflicts.get(committed.kind, Conflict.RETRYABLE)
+
+    def apply(self, draft: Draft) -> None:
+        """Add the roots.
+
+        Raises
+        ------
+        InvalidInputError
+            There is one of that name, path or id.
+        """
+        there = [BasePath.from_proto(proto) for proto in draft.proto.base_paths]
+        for base in self.new_bases:
+            for other in there:
+                if _meet(base, other):
+                    raise InvalidInputError(
+                        f"base path {base.name or base.path!r}: the table has one of that name, path or id: "
+                        f"{other.id}, {other.name!r}, {other.path}"
+                    )
+            added = base.to_proto()
+            if not added.id:
+                added.id = 1 + max((other.id for other in there), default=0)
+            draft.proto.base_paths.append(added)
+            there.append(BasePath.from_proto(added))
+
+
+def _meet(one: BasePath, other: BasePath) -> bool:
+    return bool(
+        (one.id and one.id == other.id)
+        or (one.name is not None and one.name == other.name)
+        or one.path == other.path
+    )
