@@ -60,6 +60,8 @@ class FragmentReader:
         Where data files may be open already; `release` leaves them there.
     first_position : int, optional
         Position of the fragment's first live row in the table's order: `_rowoffset` needs it.
+    load_external : bool
+        Whether bytes are read of blobs that are references to other objects; they come out empty otherwise.
 
     Raises
     ------
@@ -75,8 +77,10 @@ class FragmentReader:
         filters: Sequence[Comparison] = (),
         open_files: OpenFiles | None = None,
         first_position: int | None = None,
+        load_external: bool = True,
     ) -> None:
         self._paths = paths
+        self._load_external = load_external
         self._fragment = fragment
         self._arrow = schema.to_arrow()
         self._fields = schema.fields
@@ -322,7 +326,9 @@ class FragmentReader:
         loader = self._loaders.get(number)
         if loader is None:
             file, source = self._fragment.files[number], self._file(number).source
-            loader = self._loaders[number] = BlobLoader(self._paths, file, source)
+            loader = self._loaders[number] = BlobLoader(
+                self._paths, file, source, load_external=self._load_external
+            )
         return loader
 
     def _stored_row_bytes(self) -> Sequence[float | None]:
