@@ -120,9 +120,19 @@ class BlobLoader:
     file : DataFile
     source : ByteSource
         Of that file; the loader does not close it.
+    load_external : bool
+        Whether to read the bytes of references to other objects; they count as empty otherwise.
     """
 
-    def __init__(self, paths: TablePaths, file: DataFile, source: ByteSource) -> None:
+    def __init__(
+        self,
+        paths: TablePaths,
+        file: DataFile,
+        source: ByteSource,
+        *,
+        load_external: bool = True,
+    ) -> None:
+        self._load_external = load_external
         self._paths = paths
         self._file = file
         self._source = source
@@ -176,6 +186,8 @@ class BlobLoader:
 
     def _known(self, places: Places) -> Lengths:
         """Return the sizes, with those of whole objects looked up; 0 for nulls."""
+        if not self._load_external:
+            return np.where(places.kinds == EXTERNAL, 0, places.sizes)
         whole = np.flatnonzero(places.live & (places.kinds == EXTERNAL) & (places.sizes == 0))
         if not len(whole):
             return places.sizes
