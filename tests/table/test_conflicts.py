@@ -109,9 +109,10 @@ data_overlay          compatible    compatible
 
 
 def test_the_table() -> None:
-    lines = [" ".join(["", *OPERATIONS])]
+    operations = [OPERATIONS["append"], OPERATIONS["overwrite"]]
+    lines = ["append overwrite"]
     for kind in KINDS:
-        lines.append(" ".join([kind, *(o.conflicts[kind].value for o in OPERATIONS.values())]))
+        lines.append(" ".join([kind, *(o.conflicts[kind].value for o in operations)]))
     print(EXPECTED)
     assert [line.split() for line in lines] == [
         line.split() for line in EXPECTED.strip("\n").splitlines()
