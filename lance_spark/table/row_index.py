@@ -147,6 +147,8 @@ def live_addresses(
     holders = addresses >> np.uint64(OFFSET_BITS)
     offsets = (addresses & np.uint64((1 << OFFSET_BITS) - 1)).astype(np.int64)
     found = np.zeros(len(addresses), np.bool_)
+    if not len(addresses):
+        return found, addresses
     order = np.argsort(holders, kind="stable")
     numbers, starts = np.unique(holders[order], return_index=True)
     for number, rows in zip(numbers.tolist(), np.split(order, starts[1:]), strict=True):
