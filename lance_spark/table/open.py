@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from lance_spark.errors import InvalidOptionError, MissingFileError, VersionNotFoundError
 from lance_spark.storage.store import ObjectStore
-from lance_spark.storage.uri import join
-from lance_spark.table import versions
+from lance_spark.table import ref_names, versions
+from lance_spark.table.branch_files import check_exists
 from lance_spark.table.history import manifest_as_of
 from lance_spark.table.manifest import Manifest, read_manifest
 from lance_spark.table.paths import TablePaths
@@ -43,6 +43,16 @@ class OpenTable:
         return self.paths.store
 
     @property
+    def branch(self) -> str | None:
+        """The branch that the version is on; None for the main one, and for a branch that was copied elsewhere."""
+        return self.manifest.branch if self.main is not self.store else None
+
+    @property
+    def main(self) -> ObjectStore:
+        """The main root of the table, which has tags and branches."""
+        return ref_names.main_store(self.store, self.manifest.branch)
+
+    @property
     def version(self) -> int:
         """The version."""
         return self.manifest.version
@@ -57,6 +67,7 @@ def open_table(
     uri: str,
     *,
     version: int | None = None,
+    branch: str | None = None,
     tag: str | None = None,
     timestamp: datetime.datetime | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -66,8 +77,11 @@ def open_table(
     Parameters
     ----------
     uri : str
-        Root of the table: a path or a URI.
+        Root of the table, or of one of its branches: a path or a URI.
     version : int, optional
+        May be that of a detached version.
+    branch : str, optional
+        ``main`` for the main one. The one that `uri` is the root of, if none is given.
     tag : str, optional
         May name a version on a branch.
     timestamp : datetime, optional
@@ -80,9 +94,11 @@ def open_table(
     TableNotFoundError
         There is no table.
     VersionNotFoundError
-        There is no such version or tag, or no version that old.
+        There is no such branch, version or tag, or no version that old.
     InvalidOptionError
-        More than one of version, tag and timestamp is given.
+        More than one of version, tag and timestamp is given, or the tag names a version on another branch.
+    InvalidInputError
+        No branch or tag can have that name.
     UnsupportedFeatureError
         The version needs more than this release reads.
     CorruptTableError, StorageError
@@ -94,13 +110,19 @@ def open_table(
             f"{' and '.join(named)} are given, but only one of version, tag and timestamp can be"
         )
     store = ObjectStore.from_uri(uri, storage_options)
-    if tag is not None:
-        if not versions.list_manifests(store):
-            raise versions.not_a_table(store)
-        found = read_tag(store, tag)
-        version = found.version
-        if found.root:
-            store = ObjectStore.from_uri(join(store.uri, found.root), storage_options)
+    if branch is not None or tag is not None:
+        main = main_of(store)
+        wanted = None if branch == ref_names.MAIN else branch
+        if tag is not None:
+            found = read_tag(main, tag)
+            if branch is not None and wanted != found.branch:
+                raise InvalidOptionError(
+                    f"tag {tag!r} names a version on branch {found.branch or ref_names.MAIN!r}, not on {branch!r}"
+                )
+            wanted, version = found.branch, found.version
+        elif wanted is not None:
+            check_exists(main, wanted)
+        store = ref_names.branch_store(main, wanted)
     if timestamp is not None:
         return _opened(store, manifest_as_of(store, timestamp), storage_options)
     if version is not None:
@@ -112,6 +134,20 @@ def open_table(
                 f"{store.display}: version {version} has just been cleaned up"
             ) from None
     return _opened(store, read_latest(store), storage_options)
+
+
+def main_of(store: ObjectStore) -> ObjectStore:
+    """Return the main root of the table that a root belongs to, which can be that of a branch.
+
+    Raises
+    ------
+    TableNotFoundError, UnsupportedFeatureError, CorruptTableError, StorageError
+    """
+    if f"/{ref_names.TREE}/" in store.uri:
+        return ref_names.main_store(store, read_latest(store).branch)
+    if not versions.list_manifests(store):
+        raise versions.not_a_table(store)
+    return store
 
 
 def read_latest(store: ObjectStore) -> Manifest:

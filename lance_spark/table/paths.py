@@ -209,6 +209,25 @@ class TablePaths:
         _check_file(store, name)
         return store.open(name)
 
+    def locate(self, base_id: int | None, folder: str, name: str) -> tuple[ObjectStore, str]:
+        """Return the store of a file and its path there.
+
+        Parameters
+        ----------
+        base_id : int, optional
+        folder : str
+            Where a table keeps files of that kind.
+        name : str
+            Below that folder, or below a base path that is no table's root.
+
+        Raises
+        ------
+        CorruptTableError
+            The base path is not registered.
+        StorageError
+        """
+        return self._resolve(base_id, folder, name)
+
     def _resolve(self, base_id: int | None, folder: str, name: str) -> tuple[ObjectStore, str]:
         if base_id is None:
             return self.store, f"{folder}/{name}"

@@ -100,7 +100,7 @@ def names_in(store: ObjectStore, folder: str) -> list[str]:
     check = check_tag_name if folder == TAGS else check_branch_name
     found = []
     for file in store.list_names(folder):
-        if not file.endswith(SUFFIX) or file.startswith(".") and file.endswith(".tmp"):
+        if not file.endswith(SUFFIX) or (file.startswith(".") and file.endswith(".tmp")):
             continue
         name = unquote(file.removesuffix(SUFFIX))
         try:
@@ -142,14 +142,24 @@ def main_store(store: ObjectStore, branch: str | None) -> ObjectStore:
         The branch whose root `store` is, as its manifests say; None for the main one.
     """
     suffix = f"/{branch_root(branch)}" if branch else ""
-    if not suffix or not store.uri.endswith(suffix):
+    root, query = _split(store)
+    if not suffix or not root.endswith(suffix):
         return store
-    return _at(store, store.uri.removesuffix(suffix))
+    return _at(store, root.removesuffix(suffix) + query)
 
 
 def below(store: ObjectStore, folder: str) -> ObjectStore:
     """Return the store whose root is a folder of another."""
-    return _at(store, join(store.uri, folder))
+    root, query = _split(store)
+    return _at(store, join(root, folder) + query)
+
+
+def _split(store: ObjectStore) -> tuple[str, str]:
+    """Return the root without what its URI says of an external manifest store, and that."""
+    if store.is_local:
+        return store.uri, ""
+    root, mark, query = store.uri.partition("?")
+    return root, mark + query
 
 
 def _at(store: ObjectStore, uri: str) -> ObjectStore:

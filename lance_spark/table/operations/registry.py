@@ -5,6 +5,7 @@ from __future__ import annotations
 from lance_spark.proto import transaction_pb2
 from lance_spark.table.operations import (
     append,
+    clone,
     data_overlay,
     data_replacement,
     delete,
@@ -19,6 +20,7 @@ from lance_spark.table.operations import (
 )
 from lance_spark.table.operations.append import Append
 from lance_spark.table.operations.base import Operation
+from lance_spark.table.operations.clone import Clone
 from lance_spark.table.operations.data_overlay import DataOverlay
 from lance_spark.table.operations.data_replacement import DataReplacement
 from lance_spark.table.operations.delete import Delete
@@ -35,6 +37,7 @@ from lance_spark.table.operations.update_mem_wal_state import UpdateMemWalState
 #: The operations that this release commits, by kind.
 OPERATIONS: dict[str, type[Operation]] = {
     append.KIND: Append,
+    clone.KIND: Clone,
     delete.KIND: Delete,
     overwrite.KIND: Overwrite,
     update_mem_wal_state.KIND: UpdateMemWalState,

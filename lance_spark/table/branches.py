@@ -1,0 +1,188 @@
+"""Branches: histories of their own, each in a folder `tree/{name}/` of the table's main root.
+
+A branch is a shallow clone: its first version has the number and the rows of the version it was made from, whose files stay
+where they are, and its own files lie in its own folder. Steps:
+
+| create | delete |
+| --- | --- |
+| 1. the first manifest, in `tree/{name}/` | 1. the file in `_refs/branches/` goes |
+| 2. the file in `_refs/branches/`, if there is none | 2. the files in `tree/{name}/` go, manifests last |
+
+A branch exists while its file does. What a crash leaves of a creation is taken up by the next one from the same version, what
+it leaves of a deletion is removed by deleting once more. `feat/x` and `feat/x/y` share a folder, but no files.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import replace
+
+from lance_spark.errors import InvalidInputError, TableExistsError, TableNotFoundError
+from lance_spark.storage.store import ObjectStore
+from lance_spark.table import ref_json, ref_names, versions
+from lance_spark.table.branch_files import (
+    Branch,
+    branch_path,
+    no_branch,
+    read_branch,
+    read_branches,
+)
+from lance_spark.table.clones import find_clone, shallow_clone
+from lance_spark.table.manifest import Manifest
+from lance_spark.table.open import OpenTable, read_latest
+from lance_spark.table.ref_names import branch_root, branch_store
+from lance_spark.table.refs import manifest_size, read_tags
+
+
+def create_branch(source: OpenTable, name: str) -> Branch:
+    """Make a branch from a version of a table.
+
+    Parameters
+    ----------
+    source : OpenTable
+        The version, on whatever branch.
+    name : str
+
+    Raises
+    ------
+    InvalidInputError
+        No branch can have that name, or there is one already, or the version is a detached one.
+    UnsupportedFeatureError
+        The table needs more than this release does.
+    UncertainCommitError, CorruptTableError, StorageError
+    """
+    main = source.main
+    path = ref_names.file_of(ref_names.BRANCHES, ref_names.check_new_branch_name(name))
+    if main.exists(path):
+        raise _exists(main, name)
+    steps = _steps(main, source.branch)
+    size = manifest_size(source.store, source.version)
+    _make(source, branch_store(main, name), name)
+    branch = Branch(
+        parent_branch=source.branch,
+        parent_version=source.version,
+        identifier=None if steps is None else (*steps, (source.version, uuid.uuid4().hex)),
+        created_at=int(time.time()),
+        manifest_size=size,
+    )
+    if not main.put_if_absent(path, branch.encode()):
+        raise _exists(main, name)
+    return branch
+
+
+def delete_branch(main: ObjectStore, name: str) -> None:
+    """Delete a branch with all its versions.
+
+    Parameters
+    ----------
+    main : ObjectStore
+        The table's main root.
+    name : str
+
+    Raises
+    ------
+    VersionNotFoundError
+        There is no such branch, and nothing is left of one.
+    InvalidInputError
+        Tags name versions of it, or other branches were made from it.
+    CorruptTableError, StorageError
+    """
+    path = branch_path(name)
+    branches = read_branches(main)
+    store = branch_store(main, name)
+    branch = branches.pop(name, None)
+    if branch is None:
+        if not _is_left(store, name):
+            raise no_branch(main, name)
+    else:
+        _check_unused(main, name, branch, branches)
+        main.delete([path])
+    _delete_files(main, name, branches)
+
+
+def replace_branch_metadata(main: ObjectStore, name: str, metadata: Mapping[str, str]) -> Branch:
+    """Give a branch other metadata instead of what it has.
+
+    Raises
+    ------
+    VersionNotFoundError, InvalidInputError, CorruptTableError, StorageError
+    """
+    branch = replace(read_branch(main, name), metadata=ref_json.check_metadata(metadata))
+    main.write_bytes(branch_path(name), branch.encode())
+    return branch
+
+
+def _steps(main: ObjectStore, parent: str | None) -> tuple[tuple[int, str], ...] | None:
+    return () if parent is None else read_branch(main, parent).identifier
+
+
+def _make(source: OpenTable, store: ObjectStore, name: str) -> None:
+    """Make the first version, or take up the one that an earlier try has left."""
+    try:
+        shallow_clone(source, store, branch=name)
+    except TableExistsError:
+        if find_clone(store, source, name) is None:
+            raise InvalidInputError(
+                f"{store.display} has versions already, as a branch that was not made or not deleted to the end leaves them; "
+                f"delete the branch {name!r}, or choose another name"
+            ) from None
+
+
+def _exists(main: ObjectStore, name: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"{main.display} has a branch {name!r} already; delete it or choose another name"
+    )
+
+
+def _is_left(store: ObjectStore, name: str) -> bool:
+    """Tell whether the folder has versions of a branch of that name: it could be a table that somebody put there."""
+    try:
+        manifest: Manifest = read_latest(store)
+    except TableNotFoundError:
+        return False
+    return manifest.branch == name
+
+
+def _check_unused(
+    main: ObjectStore, name: str, branch: Branch, others: Mapping[str, Branch]
+) -> None:
+    tags = sorted(tag for tag, found in read_tags(main).items() if found.branch == name)
+    if tags:
+        raise InvalidInputError(
+            f"{main.display}: tags name versions of the branch {name!r}: {_shown(tags)}; delete them first"
+        )
+    made = sorted(
+        other for other, found in others.items() if found.descends_from(name, branch, others)
+    )
+    if made:
+        raise InvalidInputError(
+            f"{main.display}: other branches were made from {name!r} and need its files: {_shown(made)}; delete them first"
+        )
+
+
+def _shown(names: list[str]) -> str:
+    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+    return ", ".join(repr(name) for name in names[:10]) + more
+
+
+def _delete_files(main: ObjectStore, name: str, others: Mapping[str, Branch]) -> None:
+    """Delete the files of a branch, but none of those that lie in folders of others below its own."""
+    root = branch_root(name)
+    inner = tuple(f"{branch_root(other)}/" for other in others if other.startswith(f"{name}/"))
+    folders = sorted(set(main.list_folders(root)) & ref_names.RESERVED)
+    # Without manifests nobody could tell that the rest was a branch.
+    folders.sort(key=lambda folder: folder == versions.FOLDER)
+    for folder in folders:
+        below = f"{root}/{folder}"
+        paths = [
+            info.path for info in main.list_tree(below) if not info.path.startswith(inner or "\0")
+        ]
+        main.delete(sorted(paths))
+        for path in sorted({path.rsplit("/", 1)[0] for path in paths}, key=len, reverse=True):
+            main.remove_folder(path)
+        main.remove_folder(below)
+    parts = root.split("/")
+    for depth in range(len(parts), 1, -1):
+        main.remove_folder("/".join(parts[:depth]))

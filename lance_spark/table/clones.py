@@ -1,0 +1,277 @@
+"""Clones: the first version of a table or branch, made from a version of another.
+
+| kind | files | base paths |
+| --- | --- | --- |
+| shallow, and every branch | stay with the source | the source's, and the source itself |
+| deep | copied | none, but those that blobs may refer to |
+
+The manifest comes last and is created only if the target has none, so that there is no half-made table: what a crash
+leaves behind is files that nothing refers to, which the next try writes over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+from lance_spark.errors import (
+    CorruptTableError,
+    InvalidInputError,
+    LanceError,
+    MissingFileError,
+    StorageError,
+    TableExistsError,
+    UncertainCommitError,
+)
+from lance_spark.file.blob_fields import has_blobs
+from lance_spark.proto import table_pb2
+from lance_spark.storage.copies import Copy, copy_files
+from lance_spark.storage.store import ObjectStore
+from lance_spark.storage.uri import check_relative
+from lance_spark.table import flags, versions
+from lance_spark.table.draft import Draft
+from lance_spark.table.fragment import DeletionFile
+from lance_spark.table.fragment_writer import new_data_file_name
+from lance_spark.table.manifest import Manifest, encode, read_manifest
+from lance_spark.table.open import OpenTable
+from lance_spark.table.operations.clone import Clone
+from lance_spark.table.paths import DATA, DELETIONS, INDICES, TablePaths
+from lance_spark.table.transaction import FOLDER, Transaction, read_transaction
+from lance_spark.table.versions import ManifestLocation, NamingScheme
+
+_UUID_BYTES = 16
+
+
+def shallow_clone(source: OpenTable, target: ObjectStore, *, branch: str | None = None) -> Manifest:
+    """Make a table, or a branch, of the rows of a version, whose files stay where they are.
+
+    Parameters
+    ----------
+    source : OpenTable
+    target : ObjectStore
+        Root of the new table or branch.
+    branch : str, optional
+        Name of the branch that is made.
+
+    Returns
+    -------
+    Manifest
+        Its first version, with the number of the source's.
+
+    Raises
+    ------
+    TableExistsError
+        There is a table already.
+    InvalidInputError
+        The source is a detached version, which has no number that a table can begin with.
+    UnsupportedFeatureError
+        The source needs more than this release does.
+    UncertainCommitError
+        The store failed, and nobody knows whether the clone was made.
+    CorruptTableError, StorageError
+    """
+    operation = _operation(source, branch=branch, is_shallow=True)
+    _check_empty(target)
+    return _create(source.manifest, target, operation)
+
+
+def deep_clone(source: OpenTable, target: ObjectStore) -> Manifest:
+    """Make a table of copies of all files of a version: data, blobs, deletions, indexes.
+
+    Several files are copied at the same time, in pieces; see `copy_files`.
+
+    Raises
+    ------
+    TableExistsError
+        There is a table already.
+    InvalidInputError
+        The source is a detached version.
+    UncertainCommitError
+        The store failed, and nobody knows whether the clone was made.
+    UnsupportedFeatureError, CorruptTableError, StorageError
+    """
+    target.check_put_if_absent()
+    _check_empty(target)
+    renamed: dict[tuple[int | None, str], str] = {}
+    operation = _operation(
+        source, is_shallow=False, renamed=renamed, kept_bases=_bases_of_blobs(source.manifest)
+    )
+    copied: list[str] = []
+    try:
+        copy_files(_copies(source, target, renamed), copied)
+        return _create(source.manifest, target, operation)
+    except (TableExistsError, UncertainCommitError):
+        # The files may be those of the table that is there now.
+        raise
+    except BaseException:
+        with suppress(LanceError):
+            if not versions.list_manifests(target):
+                target.delete(copied)
+        raise
+
+
+def find_clone(target: ObjectStore, source: OpenTable, branch: str) -> Manifest | None:
+    """Return the first version of a branch that was made from a version, and of which nothing but that was written.
+
+    Raises
+    ------
+    CorruptTableError, StorageError
+    """
+    located = versions.list_manifests(target)
+    if len(located) != 1:
+        return None
+    try:
+        manifest = read_manifest(target, located[0])
+    except MissingFileError:
+        return None
+    transaction = read_transaction(target, manifest)
+    same = _operation(source, branch=branch, is_shallow=True)
+    if transaction is None or transaction.operation != same or manifest.branch != branch:
+        return None
+    return manifest
+
+
+def _operation(source: OpenTable, *, is_shallow: bool, **more: Any) -> Clone:
+    manifest = source.manifest
+    if versions.is_detached(manifest.version) or not manifest.version:
+        raise InvalidInputError(
+            f"{source.store.display}: version {manifest.version} is no part of the history, so that no table or branch can begin "
+            "with it; choose another version"
+        )
+    flags.check_writable(manifest.flags, source.store.display, replaces_schema=False)
+    branch = more.pop("branch", None)
+    return Clone(is_shallow, manifest.version, source.store.uri, source.branch, branch, **more)
+
+
+def _check_empty(target: ObjectStore) -> None:
+    manifests = versions.list_manifests(target)
+    if manifests or target.exists(versions.LATEST):
+        there = f", with {versions.describe(manifests)}" if manifests else ""
+        raise TableExistsError(
+            f"{target.display}: there is a table already{there}; choose another path"
+        )
+
+
+def _create(source: Manifest, target: ObjectStore, operation: Clone) -> Manifest:
+    """Write transaction and manifest."""
+    transaction = Transaction.new(source.version, operation)
+    draft = Draft(source)
+    operation.make(draft)
+    message = transaction.encode()
+    path = f"{FOLDER}/{transaction.file_name}"
+    writes_file = source.flags.writes_transaction_files
+    proto = draft.finish(transaction.file_name if writes_file else "")
+    data = encode(proto, draft.index_section, message, draft.dictionaries)
+    location = NamingScheme.V2.locate(proto.version)
+    if writes_file:
+        target.write_bytes(path, message, durable=False)
+    try:
+        created = versions.create_manifest(target, location, data)
+    except StorageError as error:
+        created = _was_created(target, location, transaction, error)
+        if not created:
+            raise
+    if not created or [one.version for one in versions.list_manifests(target)] != [proto.version]:
+        # Somebody else makes a table here; of two that see one another, both give way.
+        with suppress(StorageError):
+            target.delete([path, location.path] if created else [path])
+        raise TableExistsError(f"{target.display}: somebody else has just made a table there")
+    versions.write_hint(target, proto.version)
+    return Manifest(
+        proto,
+        target.name(location.path),
+        index_section=draft.index_section,
+        transaction_section=message,
+        dictionaries=draft.dictionaries,
+        size_bytes=len(data),
+    )
+
+
+def _was_created(
+    target: ObjectStore, location: ManifestLocation, transaction: Transaction, error: StorageError
+) -> bool:
+    try:
+        found = read_transaction(target, read_manifest(target, location))
+    except MissingFileError:
+        return False
+    except LanceError:
+        raise UncertainCommitError(
+            f"{target.display}: the store failed while the clone was made ({error}); look whether there is a table"
+        ) from error
+    return found is not None and found.uuid == transaction.uuid
+
+
+def _bases_of_blobs(manifest: Manifest) -> frozenset[int]:
+    """Return the base paths that blobs can refer to: nobody looks into the data to find out."""
+    if not any(has_blobs(field) for field in manifest.schema.fields):
+        return frozenset()
+    return frozenset(
+        number for number, base in manifest.base_paths.items() if not base.is_dataset_root
+    )
+
+
+def _copies(
+    source: OpenTable, target: ObjectStore, renamed: dict[tuple[int | None, str], str]
+) -> Iterator[Copy]:
+    manifest, paths = source.manifest, source.paths
+    blobs = any(has_blobs(field) for field in manifest.schema.fields)
+    names: dict[str, tuple[int | None, str]] = {}
+    for fragment in manifest.message.fragments:
+        for file in [*fragment.files, *(overlay.data_file for overlay in fragment.overlays)]:
+            key = (file.base_id if file.HasField("base_id") else None, file.path)
+            if names.get(file.path) == key or key in renamed:
+                continue
+            name = _checked(file.path, manifest)
+            if name in names:
+                name = renamed[key] = new_data_file_name()
+            names[name] = key
+            store, path = paths.locate(key[0], DATA, file.path)
+            yield Copy(store, path, target, f"{DATA}/{name}")
+            if blobs:
+                yield from _folder(
+                    store,
+                    path.removesuffix(".lance"),
+                    target,
+                    f"{DATA}/{name.removesuffix('.lance')}",
+                )
+        if fragment.HasField("deletion_file"):
+            deletion = DeletionFile.from_proto(fragment.deletion_file)
+            name = deletion.name(fragment.id)
+            store, path = paths.locate(deletion.base_id, DELETIONS, name)
+            yield Copy(store, path, target, f"{DELETIONS}/{name}")
+    yield from _index_copies(manifest, paths, target)
+
+
+def _index_copies(manifest: Manifest, paths: TablePaths, target: ObjectStore) -> Iterator[Copy]:
+    if manifest.index_section is None:
+        return
+    for index in Draft(manifest).indices.indices:
+        name = _uuid(index, manifest)
+        base = index.base_id if index.HasField("base_id") else None
+        store, path = paths.locate(base, INDICES, name)
+        yield from _folder(store, path, target, f"{INDICES}/{name}")
+
+
+def _folder(
+    store: ObjectStore, folder: str, target: ObjectStore, target_folder: str
+) -> Iterator[Copy]:
+    for info in store.list_tree(folder):
+        name = info.path[len(folder) + 1 :]
+        yield Copy(store, info.path, target, f"{target_folder}/{name}")
+
+
+def _checked(path: str, manifest: Manifest) -> str:
+    try:
+        return check_relative(path)
+    except InvalidInputError as error:
+        raise CorruptTableError(f"{manifest.name}: data file {path!r}: {error}") from None
+
+
+def _uuid(index: table_pb2.IndexMetadata, manifest: Manifest) -> str:
+    digits = index.uuid.uuid.hex()
+    if len(digits) != 2 * _UUID_BYTES:
+        raise CorruptTableError(
+            f"{manifest.name}: index {index.name!r}: its uuid has {len(digits) // 2} bytes, not {_UUID_BYTES}"
+        )
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
