@@ -308,6 +308,57 @@ class Dataset:
         retries = {"conflict_retries": conflict_retries, "max_retries": max_retries}
         return Dataset(delete_rows(self._table, filters, rows, **retries), self._storage_options)
 
+    def update(
+        self,
+        updates: Mapping[str, Any],
+        filters: Iterable[Sequence[Any]] | None = None,
+        *,
+        mode: Literal["rows", "columns"] = "rows",
+        conflict_retries: int = 10,
+        max_retries: int = 20,
+    ) -> Dataset:
+        """Give rows new values in one commit.
+
+        Parameters
+        ----------
+        updates : mapping of str to value, pa.Scalar or callable
+            New values by column. A callable gets the rows that change, as a record batch with all columns, and returns as many
+            values.
+        filters : iterable of (column, operator, value), optional
+            As in `to_batches`; all rows are updated if there are none.
+        mode : str
+            ``rows`` writes the rows to new fragments, and deletes them in the old ones. ``columns`` writes new files for these
+            columns only, with all rows of each fragment that has some to change, which stay where they are.
+        conflict_retries : int
+            How often the update is planned again, on the newest version, because others changed some of the same rows.
+        max_retries : int
+            How often to start a commit again after other writers were faster.
+
+        Returns
+        -------
+        Dataset
+            The version that was committed, even if no row was found.
+
+        Raises
+        ------
+        InvalidInputError, SchemaMismatchError
+            A filter makes no sense, there is no such column, or a value is none of its type.
+        CommitConflictError
+            Others committed what this change cannot follow.
+        UnsupportedFeatureError, CorruptFileError, CorruptTableError, StorageError
+        """
+        from lance_spark.changes.update import update_rows
+
+        table = update_rows(
+            self._table,
+            updates,
+            filters,
+            mode=mode,
+            conflict_retries=conflict_retries,
+            max_retries=max_retries,
+        )
+        return Dataset(table, self._storage_options)
+
     def versions(self) -> list[VersionInfo]:
         """Return all versions that there still are, oldest first."""
         return list_versions(self._table.store)
