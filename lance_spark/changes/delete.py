@@ -25,6 +25,7 @@ from lance_spark.file.schema import Schema
 from lance_spark.scan.filters import Comparison, parse_filters
 from lance_spark.scan.fragment import FragmentReader
 from lance_spark.scan.row_meta import with_all
+from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit import DEFAULT_MAX_RETRIES
 from lance_spark.table.deletion_writer import write_deletions
 from lance_spark.table.deletions import Offsets
@@ -266,16 +267,14 @@ def commit_deletes(
     return commit_rows(table, operation, max_retries=max_retries)
 
 
-def undo(table: OpenTable, deletions: Iterable[FragmentDeletion]) -> None:
+def undo(store: ObjectStore, deletions: Iterable[FragmentDeletion]) -> None:
     """Delete the deletion files of tasks that are not committed.
 
     Raises
     ------
     StorageError
     """
-    table.store.delete(
-        [deletion_path(d.file, d.fragment_id) for d in deletions if d.file is not None]
-    )
+    store.delete([deletion_path(d.file, d.fragment_id) for d in deletions if d.file is not None])
 
 
 def delete_rows(
@@ -304,7 +303,7 @@ def delete_rows(
         chosen = None if rows is None else rows(current)
         tasks = plan_delete(current, conditions, rows=chosen)
         local = current.store.is_local
-        done = run_all(tasks, DeleteTask.run, partial(undo, current), local=local)
+        done = run_all(tasks, DeleteTask.run, partial(undo, current.store), local=local)
         deletions = [deletion for part in done for deletion in part]
         text = describe(parse_filters(conditions, with_all(current.schema)), chosen)
         return commit_deletes(current, deletions, text, max_retries=max_retries)

@@ -1,0 +1,164 @@
+"""New values of columns: constants, or functions of the rows that are changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from lance_spark.errors import InvalidInputError, SchemaMismatchError
+from lance_spark.file.blob_fields import input_field
+from lance_spark.file.schema import Field, Schema
+from lance_spark.file.types import storage_type
+from lance_spark.scan.row_meta import META_FIELDS
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A column that gets new values. Can be pickled, if the function can.
+
+    Attributes
+    ----------
+    field : Field
+        A top-level field of the table.
+    value : pa.Scalar or callable
+        A callable gets the rows as a record batch, and returns as many values.
+    """
+
+    field: Field
+    value: pa.Scalar | Callable[[pa.RecordBatch], Any]
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether the value is the same for all rows."""
+        return isinstance(self.value, pa.Scalar)
+
+    def values(self, rows: pa.RecordBatch) -> pa.Array:
+        """Return the values for some rows.
+
+        Raises
+        ------
+        InvalidInputError
+            The function returns values of another type, or another number of them.
+        """
+        kind = _kind(self.field)
+        if isinstance(self.value, pa.Scalar):
+            if pat.is_dictionary(kind):
+                return pa.repeat(self.value, rows.num_rows).dictionary_encode().cast(kind)
+            return pa.repeat(self.value, rows.num_rows)
+        given = self.value(rows)
+        try:
+            found = _array(given, kind)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise InvalidInputError(
+                f"new values of column {self.field.name!r}: the function returns what is no {kind}: {error}"
+            ) from None
+        if len(found) != rows.num_rows:
+            raise InvalidInputError(
+                f"new values of column {self.field.name!r}: the function returns {len(found)} for {rows.num_rows} rows"
+            )
+        return found
+
+
+def parse_assignments(updates: Mapping[str, Any], schema: Schema) -> tuple[Assignment, ...]:
+    """Return what a caller wants columns to be.
+
+    Parameters
+    ----------
+    updates : mapping of str to value, pa.Scalar or callable
+        By column.
+    schema : Schema
+        Of the table.
+
+    Raises
+    ------
+    InvalidInputError
+        There are none, or a value is none of the column's type.
+    SchemaMismatchError
+        There is no such column.
+    """
+    if not isinstance(updates, Mapping) or not updates:
+        raise InvalidInputError("updates must map one column at least to a value or a function")
+    return tuple(_parse(name, value, schema) for name, value in updates.items())
+
+
+def field_ids(assignments: Iterable[Assignment]) -> tuple[int, ...]:
+    """Return the ids of the fields that get new values, those of children too."""
+    return tuple(node.id for one in assignments for node in one.field.walk() if node.id >= 0)
+
+
+def assign(
+    rows: pa.RecordBatch, assignments: Iterable[Assignment], schema: Schema
+) -> pa.RecordBatch:
+    """Return rows with new values; columns are those of `schema`, in its order.
+
+    Parameters
+    ----------
+    rows : pa.RecordBatch
+        May lack columns that get constants.
+    assignments : iterable of Assignment
+    schema : Schema
+
+    Raises
+    ------
+    InvalidInputError
+    """
+    new = {one.field.name: one.values(rows) for one in assignments}
+    columns = [
+        new[name] if name in new else rows.column(rows.schema.get_field_index(name))
+        for name in schema.names
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=schema.names)
+
+
+def _parse(name: str, value: Any, schema: Schema) -> Assignment:
+    field = next((one for one in schema.fields if one.name == name), None)
+    if field is None:
+        if name in META_FIELDS:
+            raise InvalidInputError(f"column {name!r} is about rows, and cannot be updated")
+        what = (
+            "give a new value for the whole column" if "." in name else "it has none of that name"
+        )
+        raise SchemaMismatchError(
+            f"the table has no column {name!r} to update, only {', '.join(schema.names)}; {what}"
+        )
+    if callable(value) and not isinstance(value, pa.Scalar):
+        return Assignment(field, value)
+    kind = _kind(field)
+    if pat.is_dictionary(kind):
+        kind = kind.value_type
+    plain = value.as_py() if isinstance(value, pa.Scalar) else value
+    if field.is_blob and isinstance(plain, Mapping):
+        # A reference to an object.
+        kind = input_field(field).type
+    try:
+        scalar = pa.scalar(plain, kind)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise InvalidInputError(
+            f"new value of column {name!r}: {plain!r} is no {kind}: {error}"
+        ) from None
+    if not field.nullable and not scalar.is_valid:
+        raise InvalidInputError(f"column {name!r} must not be null")
+    return Assignment(field, scalar)
+
+
+def _kind(field: Field) -> pa.DataType:
+    """Return the type that new values have: of JSON text, of blobs bytes."""
+    return pa.large_binary() if field.is_blob else storage_type(input_field(field).type)
+
+
+def _array(given: Any, kind: pa.DataType) -> pa.Array:
+    if isinstance(given, pa.ChunkedArray):
+        given = given.combine_chunks()
+    if isinstance(given, pa.ExtensionArray):
+        given = given.storage
+    if not isinstance(given, pa.Array):
+        return pa.array(given, kind)
+    if given.type == kind or pat.is_struct(given.type):
+        return given
+    if pat.is_dictionary(kind) and not pat.is_dictionary(given.type):
+        return given.cast(kind.value_type).dictionary_encode().cast(kind)
+    return given.cast(kind)

@@ -1,0 +1,194 @@
+"""Rows as they are read to be written again: nothing about them changes.
+
+Blobs come as bytes. References to objects outside of the table stay references, to the same range of the same object, and the object
+is not read: what a writer takes has bytes or a URI for each value (`lance_spark.file.blob_values`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from urllib.parse import quote
+
+import numpy as np
+import pyarrow as pa
+
+from lance_spark.encoding.rows import Rows
+from lance_spark.errors import CorruptTableError
+from lance_spark.file.blob_fields import FIRST_V2, Handling, handled, has_blobs
+from lance_spark.file.blob_map import replace_blobs
+from lance_spark.file.blob_write import BlobOptions
+from lance_spark.file.schema import Field, Schema
+from lance_spark.scan.blobs import EXTERNAL, Places
+from lance_spark.scan.filters import Comparison
+from lance_spark.scan.fragment import FragmentReader
+from lance_spark.scan.row_meta import CREATED_AT, ROW_ADDRESS, ROW_ID
+from lance_spark.table.deletions import Offsets
+from lance_spark.table.fragment import Fragment
+from lance_spark.table.paths import BasePath, TablePaths
+from lance_spark.table.row_index import OFFSET_BITS
+from lance_spark.table.row_sequences import Words
+
+_BATCH_ROWS = 65_536
+_META = (ROW_ADDRESS, ROW_ID, CREATED_AT)
+
+
+def keeping_references(base_paths: Mapping[int, BasePath]) -> BlobOptions:
+    """Return how blobs are written so that references stay what they are."""
+    folders = {number: one.path for number, one in base_paths.items() if not one.is_dataset_root}
+    return BlobOptions("reference", bases=folders)
+
+
+@dataclass(frozen=True, slots=True)
+class MovedRows:
+    """Some live rows of a fragment.
+
+    Attributes
+    ----------
+    values : pa.RecordBatch
+    offsets : int64 array
+        Where they are in the fragment, increasing.
+    row_ids : uint64 array
+        Their ids; their addresses in tables without stable row ids.
+    created : uint64 array
+        The versions that they were created in.
+    """
+
+    values: pa.RecordBatch
+    offsets: Offsets
+    row_ids: Words
+    created: Words
+
+
+class RowReader:
+    """Reads rows of one fragment in the shape that a writer of the table takes.
+
+    Parameters
+    ----------
+    paths : TablePaths
+    fragment : Fragment
+    fields : sequence of Field
+        Top-level fields of the table.
+    version : tuple of int
+        Of the table's data files.
+    base_paths : mapping of int to BasePath
+        Of the table.
+    filters : sequence of Comparison
+        `matching` leaves out the rows that do not meet all of them.
+    """
+
+    def __init__(
+        self,
+        paths: TablePaths,
+        fragment: Fragment,
+        fields: Sequence[Field],
+        version: tuple[int, int],
+        base_paths: Mapping[int, BasePath],
+        filters: Sequence[Comparison] = (),
+    ) -> None:
+        self._bases = base_paths
+        self._rows = range(fragment.physical_rows)
+        schema = handled(Schema(tuple(fields)), Handling.BINARY, version)
+        self._width = len(schema.fields)
+        self._plain = FragmentReader(paths, fragment, schema, load_external=False)
+        self._reader = FragmentReader(
+            paths,
+            fragment,
+            replace(schema, fields=schema.fields + _META),
+            filters,
+            load_external=False,
+        )
+        blobs = tuple(f for f in schema.fields if has_blobs(f)) if version >= FIRST_V2 else ()
+        self._blobs = {field.name: field for field in blobs}
+        wanted = Schema(tuple(f for f in fields if f.name in self._blobs))
+        described = handled(wanted, Handling.DESCRIPTIONS, version)
+        self._places = FragmentReader(paths, fragment, described)
+
+    def close(self) -> None:
+        """Close the data files."""
+        for reader in (self._plain, self._reader, self._places):
+            reader.close()
+
+    def deleted(self) -> Offsets:
+        """Return the offsets of the deleted rows, increasing."""
+        return self._reader.deleted()
+
+    def window_rows(self) -> int:
+        """Return how many rows should be read at once."""
+        return self._plain.window_rows()
+
+    def matching(self) -> Iterator[MovedRows]:
+        """Yield the live rows that meet the filters, in order."""
+        for batch in self._reader.scan(self._rows, _BATCH_ROWS):
+            address, row_id, created = (
+                column.to_numpy() for column in batch.columns[-len(_META) :]
+            )
+            offsets = (address & np.uint64((1 << OFFSET_BITS) - 1)).astype(np.int64)
+            values = batch.select(range(self._width))
+            yield MovedRows(self._with_references(values, offsets), offsets, row_id, created)
+
+    def read(self, rows: Rows) -> pa.RecordBatch:
+        """Return physical rows, deleted ones too."""
+        return self._with_references(self._plain.read(rows), rows)
+
+    def _with_references(self, values: pa.RecordBatch, rows: Rows) -> pa.RecordBatch:
+        if not self._blobs or not values.num_rows:
+            return values
+        places = self._places.read(rows)
+        for name, field in self._blobs.items():
+            parsed = [Places.of(leaf, name) for leaf in _leaves(places.column(name), field)]
+            if any((one.kinds[one.live] == EXTERNAL).any() for one in parsed):
+                column = self._replaced(values.column(name), field, parsed)
+                values = values.set_column(values.schema.get_field_index(name), name, column)
+        return values
+
+    def _replaced(self, array: pa.Array, field: Field, parsed: Sequence[Places]) -> pa.Array:
+        following = iter(parsed)
+
+        def convert(data: pa.Array, _: Field) -> pa.Array:
+            return self._input(data, next(following))
+
+        return replace_blobs(array, field, convert)
+
+    def _input(self, data: pa.Array, places: Places) -> pa.Array:
+        """Return bytes, and URIs in the place of those that are read from elsewhere."""
+        external = places.live & (places.kinds == EXTERNAL)
+        ranged = external & (places.sizes != 0)
+        keep = pa.array(
+            np.where(places.live & ~external, np.arange(len(data)), 0), mask=~places.live | external
+        )
+        uris = [self._uri(places, at) if external[at] else None for at in range(len(data))]
+        children = [
+            data.take(keep),
+            pa.array(uris, pa.string()),
+            pa.array(places.positions.astype(np.uint64), mask=~ranged),
+            pa.array(places.sizes.astype(np.uint64), mask=~ranged),
+        ]
+        mask = None if places.live.all() else pa.array(~places.live)
+        return pa.StructArray.from_arrays(
+            children, names=["data", "uri", "position", "size"], mask=mask
+        )
+
+    def _uri(self, places: Places, at: int) -> str:
+        uri, number = places.uri(at), int(places.blob_ids[at])
+        if not number:
+            return uri
+        base = self._bases.get(number)
+        if base is None:
+            raise CorruptTableError(
+                f"{places.name}: a blob lies below base path {number}, which the manifest does not have"
+            )
+        root = base.path if ":/" in base.path else f"file://{base.path}"
+        return f"{root.rstrip('/')}/{quote(uri)}"
+
+
+def _leaves(array: pa.Array, field: Field) -> list[pa.Array]:
+    """Return the arrays of the blobs inside of an array."""
+    leaves: list[pa.Array] = []
+
+    def note(leaf: pa.Array, _: Field) -> pa.Array:
+        leaves.append(leaf)
+        return leaf
+
+    replace_blobs(array, field, note)
+    return leaves

@@ -1,0 +1,469 @@
+"""Updating rows: planned on the driver, carried out by any number of workers, committed on the driver.
+
+| mode | a worker writes | the commit |
+| --- | --- | --- |
+| rows | the rows with their new values to new fragments, and deletion files for the old ones | moves them |
+| columns | a new data file for the columns that change, with all rows of a fragment | changes them where they are |
+
+Rows are the better choice if few of a fragment change, columns if most do and there are others, which are not read. In tables with
+stable row ids rows keep their ids and the version that they were created in, whatever the mode.
+
+| step | where | what |
+| --- | --- | --- |
+| `plan_update` | driver | tasks |
+| `UpdateTask.run` | workers | new files; nothing refers to them yet |
+| `commit_updates` | driver | one `Update` of all fragments |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Literal, get_args
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap
+
+from lance_spark.changes.assignments import Assignment, assign, field_ids, parse_assignments
+from lance_spark.changes.delete import (
+    FragmentDeletion,
+    candidates,
+    changed_fragments,
+    delete_offsets,
+)
+from lance_spark.changes.delete import undo as undo_deletions
+from lance_spark.changes.optimistic import (
+    check_rows_writable,
+    commit_rows,
+    retried,
+    run_all,
+)
+from lance_spark.changes.rewriting import RowReader, keeping_references
+from lance_spark.errors import InvalidOptionError
+from lance_spark.file.blob_fields import input_schema
+from lance_spark.file.schema import Field, Schema
+from lance_spark.file.writer import check_types
+from lance_spark.scan.filters import Comparison, parse_filters
+from lance_spark.scan.row_meta import with_all
+from lance_spark.table.align import align
+from lance_spark.table.commit import DEFAULT_MAX_RETRIES
+from lance_spark.table.deletions import Offsets
+from lance_spark.table.fragment import DataFile, Fragment, Lineage
+from lance_spark.table.fragment_writer import (
+    DEFAULT_MAX_BYTES_PER_FILE,
+    DEFAULT_MAX_ROWS_PER_FILE,
+    FragmentWriter,
+    delete_fragments,
+)
+from lance_spark.table.manifest import Manifest
+from lance_spark.table.open import OpenTable
+from lance_spark.table.operations.update import Update, UpdateMode
+from lance_spark.table.paths import BasePath, TablePaths
+from lance_spark.table.row_ids import carry, updated_versions_of
+from lance_spark.table.row_sequences import Words
+
+Mode = Literal["rows", "columns"]
+#: Fields of data files that another file has now.
+_TOMBSTONE = -2
+_NO_LIMIT = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedColumns:
+    """A fragment that has new files for some columns.
+
+    Attributes
+    ----------
+    fragment : Fragment
+    bitmap : bytes
+        Offsets of the rows that changed, as a Roaring bitmap.
+    field_ids : tuple of int
+        Those of the new file.
+    num_rows : int
+        Rows that changed.
+    """
+
+    fragment: Fragment
+    bitmap: bytes
+    field_ids: tuple[int, ...]
+    num_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateResult:
+    """What a task wrote. Small, and can be pickled.
+
+    Attributes
+    ----------
+    new_fragments : tuple of Fragment
+        With the ids of their rows, and the versions that these were created in, in tables with stable row ids.
+    deletions : tuple of FragmentDeletion
+        The same rows where they were.
+    columns : tuple of ChangedColumns
+    """
+
+    new_fragments: tuple[Fragment, ...] = ()
+    deletions: tuple[FragmentDeletion, ...] = ()
+    columns: tuple[ChangedColumns, ...] = ()
+
+    @property
+    def num_rows(self) -> int:
+        """Rows that changed."""
+        return sum(one.num_rows for one in (*self.deletions, *self.columns))
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateTask:
+    """Fragments that one worker updates rows of. Can be pickled, if the functions can; holds no manifest.
+
+    Attributes
+    ----------
+    uri : str
+        Root of the table.
+    schema : Schema
+        Of the table.
+    file_version : tuple of int
+    fragments : tuple of Fragment
+    read_version : int
+        The version that the update is planned on.
+    assignments : tuple of Assignment
+    filters : tuple of Comparison
+        Rows that meet all of them are updated.
+    mode : str
+        "rows" or "columns".
+    stable_row_ids : bool
+        Whether rows keep their ids.
+    max_rows_per_file : int
+    base_paths : mapping of int to BasePath
+        Other roots that data files may stand in, by id.
+    storage_options : mapping, not shown by `repr`
+    """
+
+    uri: str
+    schema: Schema
+    file_version: tuple[int, int]
+    fragments: tuple[Fragment, ...]
+    read_version: int
+    assignments: tuple[Assignment, ...]
+    filters: tuple[Comparison, ...] = ()
+    mode: Mode = "rows"
+    stable_row_ids: bool = False
+    max_rows_per_file: int = DEFAULT_MAX_ROWS_PER_FILE
+    base_paths: Mapping[int, BasePath] = field(default_factory=dict)
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def run(self) -> UpdateResult:
+        """Write the new files; if that fails, delete them again.
+
+        Raises
+        ------
+        InvalidInputError
+            A function returns what its column cannot have.
+        CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
+        """
+        paths = TablePaths.open(self.uri, self.storage_options, self.base_paths)
+        return self._rewrite_rows(paths) if self.mode == "rows" else self._rewrite_columns(paths)
+
+    def _rewrite_rows(self, paths: TablePaths) -> UpdateResult:
+        writer = self._writer(paths, self.schema, self.max_rows_per_file)
+        ids, created = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
+        deletions: list[FragmentDeletion] = []
+        try:
+            for fragment in self.fragments:
+                reader = self._reader(paths, fragment, self._read_fields())
+                offsets = [np.empty(0, np.int64)]
+                try:
+                    for rows in reader.matching():
+                        writer.write(assign(rows.values, self.assignments, self.schema))
+                        offsets.append(rows.offsets)
+                        ids.append(rows.row_ids)
+                        created.append(rows.created)
+                    deleted = reader.deleted()
+                finally:
+                    reader.close()
+                found = np.concatenate(offsets)
+                deletion = delete_offsets(paths, fragment, self.read_version, found, deleted)
+                if deletion is not None:
+                    deletions.append(deletion)
+            fragments = writer.finish()
+        except BaseException:
+            writer.abort()
+            undo_deletions(paths.store, deletions)
+            raise
+        if self.stable_row_ids:
+            fragments = _carrying(fragments, np.concatenate(ids), np.concatenate(created))
+        return UpdateResult(tuple(fragments), tuple(deletions))
+
+    def _rewrite_columns(self, paths: TablePaths) -> UpdateResult:
+        changed: list[ChangedColumns] = []
+        try:
+            for fragment in self.fragments:
+                one = self._rewrite_columns_of(paths, fragment)
+                if one is not None:
+                    changed.append(one)
+        except BaseException:
+            undo(paths, UpdateResult(columns=tuple(changed)))
+            raise
+        return UpdateResult(columns=tuple(changed))
+
+    def _rewrite_columns_of(self, paths: TablePaths, fragment: Fragment) -> ChangedColumns | None:
+        schema = Schema(tuple(one.field for one in self.assignments))
+        arrow = input_schema(schema)
+        offsets, parts = [np.empty(0, np.int64)], []
+        reader = self._reader(paths, fragment, self._read_fields())
+        try:
+            for rows in reader.matching():
+                offsets.append(rows.offsets)
+                parts.append(align(assign(rows.values, self.assignments, schema), arrow))
+        finally:
+            reader.close()
+        found = np.concatenate(offsets)
+        if not len(found):
+            return None
+        new = pa.Table.from_batches(parts, arrow)
+        writer = self._writer(paths, schema, _NO_LIMIT)
+        try:
+            self._write_columns(paths, fragment, schema, found, new, writer)
+            ((file,),) = (one.files for one in writer.finish())
+        except BaseException:
+            writer.abort()
+            raise
+        bitmap = BitMap(found.astype(np.uint32)).serialize()
+        state = self._with_file(paths, fragment, file)
+        return ChangedColumns(state, bitmap, file.fields, len(found))
+
+    def _write_columns(
+        self,
+        paths: TablePaths,
+        fragment: Fragment,
+        schema: Schema,
+        offsets: Offsets,
+        new: pa.Table,
+        writer: FragmentWriter,
+    ) -> None:
+        """Write the columns of all rows of a fragment: `new` at `offsets`, what there was elsewhere."""
+        arrow = input_schema(schema)
+        reader = self._reader(paths, fragment, schema.fields)
+        try:
+            window = reader.window_rows()
+            for start in range(0, fragment.physical_rows, window):
+                rows = range(start, min(start + window, fragment.physical_rows))
+                first, last = np.searchsorted(offsets, [rows.start, rows.stop])
+                values = new.slice(int(first), int(last - first))
+                if len(values) < len(rows):
+                    old = pa.Table.from_batches([align(reader.read(rows), arrow)])
+                    order = np.arange(len(rows))
+                    order[offsets[first:last] - start] = len(rows) + np.arange(len(values))
+                    values = pa.concat_tables([old, values]).take(pa.array(order))
+                for batch in values.combine_chunks().to_batches():
+                    writer.write(batch)
+        finally:
+            reader.close()
+
+    def _with_file(self, paths: TablePaths, fragment: Fragment, new: DataFile) -> Fragment:
+        """Return a fragment with a new file in the place of what others have of its columns."""
+        superseded = set(field_ids(self.assignments)) | set(new.fields)
+        proto = fragment.to_proto()
+        proto.ClearField("files")
+        for file in fragment.files:
+            left = tuple(_TOMBSTONE if one in superseded else one for one in file.fields)
+            if any(one != _TOMBSTONE for one in left):
+                proto.files.append(replace(file, fields=left).to_proto())
+        proto.files.append(new.to_proto())
+        if fragment.has_lineage(Lineage.UPDATED) and not fragment.inline_lineage(Lineage.UPDATED):
+            # A column of a data file cannot be changed; what the manifest says comes in its place.
+            carry(proto, updated=updated_versions_of(fragment, paths))
+        return Fragment.from_proto(proto, "fragment with new columns")
+
+    def _read_fields(self) -> tuple[Field, ...]:
+        """Return the fields that have to be read of rows that change."""
+        given = {one.field.name for one in self.assignments}
+        if not all(one.is_constant for one in self.assignments):
+            return self.schema.fields
+        if self.mode == "columns":
+            return ()
+        return tuple(one for one in self.schema.fields if one.name not in given)
+
+    def _reader(self, paths: TablePaths, fragment: Fragment, fields: Sequence[Field]) -> RowReader:
+        return RowReader(paths, fragment, fields, self.file_version, self.base_paths, self.filters)
+
+    def _writer(self, paths: TablePaths, schema: Schema, max_rows: int) -> FragmentWriter:
+        return FragmentWriter(
+            paths.store,
+            schema,
+            self.file_version,
+            max_rows_per_file=max_rows,
+            max_bytes_per_file=_NO_LIMIT if max_rows == _NO_LIMIT else DEFAULT_MAX_BYTES_PER_FILE,
+            blobs=keeping_references(self.base_paths),
+            storage_options=self.storage_options,
+        )
+
+
+def plan_update(
+    table: OpenTable,
+    updates: Mapping[str, Any],
+    filters: Iterable[Sequence[Any]] | None = None,
+    *,
+    mode: Mode = "rows",
+    fragments_per_task: int | None = None,
+) -> list[UpdateTask]:
+    """Cut an update into tasks.
+
+    Parameters
+    ----------
+    table : OpenTable
+        At the version that it is planned on.
+    updates : mapping of str to value, pa.Scalar or callable
+        New values by column; a callable gets the rows that change as a record batch, and returns as many values.
+    filters : iterable of (column, operator, value), optional
+        Rows that meet all of them are updated: all rows if there are none.
+    mode : str
+        "rows" or "columns".
+    fragments_per_task : int, optional
+        All in one task by default, whose rows go into as few new fragments as can be.
+
+    Raises
+    ------
+    InvalidInputError, SchemaMismatchError
+        A filter makes no sense, there is no such column, or a value is none of its type.
+    InvalidOptionError
+        There is no such mode.
+    UnsupportedFeatureError, UnsupportedError
+        The table needs more than this release does.
+    """
+    if mode not in get_args(Mode):
+        raise InvalidOptionError(f"mode {mode!r} is none of {', '.join(get_args(Mode))}")
+    check_rows_writable(table, data_files=True)
+    schema, manifest = table.schema, table.manifest
+    assignments = parse_assignments(updates, schema)
+    check_types(schema, manifest.data_storage_version)
+    comparisons = parse_filters(filters, with_all(schema))
+    fragments = candidates(table, None)
+    size = fragments_per_task or max(len(fragments), 1)
+    return [
+        UpdateTask(
+            uri=table.store.uri,
+            schema=schema,
+            file_version=manifest.data_storage_version,
+            fragments=fragments[at : at + size],
+            read_version=table.version,
+            assignments=assignments,
+            filters=comparisons,
+            mode=mode,
+            stable_row_ids=manifest.flags.stable_row_ids,
+            base_paths=manifest.base_paths,
+            storage_options=table.store.options,
+        )
+        for at in range(0, len(fragments), size)
+    ]
+
+
+def update_operation(
+    table: OpenTable, results: Iterable[UpdateResult], changed: Iterable[int], mode: Mode
+) -> Update:
+    """Return the operation that makes updates part of the table; see `commit_updates`."""
+    results = list(results)
+    if mode == "columns":
+        columns = [one for result in results for one in result.columns]
+        return Update(
+            fragments=tuple(one.fragment for one in columns),
+            fields_modified=tuple(sorted({n for one in columns for n in one.field_ids if n >= 0})),
+            mode=UpdateMode.REWRITE_COLUMNS,
+            updated_offsets={
+                one.fragment.id: np.array(BitMap.deserialize(one.bitmap), np.int64)
+                for one in columns
+            },
+        )
+    deletions = {one.fragment_id: one for result in results for one in result.deletions}
+    return Update(
+        fragments=changed_fragments(table, deletions),
+        new_fragments=tuple(one for result in results for one in result.new_fragments),
+        removed_fragment_ids=tuple(sorted(i for i, one in deletions.items() if one.file is None)),
+        fields_for_preserving_frag_bitmap=tuple(changed),
+        affected={number: one.offsets for number, one in deletions.items()},
+    )
+
+
+def commit_updates(
+    table: OpenTable,
+    results: Iterable[UpdateResult],
+    assignments: Iterable[Assignment],
+    *,
+    mode: Mode = "rows",
+    max_retries: int = DEFAULT_MAX_RETRIES,
+) -> Manifest:
+    """Make the updates of all tasks part of the table.
+
+    Parameters
+    ----------
+    table : OpenTable
+        At the version that they were planned on.
+    results : iterable of UpdateResult
+        None at all make a version too.
+    assignments : iterable of Assignment
+    mode : str
+    max_retries : int
+        How often to start again after other writers were faster.
+
+    Returns
+    -------
+    Manifest
+        The new version.
+
+    Raises
+    ------
+    CommitConflictError
+        Others changed the same rows; the new files are deleted again.
+    UncertainCommitError, StorageError, CorruptTableError
+    """
+    operation = update_operation(table, results, field_ids(assignments), mode)
+    return commit_rows(table, operation, max_retries=max_retries)
+
+
+def undo(paths: TablePaths, result: UpdateResult) -> None:
+    """Delete the files of a task that is not committed.
+
+    Raises
+    ------
+    StorageError
+    """
+    undo_deletions(paths.store, result.deletions)
+    new = [Fragment(0, one.fragment.files[-1:], 0) for one in result.columns]
+    delete_fragments(paths.store, [*result.new_fragments, *new])
+
+
+def update_rows(
+    table: OpenTable,
+    updates: Mapping[str, Any],
+    filters: Iterable[Sequence[Any]] | None,
+    *,
+    mode: Mode,
+    conflict_retries: int,
+    max_retries: int,
+) -> OpenTable:
+    """Update rows; see `Dataset.update`."""
+    conditions = [tuple(part) for part in filters or ()]
+
+    def change(current: OpenTable) -> Manifest:
+        tasks = plan_update(current, updates, conditions, mode=mode)
+        local = current.store.is_local
+        results = run_all(tasks, UpdateTask.run, partial(undo, current.paths), local=local)
+        assignments = parse_assignments(updates, current.schema)
+        return commit_updates(current, results, assignments, mode=mode, max_retries=max_retries)
+
+    return retried(table, change, conflict_retries)
+
+
+def _carrying(fragments: Iterable[Fragment], ids: Words, created: Words) -> list[Fragment]:
+    """Return new fragments with the ids of their rows, and the versions that these were created in."""
+    start = 0
+    found = []
+    for fragment in fragments:
+        stop = start + fragment.physical_rows
+        proto = fragment.to_proto()
+        carry(proto, row_ids=ids[start:stop], created=created[start:stop])
+        found.append(Fragment.from_proto(proto, "new fragment"))
+        start = stop
+    return found
