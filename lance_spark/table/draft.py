@@ -16,7 +16,7 @@ from lance_spark import __version__
 from lance_spark.errors import CorruptTableError, InvalidInputError, UnsupportedError
 from lance_spark.proto import table_pb2
 from lance_spark.table import flags, row_ids
-from lance_spark.table.fragment import Fragment
+from lance_spark.table.fragment import Fragment, Lineage
 from lance_spark.table.manifest import Manifest
 
 #: What manifests say wrote them. Other clients repair what they know early releases of "lance" to have got wrong.
@@ -238,6 +238,48 @@ class Draft:
                 self.proto.next_row_id = row_ids.assign(
                     added, self.proto.next_row_id, self.proto.version
                 )
+
+    def reserve_fragments(self, count: int) -> None:
+        """Set the next fragment ids aside.
+
+        Raises
+        ------
+        InvalidInputError
+            The ids are used up.
+        """
+        greatest = self._max_fragment_id() or 0
+        if greatest + count > _MAX_U32:
+            raise InvalidInputError(
+                f"fragment ids are used up: {count} more than {greatest} are wanted, {_MAX_U32} is the greatest; "
+                "write the table anew"
+            )
+        self.proto.max_fragment_id = greatest + count
+
+    def insert_fragments(self, fragments: Iterable[Fragment]) -> None:
+        """Add fragments whose ids were reserved, with the row ids that they bring; all are in the order of their ids then.
+
+        Raises
+        ------
+        InvalidInputError
+            An id was not reserved, or is in use; the fragment is of another file version than the table, or lacks row ids.
+        UnsupportedError
+            The table was written by a release too early to add to.
+        """
+        reserved = self._next_fragment_id()
+        version = Manifest(self.proto, "the new manifest").data_storage_version
+        present = {one.id: one for one in self.proto.fragments}
+        for fragment in fragments:
+            self._check_version(fragment, version)
+            if fragment.id in present or fragment.id >= reserved:
+                raise InvalidInputError(
+                    f"fragment id {fragment.id} was not reserved, or is in use already"
+                )
+            if self.stable_row_ids and not fragment.has_lineage(Lineage.ROW_IDS):
+                raise InvalidInputError(
+                    f"fragment {fragment.id} has no row ids, which rows of this table keep wherever they are"
+                )
+            present[fragment.id] = fragment.to_proto()
+        self.set_fragments(present[number] for number in sorted(present))
 
     def finish(self, transaction_file: str) -> table_pb2.Manifest:
         """Set what belongs to this version alone, and return the message.

@@ -12,7 +12,8 @@ An index section is the `IndexSection` message of a manifest (`Draft.indices`). 
 | `index_details` | `Any`; the last part of its type URL says what kind of index it is |
 
 Readers search fragments that are not in the bitmap without the index, and pass over answers of the index about fragments that are
-not in the table (any more). So a bitmap that says too little costs time, and one that says too much gives wrong answers.
+not in the table (any more). So a bitmap that says too little costs time, and one that says too much gives wrong answers. Where there
+is a fragment reuse index (`fragment_reuse`), fragments that are gone stand for those that their rows are in now.
 
 | operation | what it calls |
 | --- | --- |
@@ -22,9 +23,10 @@ not in the table (any more). So a bitmap that says too little costs time, and on
 `extend_to_moved_rows`; `retain_relevant` |
 | Merge | `prune_rewritten_columns`, `retain_relevant` |
 | Project | `retain_relevant` |
-| DataReplacement, DataOverlay | `prune_fields` with each fragment and the fields of its new file |
+| DataReplacement | `prune_fields` with each fragment and the fields of its new file |
+| DataOverlay | nothing: readers compare the overlay's version with the index's |
 | Overwrite | `Draft.drop_content` |
-| Rewrite | `follow_rewrite` |
+| Rewrite | `follow_rewrite`, `prune_stale_overlays` |
 
 All of them change the section in place; a caller that finds `Draft.has_indices` false can skip them. Fields are the messages of a
 manifest (`Draft.proto.fields`).
@@ -33,15 +35,18 @@ manifest (`Draft.proto.fields`).
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from google.protobuf.message import DecodeError
 from pyroaring import BitMap
 
 from lance_spark.errors import CommitConflictError, CorruptTableError
 from lance_spark.proto import file_pb2, table_pb2
+from lance_spark.table import fragment_reuse
+from lance_spark.table.manifest import Manifest
 
-FRAGMENT_REUSE = "__lance_frag_reuse"
+FRAGMENT_REUSE = fragment_reuse.NAME
 MEM_WAL = "__lance_mem_wal"
 #: Names of segments that are no index of a column.
 SYSTEM_NAMES = frozenset({FRAGMENT_REUSE, MEM_WAL})
@@ -80,6 +85,38 @@ class FragmentGroup:
 
     old: tuple[int, ...]
     new: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RewrittenIndex:
+    """A segment whose files were written anew with the addresses that rows have now.
+
+    Attributes
+    ----------
+    old_id, new_id : bytes
+        UUIDs of the segment before and now.
+    details : table_pb2.IndexMetadata
+        Its `index_details`, `index_version` and `files`; nobody changes it any more.
+    """
+
+    old_id: bytes
+    new_id: bytes
+    details: table_pb2.IndexMetadata
+
+
+def section_of(manifest: Manifest) -> table_pb2.IndexSection:
+    """Parse the index section of a version; it is empty if there are no indexes.
+
+    Raises
+    ------
+    CorruptTableError
+    """
+    section = table_pb2.IndexSection()
+    try:
+        section.ParseFromString(manifest.index_section or b"")
+    except DecodeError as error:
+        raise CorruptTableError(f"{manifest.name}: no readable index section: {error}") from None
+    return section
 
 
 def uuid_of(index: table_pb2.IndexMetadata) -> str:
@@ -193,8 +230,14 @@ def prune_fields(
         if is_system(index) or changed.isdisjoint(index.fields):
             continue
         bitmap = fragment_bitmap(index)
-        if bitmap is not None and not bitmap.isdisjoint(gone):
-            set_fragment_bitmap(index, bitmap - gone)
+        if bitmap is None:
+            continue
+        live = _translated(section, bitmap)
+        if live is None:
+            # The fragments could have any of the rows that it has under addresses of before.
+            set_fragment_bitmap(index, BitMap())
+        elif not live.isdisjoint(gone):
+            set_fragment_bitmap(index, live - gone)
 
 
 def prune_rewritten_columns(
@@ -314,7 +357,16 @@ def retain_relevant(
         if len(empty) == len(same):
             empty.remove(min(empty, key=lambda one: one.dataset_version))
         dropped.update(id(one) for one in empty)
-    _set(section, [one for one in kept if id(one) not in dropped])
+    replace_segments(section, [one for one in kept if id(one) not in dropped])
+
+
+def replace_segments(
+    section: table_pb2.IndexSection, segments: Sequence[table_pb2.IndexMetadata]
+) -> None:
+    """Put other segments in the place of all; some can be the same."""
+    kept = table_pb2.IndexSection(indices=segments)
+    section.ClearField("indices")
+    section.MergeFrom(kept)
 
 
 def follow_rewrite(
@@ -322,7 +374,7 @@ def follow_rewrite(
     groups: Sequence[FragmentGroup],
     *,
     stable_row_ids: bool,
-    rewritten: Mapping[bytes, table_pb2.IndexMetadata],
+    rewritten: Iterable[RewrittenIndex] = (),
 ) -> None:
     """Put new fragments in the place of old ones, where the index knows the rows still.
 
@@ -333,9 +385,8 @@ def follow_rewrite(
     groups : sequence of FragmentGroup
     stable_row_ids : bool
         Whether the table has them: then what an index holds stays right when rows move.
-    rewritten : mapping of bytes to IndexMetadata
-        What takes the place of segments, by the old one's id: id, details, version and files of segments with the rows' new
-        addresses.
+    rewritten : iterable of RewrittenIndex
+        Those of segments that are gone meanwhile are passed over.
 
     Raises
     ------
@@ -343,26 +394,68 @@ def follow_rewrite(
         An index covers some fragments of a group and not the others.
     CorruptTableError
     """
+    by_id = {one.old_id: one for one in rewritten}
     for index in section.indices:
         if is_system(index):
             continue
         bitmap = fragment_bitmap(index)
-        new = rewritten.get(index.uuid.uuid)
+        new = by_id.get(index.uuid.uuid)
         if new is not None:
             if bitmap is None:
                 raise CorruptTableError(
                     f"index {index.name!r}: it was remapped, but has no fragment bitmap"
                 )
             set_fragment_bitmap(index, moved(bitmap, groups, index.name))
-            index.uuid.CopyFrom(new.uuid)
+            index.uuid.uuid = new.new_id
             index.ClearField("files")
-            index.files.extend(new.files)
+            index.files.extend(new.details.files)
+            # The new files are in the table itself.
+            index.ClearField("base_id")
         elif stable_row_ids and bitmap is not None:
             if holds_addresses(index, True):
                 bitmap -= BitMap(number for group in groups for number in group.old)
             else:
                 bitmap = moved(bitmap, groups, index.name)
             set_fragment_bitmap(index, bitmap)
+
+
+def prune_stale_overlays(
+    section: table_pb2.IndexSection,
+    old: Iterable[table_pb2.DataFragment],
+    group: FragmentGroup,
+    fields: Iterable[file_pb2.Field],
+) -> None:
+    """Take a group of fragments out of the bitmaps of indexes that are older than an overlay that became part of the rows.
+
+    Parameters
+    ----------
+    section : table_pb2.IndexSection
+        Changed.
+    old : iterable of DataFragment
+        The old fragments of the group.
+    group : FragmentGroup
+    fields : iterable of Field
+        All fields of the table.
+
+    Raises
+    ------
+    CorruptTableError
+    """
+    newest: dict[int, int] = {}
+    for fragment in old:
+        for overlay in fragment.overlays:
+            for number in overlay.data_file.fields:
+                if number >= 0:
+                    newest[number] = max(newest.get(number, 0), overlay.committed_version)
+    fields = list(fields) if newest else []
+    for number, version in newest.items():
+        changed = related_fields(fields, [number])
+        for index in section.indices:
+            if is_system(index) or index.dataset_version >= version:
+                continue
+            bitmap = fragment_bitmap(index)
+            if bitmap is not None and not changed.isdisjoint(index.fields):
+                set_fragment_bitmap(index, bitmap - BitMap([*group.old, *group.new]))
 
 
 def moved(bitmap: BitMap, groups: Iterable[FragmentGroup], name: str) -> BitMap:
@@ -389,13 +482,14 @@ def moved(bitmap: BitMap, groups: Iterable[FragmentGroup], name: str) -> BitMap:
     return moved_bitmap
 
 
+def _translated(section: table_pb2.IndexSection, bitmap: BitMap) -> BitMap | None:
+    """Return the fragments that a bitmap stands for; None if that cannot be told without reading files."""
+    entry = fragment_reuse.find(section)
+    if entry is None:
+        return bitmap
+    content = None if fragment_reuse.is_tagged(entry) else fragment_reuse.inline_content(entry)
+    return None if content is None else fragment_reuse.translate(bitmap, content)
+
+
 def _paths(fragment: table_pb2.DataFragment) -> dict[int, str]:
     return {number: file.path for file in fragment.files for number in file.fields if number >= 0}
-
-
-def _set(section: table_pb2.IndexSection, indices: list[table_pb2.IndexMetadata]) -> None:
-    if len(indices) == len(section.indices):
-        return
-    kept = table_pb2.IndexSection(indices=indices)
-    section.ClearField("indices")
-    section.MergeFrom(kept)

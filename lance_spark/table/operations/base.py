@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, ClassVar
 
-from lance_spark.proto import transaction_pb2
+from lance_spark.proto import table_pb2, transaction_pb2
 from lance_spark.table.deletion_writer import write_deletions
 from lance_spark.table.deletions import Offsets
 from lance_spark.table.draft import Draft
@@ -159,6 +159,16 @@ class Operation(ABC):
     def inserted_keys(self) -> InsertedKeys | None:
         """The keys that a merge inserted, if it noted them."""
         return None
+
+    @property
+    def new_indexes(self) -> Sequence[table_pb2.IndexMetadata]:
+        """The segments of indexes that it brings; nobody changes them any more."""
+        return ()
+
+    @property
+    def removed_indexes(self) -> Sequence[table_pb2.IndexMetadata]:
+        """The segments of indexes that it takes away."""
+        return ()
 
     @property
     def compacted_shards(self) -> frozenset[bytes]:

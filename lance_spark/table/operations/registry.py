@@ -6,13 +6,16 @@ from lance_spark.proto import transaction_pb2
 from lance_spark.table.operations import (
     append,
     clone,
+    create_index,
     data_overlay,
     data_replacement,
     delete,
     merge,
     overwrite,
     project,
+    reserve_fragments,
     restore,
+    rewrite,
     update,
     update_bases,
     update_config,
@@ -21,6 +24,7 @@ from lance_spark.table.operations import (
 from lance_spark.table.operations.append import Append
 from lance_spark.table.operations.base import Operation
 from lance_spark.table.operations.clone import Clone
+from lance_spark.table.operations.create_index import CreateIndex
 from lance_spark.table.operations.data_overlay import DataOverlay
 from lance_spark.table.operations.data_replacement import DataReplacement
 from lance_spark.table.operations.delete import Delete
@@ -28,7 +32,9 @@ from lance_spark.table.operations.merge import Merge
 from lance_spark.table.operations.other import OtherOperation
 from lance_spark.table.operations.overwrite import Overwrite
 from lance_spark.table.operations.project import Project
+from lance_spark.table.operations.reserve_fragments import ReserveFragments
 from lance_spark.table.operations.restore import Restore
+from lance_spark.table.operations.rewrite import Rewrite
 from lance_spark.table.operations.update import Update
 from lance_spark.table.operations.update_bases import UpdateBases
 from lance_spark.table.operations.update_config import UpdateConfig
@@ -38,12 +44,15 @@ from lance_spark.table.operations.update_mem_wal_state import UpdateMemWalState
 OPERATIONS: dict[str, type[Operation]] = {
     append.KIND: Append,
     clone.KIND: Clone,
+    create_index.KIND: CreateIndex,
     delete.KIND: Delete,
     overwrite.KIND: Overwrite,
     update_mem_wal_state.KIND: UpdateMemWalState,
     update_config.KIND: UpdateConfig,
     update_bases.KIND: UpdateBases,
+    reserve_fragments.KIND: ReserveFragments,
     restore.KIND: Restore,
+    rewrite.KIND: Rewrite,
     project.KIND: Project,
     merge.KIND: Merge,
     data_replacement.KIND: DataReplacement,

@@ -1,0 +1,166 @@
+"""CreateIndex: segments of indexes come, and go.
+
+| field of `CreateIndex` | content |
+| --- | --- |
+| new_indices | segments whose files are written already; one with the id of another takes its place |
+| removed_indices | segments that go, told by their ids |
+
+An index is dropped by removing all its segments. It is replaced by removing them and bringing others of the same name; new segments of
+that name beside the old ones add to it.
+
+What was committed since an index was built can have changed rows of it. Rows that were deleted or moved by an update do not matter: the
+index finds them in fragments where they are no more. Columns that were written anew in fragments that stay do, so these fragments are
+taken out of the new segments' bitmaps; fragments that were rewritten as a whole make it necessary to build it again.
+
+Specification: table/transaction.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from pyroaring import BitMap
+
+from lance_spark.errors import CommitConflictError
+from lance_spark.proto import table_pb2, transaction_pb2
+from lance_spark.table import indexes
+from lance_spark.table.draft import Draft
+from lance_spark.table.operations.base import Conflict, Operation, Rebase
+
+KIND = "create_index"
+_REWRITES_COLUMNS = frozenset({"update", "merge"})
+
+
+@dataclass(frozen=True, slots=True)
+class CreateIndex(Operation):
+    """Add and remove segments of indexes.
+
+    Attributes
+    ----------
+    new_indices, removed_indices : tuple of table_pb2.IndexMetadata
+        Nobody changes them any more.
+    """
+
+    conflicts: ClassVar[Mapping[str, Conflict]] = {
+        "append": Conflict.COMPATIBLE,
+        "delete": Conflict.COMPATIBLE,
+        "overwrite": Conflict.INCOMPATIBLE,
+        "create_index": Conflict.RETRYABLE,
+        "rewrite": Conflict.RETRYABLE,
+        "merge": Conflict.REBASE,
+        "restore": Conflict.INCOMPATIBLE,
+        "reserve_fragments": Conflict.COMPATIBLE,
+        "update": Conflict.REBASE,
+        "project": Conflict.COMPATIBLE,
+        "update_config": Conflict.COMPATIBLE,
+        "data_replacement": Conflict.RETRYABLE,
+        "update_mem_wal_state": Conflict.INCOMPATIBLE,
+        "clone": Conflict.COMPATIBLE,
+        "update_bases": Conflict.COMPATIBLE,
+        "data_overlay": Conflict.COMPATIBLE,
+    }
+
+    new_indices: tuple[table_pb2.IndexMetadata, ...]
+    removed_indices: tuple[table_pb2.IndexMetadata, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """Name of the field of `Transaction.operation`."""
+        return KIND
+
+    @property
+    def new_indexes(self) -> Sequence[table_pb2.IndexMetadata]:
+        """The segments of indexes that it brings."""
+        return self.new_indices
+
+    @property
+    def removed_indexes(self) -> Sequence[table_pb2.IndexMetadata]:
+        """The segments of indexes that it takes away."""
+        return self.removed_indices
+
+    @classmethod
+    def from_proto(
+        cls, message: transaction_pb2.Transaction.CreateIndex, source: str
+    ) -> CreateIndex:
+        """Parse the message; `source` is what errors call its file."""
+        return cls(tuple(message.new_indices), tuple(message.removed_indices))
+
+    def write_to(self, transaction: transaction_pb2.Transaction) -> None:
+        """Set the operation of a transaction's message."""
+        transaction.create_index.SetInParent()
+        transaction.create_index.new_indices.extend(self.new_indices)
+        transaction.create_index.removed_indices.extend(self.removed_indices)
+
+    def conflict(self, committed: Operation) -> Conflict:
+        """Tell what a committed operation means for this one."""
+        kind = committed.kind
+        if not self._is_mem_wal and kind in ("merge", "update_mem_wal_state"):
+            return self.conflicts[kind]
+        if kind in ("merge", "update_mem_wal_state"):
+            return Conflict.RETRYABLE
+        if kind == KIND:
+            apart = _names(self).isdisjoint(_names(committed))
+            return Conflict.COMPATIBLE if apart else Conflict.RETRYABLE
+        if kind == "rewrite":
+            gone = BitMap(committed.removed_fragments)
+            bitmaps = [indexes.fragment_bitmap(index) for index in self._of_columns]
+            if any(bitmap is None or not bitmap.isdisjoint(gone) for bitmap in bitmaps):
+                return Conflict.RETRYABLE
+            # It may have brought another entry than the one that this one was made from.
+            changes_reuse = indexes.FRAGMENT_REUSE in _names(self)
+            return Conflict.RETRYABLE if changes_reuse else Conflict.COMPATIBLE
+        if kind == "data_replacement":
+            fields = {number for index in self._of_columns for number in index.fields}
+            apart = fields.isdisjoint(committed.modified_fields)
+            return Conflict.COMPATIBLE if apart else Conflict.RETRYABLE
+        return self.conflicts.get(kind, Conflict.RETRYABLE)
+
+    @property
+    def _of_columns(self) -> list[table_pb2.IndexMetadata]:
+        return [index for index in self.new_indices if not indexes.is_system(index)]
+
+    @property
+    def _is_mem_wal(self) -> bool:
+        return indexes.MEM_WAL in _names(self)
+
+    def rebase(self, rebase: Rebase) -> CreateIndex:
+        """Take fragments out of bitmaps where indexed columns were written anew.
+
+        Raises
+        ------
+        CorruptTableError
+        """
+        if not any(one.kind in _REWRITES_COLUMNS for one in rebase.committed):
+            return self
+        newest = rebase.newest.message
+        section = table_pb2.IndexSection(indices=self.new_indices)
+        before = rebase.base.message.fragments
+        indexes.prune_rewritten_columns(section, before, newest.fragments, newest.fields)
+        return replace(self, new_indices=tuple(section.indices))
+
+    def apply(self, draft: Draft) -> None:
+        """Make the change.
+
+        Raises
+        ------
+        CommitConflictError
+            A field of a new index is not there any more.
+        CorruptTableError
+        """
+        present = {field.id for field in draft.proto.fields}
+        for index in self._of_columns:
+            if not present.issuperset(index.fields):
+                raise CommitConflictError(
+                    f"index {index.name!r}: one of its fields {list(index.fields)} was dropped since it was built",
+                    retryable=True,
+                )
+        gone = {one.uuid.uuid for one in (*self.removed_indices, *self.new_indices)}
+        kept = [one for one in draft.indices.indices if one.uuid.uuid not in gone]
+        indexes.replace_segments(draft.indices, [*kept, *self.new_indices])
+
+
+def _names(operation: Operation) -> frozenset[str]:
+    """Return the names of the indexes that an operation brings or takes away segments of."""
+    return frozenset(one.name for one in (*operation.new_indexes, *operation.removed_indexes))
