@@ -186,6 +186,8 @@ class Dataset:
         """
         schema = row_meta.of_take(self._select(columns, blob_handling))
         wanted = parse_positions(indices, self.count_rows())
+        if self._table.manifest.flags.stable_row_ids:
+            row_meta.check_row_ids(self.fragments, schema.fields)
         unique, inverse = np.unique(wanted, return_inverse=True)
         batches = take_rows(self._table.paths, self.fragments, schema, unique, self._open_files)
         table = pa.Table.from_batches(batches, schema.to_arrow())
@@ -480,7 +482,7 @@ class Dataset:
         if target_rows is not None and target_rows < 1:
             raise InvalidInputError(f"target_rows must be at least 1, not {target_rows}")
         schema = self._select(columns, blob_handling, with_row_id, with_row_address)
-        fragments = self.fragments
+        fragments: Sequence[Fragment] = self.fragments
         if target_rows is None:
             rows = sum(fragment.physical_rows for fragment in fragments)
             size = sum(fragment.size_bytes for fragment in fragments)
@@ -490,8 +492,9 @@ class Dataset:
         manifest = self._table.manifest
         comparisons = parse_filters(filters, row_meta.with_all(self._table.schema))
         read = (*schema.fields, *(comparison.field for comparison in comparisons))
-        if manifest.flags.stable_row_ids and row_meta.needs(read, row_meta.ROW_ID):
-            row_meta.check_row_ids(fragments)
+        if manifest.flags.stable_row_ids:
+            row_meta.check_row_ids(fragments, read)
+            fragments = row_meta.light(fragments, read)
         groups = pack(fragments, target_rows)
         if row_meta.needs(read, row_meta.ROW_OFFSET):
             groups = with_positions(groups, row_meta.first_positions(fragments))

@@ -137,18 +137,27 @@ def first_positions(fragments: Sequence[Fragment]) -> dict[int, int]:
     }
 
 
-def check_row_ids(fragments: Sequence[Fragment]) -> None:
-    """Refuse fragments without row ids, in a table that has stable ones.
+def check_row_ids(fragments: Sequence[Fragment], fields: Sequence[Field]) -> None:
+    """Refuse fragments without row ids, in a table that has stable ones, if they are among the fields that are read.
 
     Raises
     ------
     CorruptTableError
     """
+    if not needs(fields, ROW_ID):
+        return
     for fragment in fragments:
         if not fragment.has_lineage(Lineage.ROW_IDS):
             raise CorruptTableError(
                 f"{fragment.name} has no row ids, but the table has stable row ids"
             )
+
+
+def light(fragments: Sequence[Fragment], fields: Sequence[Field]) -> Sequence[Fragment]:
+    """Return fragments for tasks that read some fields: without long sequences that none of the fields needs."""
+    wanted = {field.id for field in fields}
+    spared = [kind for kind in Lineage if kind.field_id not in wanted]
+    return [fragment.without_lineage(spared) for fragment in fragments] if spared else fragments
 
 
 class RowMeta:

@@ -16,6 +16,8 @@ from lance_spark.storage.uri import check_relative
 
 #: Row offsets are 32-bit.
 MAX_PHYSICAL_ROWS = 2**32
+#: Bytes of sequences that it costs less to carry along than to leave out.
+_SMALL_LINEAGE = 1024
 
 
 class DeletionFileType(Enum):
@@ -343,6 +345,16 @@ class Fragment:
         """Return a serialised sequence; None if there is none, or if a column of a data file has it."""
         group, inline, _ = kind.value
         return getattr(self._proto, inline) if self._proto.WhichOneof(group) == inline else None
+
+    def without_lineage(self, kinds: Iterable[Lineage]) -> Fragment:
+        """Return the fragment for readers that do not look at some of its sequences: itself, if they are small."""
+        names = [kind.value[1] for kind in kinds]
+        if sum(len(getattr(self._proto, name)) for name in names) < _SMALL_LINEAGE:
+            return self
+        proto = self.to_proto()
+        for name in names:
+            proto.ClearField(name)
+        return Fragment.from_proto(proto, self._source)
 
     @property
     def name(self) -> str:

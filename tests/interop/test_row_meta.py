@@ -16,6 +16,7 @@ import lance_spark
 from lance_spark.errors import CorruptTableError, InvalidInputError
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.manifest import encode, read_manifest
+from lance_spark.table.row_ids import carry
 from lance_spark.table.versions import list_manifests
 from tests.interop.blobs import extended, marked, table
 from tests.table.lineage_tables import lived_in, versions_of
@@ -45,6 +46,18 @@ def both(path: Path, version: int | None = None) -> tuple[Any, Any]:
 def same(ours: pa.Table, theirs: pa.Table) -> None:
     assert ours.schema.equals(theirs.schema)
     assert ours.combine_chunks().equals(theirs.combine_chunks())
+
+
+def with_row_ids(path: Path, ids: Any) -> None:
+    """Rewrite the newest manifest, with other row ids of its first fragment, or none."""
+    store = ObjectStore.from_uri(path)
+    location = list_manifests(store)[0]
+    manifest = read_manifest(store, location)
+    proto = manifest.to_proto()
+    proto.fragments[0].ClearField("inline_row_ids")
+    if ids is not None:
+        carry(proto.fragments[0], row_ids=ids)
+    (path / location.path).write_bytes(encode(proto, None, manifest.transaction_section))
 
 
 def test_at_every_version(path: Path) -> None:
@@ -81,6 +94,22 @@ def test_tasks_that_start_in_the_middle(path: Path) -> None:
     batches = [pickle.loads(pickle.dumps(task)).batches() for task in reversed(tasks)]
     found = pa.Table.from_batches(itertools.chain(*reversed(batches)))
     same(found, theirs.to_table(columns=["s", *ALL]))
+
+
+def test_tasks_do_not_carry_what_they_do_not_read(tmp_path: Path) -> None:
+    """Ids in no order take megabytes of the manifest, and every slice of the fragment would have them."""
+    path = tmp_path / "t.lance"
+    lance.write_dataset(pa.table({"id": range(50_000)}), str(path), enable_stable_row_ids=True)
+    ids = np.random.default_rng(1).permutation(50_000).astype(np.uint64)
+    with_row_ids(path, ids)
+    ours, theirs = both(path)
+    tasks = ours.plan(["id"], target_rows=5_000)
+    assert sum(len(pickle.dumps(task)) for task in tasks) < 30_000
+    assert ours.to_table(["id"], filters=[("_rowid", "<", 3)]).equals(
+        theirs.to_table(columns=["id"], filter="_rowid < 3")
+    )
+    same(ours.to_table(["_rowid", "_rowaddr"]), theirs.to_table(columns=["_rowid", "_rowaddr"]))
+    same(ours.take_rows([7, 5, 9], ["id"]), theirs._take_rows([7, 5, 9], columns=["id"]))
 
 
 def test_with_filters(path: Path) -> None:
@@ -214,21 +243,20 @@ def test_tables_with_such_columns_are_not_made(tmp_path: Path, name: str) -> Non
     rows = pa.table({"id": [1], name: [2]})
     with pytest.raises(InvalidInputError, match=name):
         lance_spark.write_dataset(rows, str(tmp_path / "ours"))
-    with pytest.raises(ValueError, match=name):
+    with pytest.raises(OSError, match=name):
         lance.write_dataset(rows, str(tmp_path / "theirs"))
 
 
 def test_a_fragment_without_row_ids_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.lance"
     lance.write_dataset(pa.table({"id": range(5)}), str(path), enable_stable_row_ids=True)
-    store = ObjectStore.from_uri(path)
-    location = list_manifests(store)[0]
-    manifest = read_manifest(store, location)
-    proto = manifest.to_proto()
-    proto.fragments[0].ClearField("inline_row_ids")
-    (path / location.path).write_bytes(encode(proto, None, manifest.transaction_section))
+    with_row_ids(path, None)
     ours = lance_spark.open_dataset(str(path))
-    for read in (lambda: ours.to_table(["_rowid"]), lambda: ours.take_rows([0])):
+    for read in (
+        lambda: ours.to_table(["_rowid"]),
+        lambda: ours.take([0], ["_rowid"]),
+        lambda: ours.take_rows([0]),
+    ):
         with pytest.raises(CorruptTableError, match="fragment 0 has no row ids"):
             read()
     assert ours.to_table().num_rows == 5

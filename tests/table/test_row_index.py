@@ -11,6 +11,7 @@ import pytest
 from lance_spark.dataset import open_dataset
 from lance_spark.errors import CorruptTableError
 from lance_spark.proto import table_pb2
+from lance_spark.storage.store import ObjectStore
 from lance_spark.table import row_ids
 from lance_spark.table.fragment import DeletionFile, DeletionFileType, Fragment
 from lance_spark.table.paths import TablePaths
@@ -49,6 +50,22 @@ def test_addresses_are_found_where_ids_are_not_stable(tmp_path: Path) -> None:
     asked = np.array([(n << 32) + i for n in numbers for i in range(220)][::-1], np.uint64)
     found, addresses = live_addresses(TablePaths.open(str(path)), fragments, asked)
     assert sorted(addresses[found].tolist()) == sorted(expected)
+
+
+def test_remote_fragments_are_read_side_by_side(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "t.lance"
+    rows = lived_in(path, spill=True).to_table(columns=["_rowid", "_rowaddr"])
+    monkeypatch.setattr(ObjectStore, "is_local", property(lambda _: False))
+    dataset = open_dataset(str(path))
+    found, addresses = RowIndex.build(TablePaths.open(str(path)), dataset.fragments).addresses(
+        rows["_rowid"].to_numpy()
+    )
+    assert found.all()
+    assert addresses.tolist() == rows["_rowaddr"].to_pylist()
+    ids = rows["_rowid"].to_pylist()[::-1]
+    assert dataset.take_rows(ids, ["_rowid"])["_rowid"].to_pylist() == ids
 
 
 def test_ids_of_two_live_rows_are_refused() -> None:
