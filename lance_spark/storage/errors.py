@@ -40,9 +40,16 @@ def translated(name: str, options: Mapping[str, object] | None = None) -> Iterat
         ) from _shown(error, options)
 
 
-def _shown(error: Exception, options: Mapping[str, object] | None) -> Exception | None:
+def _shown(error: Exception, options: Mapping[str, object] | None) -> Exception:
     text = str(error)
-    return error if scrub(text, options) == text else None
+    shown = scrub(text, options)
+    # There is always a cause: an error without one says that nothing was done.
+    return error if shown == text else OSError(f"{type(error).__name__}: {shown}")
+
+
+def is_refusal(error: StorageError) -> bool:
+    """Tell whether the store certainly did nothing: it has no way to do it, or forbids it."""
+    return error.__cause__ is None or isinstance(error.__cause__, PermissionError)
 
 
 def scrub(text: str, options: Mapping[str, object] | None) -> str:

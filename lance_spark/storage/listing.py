@@ -111,3 +111,23 @@ def modified(entry: Mapping[str, Any]) -> float | None:
         if isinstance(value, int | float) and not isinstance(value, bool):
             return float(value)
     return None
+
+
+def names_in_order(fs: Any, folder: str, limit: int, after: str) -> list[str]:
+    """Return the names of the first objects right below a folder of S3, by one request.
+
+    Parameters
+    ----------
+    fs : s3fs file system
+    folder : str
+        Its URI.
+    limit : int
+        Names at most, up to 1,000.
+    after : str
+        Only names after this one, in the order of their bytes.
+    """
+    bucket, key, _ = fs.split_path(folder)
+    prefix = f"{key}/" if key else ""
+    start = {"StartAfter": prefix + after} if after else {}
+    answer = fs.call_s3("list_objects_v2", Bucket=bucket, Prefix=prefix, MaxKeys=limit, **start)
+    return [entry["Key"][len(prefix) :] for entry in answer.get("Contents", ())]

@@ -110,6 +110,22 @@ class RemoteSource:
         """There is nothing to release."""
 
 
+def read_whole(fs: Any, path: str) -> bytes:
+    """Return the content of a file, in one request where the file system can."""
+    if not hasattr(fs, "call_s3"):
+        data: bytes = fs.cat_file(path)
+        return data
+    try:
+        # Without a start, s3fs asks for the size first.
+        data = fs.cat_file(path, start=0)
+    except OSError as error:
+        if isinstance(error, FileNotFoundError | PermissionError) or fs.size(path) != 0:
+            raise
+        # Nothing is a range that an empty object does not have.
+        return b""
+    return data
+
+
 class RemoteOutput:
     """A new file behind fsspec; see `OutputFile`."""
 

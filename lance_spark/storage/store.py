@@ -11,9 +11,11 @@ from lance_spark.errors import MissingFileError, StorageError
 from lance_spark.storage import local
 from lance_spark.storage.commit import CommitHandler, handler_for
 from lance_spark.storage.errors import translated
-from lance_spark.storage.listing import FileInfo, local_tree, remote_tree
+from lance_spark.storage.listing import FileInfo, local_tree, names_in_order, remote_tree
+from lance_spark.storage.manifest_store import OPTION as MANIFEST_STORE
+from lance_spark.storage.manifest_store import ManifestStore, load
 from lance_spark.storage.output import OutputFile
-from lance_spark.storage.remote import RemoteOutput, RemoteSource
+from lance_spark.storage.remote import RemoteOutput, RemoteSource, read_whole
 from lance_spark.storage.source import ByteSource
 from lance_spark.storage.uri import Location, check_relative, join, parse_uri
 
@@ -24,6 +26,7 @@ _Names = list[str]
 _Files = list[tuple[str, int]]
 _Infos = list[FileInfo]
 _Entries = list[dict[str, Any]]
+_NOT_OF_FSSPEC = (MANIFEST_STORE, "dynamodb_endpoint")
 
 
 class ObjectStore:
@@ -37,6 +40,7 @@ class ObjectStore:
     location : Location
     storage_options : mapping, optional
         Arguments of the fsspec file system: credentials, endpoint. Never shown by `repr` or in errors.
+        `manifest_store` and `dynamodb_endpoint` are for the manifest store.
 
     Attributes
     ----------
@@ -52,8 +56,10 @@ class ObjectStore:
     ) -> None:
         self._location = location
         self._options = dict(storage_options or {})
-        self._fs = None if location.is_local else _connect(location, self._options)
+        self._objects = location.objects
+        self._fs = None if location.is_local else _connect(self._objects, self._options)
         self._handler: CommitHandler | None = None
+        self._manifest_store: ManifestStore | None = None
 
     @classmethod
     def from_uri(
@@ -77,8 +83,49 @@ class ObjectStore:
 
     @property
     def scheme(self) -> str:
-        """The scheme; "file" for local disks."""
-        return self._location.scheme
+        """The scheme of the files; "file" for local disks."""
+        return self._objects.scheme
+
+    @property
+    def object_uri(self) -> str:
+        """The root of the files: `uri` without what names a manifest store."""
+        return self._objects.uri
+
+    @property
+    def manifest_store(self) -> ManifestStore | None:
+        """The database that says which manifests there are; None if the files themselves do.
+
+        Raises
+        ------
+        InvalidOptionError, StorageError
+            It cannot be used.
+        """
+        if self._manifest_store is None:
+            named = self._options.get(MANIFEST_STORE)
+            table = self._location.dynamodb_table
+            if named is not None:
+                others = {k: v for k, v in self._options.items() if k != MANIFEST_STORE}
+                self._manifest_store = load(named, others)
+            elif table is not None:
+                from lance_spark.storage.dynamodb import DynamoDbManifestStore
+
+                self._manifest_store = DynamoDbManifestStore(table, self._options)
+        return self._manifest_store
+
+    @property
+    def is_consistent(self) -> bool:
+        """Whether listings are known to have everything that was written before."""
+        return self.is_local or self.scheme in ("s3", "s3a", "memory")
+
+    @property
+    def lists_in_order(self) -> bool:
+        """Whether `list_first` works. Directory buckets of S3 list in no order."""
+        bucket = self.object_uri.partition("://")[2].partition("/")[0]
+        return (
+            self.scheme in ("s3", "s3a")
+            and hasattr(self._fs, "call_s3")
+            and not bucket.endswith(("--x-s3", "--xa-s3"))
+        )
 
     @property
     def options(self) -> Mapping[str, Any]:
@@ -100,6 +147,15 @@ class ObjectStore:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ObjectStore, (self._location, self._options)
+
+    def below(self, folder: str) -> ObjectStore:
+        """Return the store whose root is a folder of this one."""
+        return ObjectStore(self._location.below(check_relative(folder)), self._options)
+
+    def above(self, folder: str) -> ObjectStore | None:
+        """Return the store that this one is the given folder of; None if its root is another folder."""
+        location = self._location.above(check_relative(folder))
+        return None if location is None else ObjectStore(location, self._options)
 
     def name(self, path: str) -> str:
         """Return what messages call the file at `path`."""
@@ -139,8 +195,7 @@ class ObjectStore:
         full = self._full(path)
         with translated(self.name(path), self._options):
             if self._fs is not None:
-                data: bytes = self._fs.cat_file(full)
-                return data
+                return read_whole(self._fs, full)
             with open(full, "rb") as file:
                 return file.read()
 
@@ -202,6 +257,26 @@ class ObjectStore:
                 return local.list_names(self._folder(folder))
         return [_base(entry["name"]) for entry in self._entries(folder)]
 
+    def list_first(self, folder: str, limit: int, after: str = "") -> _Names:
+        """Return the names of the first files in `folder`, ordered by their bytes, in one request.
+
+        Only for stores that list in order.
+
+        Parameters
+        ----------
+        folder : str
+        limit : int
+            How many at most; up to 1,000.
+        after : str
+            Only names after this one.
+
+        Raises
+        ------
+        StorageError
+        """
+        with translated(self.name(folder), self._options):
+            return names_in_order(self._fs, self._folder(folder), limit, after)
+
     def list_folders(self, folder: str) -> _Names:
         """Return the names of the folders right in `folder`, in no order; none if there is no folder.
 
@@ -247,6 +322,22 @@ class ObjectStore:
             self._fs.invalidate_cache(full)
             return bool(self._fs.isfile(full))
 
+    def copy(self, source: str, target: str) -> None:
+        """Create or replace a small file by a copy of another; readers see all of it or nothing.
+
+        Raises
+        ------
+        MissingFileError
+            There is no `source`.
+        StorageError
+        """
+        if self._fs is None:
+            self.write_bytes(target, self.read_bytes(source))
+            return
+        full = self._full(source)
+        with translated(self.name(source), self._options):
+            self._fs.cp_file(full, self._full(target))
+
     def delete(self, paths: Iterable[str]) -> None:
         """Delete files; those that are not there are passed over.
 
@@ -291,7 +382,8 @@ class ObjectStore:
         ------
         StorageError
         """
-        self._commit_handler()
+        if self.manifest_store is None:
+            self._commit_handler()
 
     def _commit_handler(self) -> CommitHandler:
         if self._handler is None:
@@ -302,10 +394,10 @@ class ObjectStore:
         check_relative(path)
         if self._fs is None:
             return os.path.join(self.uri, *path.split("/"))
-        return join(self.uri, path)
+        return join(self.object_uri, path)
 
     def _folder(self, folder: str) -> str:
-        return self._full(folder) if folder else self.uri
+        return self._full(folder) if folder else self.object_uri
 
     def _entries(self, folder: str, kind: str = "file") -> _Entries:
         full = self._folder(folder)
@@ -339,7 +431,8 @@ def _connect(location: Location, options: Mapping[str, Any]) -> Any:
     try:
         with translated(location.display, options):
             # A remembered listing would hide the versions that others commit.
-            return fsspec.filesystem(location.scheme, **{"use_listings_cache": False, **options})
+            own = {k: v for k, v in options.items() if k not in _NOT_OF_FSSPEC}
+            return fsspec.filesystem(location.scheme, **{"use_listings_cache": False, **own})
     except StorageError as error:
         cause = error.__cause__
         if isinstance(cause, ImportError):

@@ -3,6 +3,8 @@
 - A path without a scheme, or with `file:` or `local:`, is on a local disk; it becomes absolute. `%41` is decoded after
   `file:`, as every URI reader does, and left alone in plain paths.
 - `scheme://...` belongs to the fsspec file system of that scheme.
+- `s3+ddb://bucket/path?ddbTableName=name` has its files at `s3://bucket/path`, and its manifests in a table of DynamoDB. Here `%41`
+  is decoded, as other clients do.
 """
 
 from __future__ import annotations
@@ -10,12 +12,15 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from lance_spark.errors import InvalidInputError
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+)://")
 _FILE = re.compile(r"(?:file|local):(?://(?:localhost)?(?=/)|(?=/)|//)", re.IGNORECASE)
+#: The scheme of tables whose manifests DynamoDB keeps.
+DYNAMODB = "s3+ddb"
+_DYNAMODB = re.compile(r"(?P<folder>[^?]+)\?ddbTableName=(?P<table>[^&#?]+)")
 _USER_INFO = re.compile(r"(?<=://)[^/@]*@")
 
 
@@ -47,6 +52,43 @@ class Location:
         shown = _USER_INFO.sub("***@", self.uri)
         return shown.split("?", 1)[0] + "?***" if "?" in shown else shown
 
+    @property
+    def objects(self) -> Location:
+        """Where the files are: another place only if the scheme names a manifest store."""
+        if self.scheme != DYNAMODB:
+            return self
+        folder = unquote(self._parts()[0])
+        return Location("s3", f"s3{folder.removeprefix(DYNAMODB)}")
+
+    @property
+    def dynamodb_table(self) -> str | None:
+        """The table of DynamoDB that keeps the manifests, if the scheme says that one does."""
+        return unquote(self._parts()[1]) if self.scheme == DYNAMODB else None
+
+    def below(self, folder: str) -> Location:
+        """Return a folder below the root, with the same manifest store."""
+        if self.scheme != DYNAMODB:
+            return Location(self.scheme, join(self.uri, folder))
+        root, table = self._parts()
+        return Location(self.scheme, f"{join(root, quote(folder))}?ddbTableName={table}")
+
+    def above(self, folder: str) -> Location | None:
+        """Return the root that this one is `folder` below; None if it is another folder."""
+        if self.scheme != DYNAMODB:
+            root = self.uri.removesuffix(f"/{folder}")
+            return Location(self.scheme, root) if root != self.uri else None
+        own, table = self._parts()
+        steps = own.split("/")
+        count = folder.count("/") + 1
+        if [unquote(step) for step in steps[-count:]] != folder.split("/"):
+            return None
+        return Location(self.scheme, f"{'/'.join(steps[:-count])}?ddbTableName={table}")
+
+    def _parts(self) -> tuple[str, str]:
+        match = _DYNAMODB.fullmatch(self.uri)
+        assert match is not None, self.uri
+        return match["folder"], match["table"]
+
 
 def parse_uri(uri: str | os.PathLike[str]) -> Location:
     """Take a table's URI apart.
@@ -54,7 +96,7 @@ def parse_uri(uri: str | os.PathLike[str]) -> Location:
     Raises
     ------
     InvalidInputError
-        The URI is empty, or has a NUL byte.
+        The URI is empty, or has a NUL byte, or names no table of DynamoDB where it has to.
     """
     text = os.fspath(uri)
     if not text or "\0" in text:
@@ -66,7 +108,20 @@ def parse_uri(uri: str | os.PathLike[str]) -> Location:
     if scheme is None:
         return _local(os.path.expanduser(text))
     rest = text[scheme.end() :].rstrip("/")
+    if scheme[1].lower() == DYNAMODB:
+        return _dynamodb(rest)
     return Location(scheme[1].lower(), f"{scheme[1].lower()}://{rest}")
+
+
+def _dynamodb(rest: str) -> Location:
+    match = _DYNAMODB.fullmatch(rest)
+    folder = match["folder"].rstrip("/") if match else ""
+    if match is None or not folder:
+        raise InvalidInputError(
+            f"{DYNAMODB}://{rest.partition('?')[0]} needs one parameter, the table of DynamoDB that keeps the manifests: "
+            f"{DYNAMODB}://bucket/path?ddbTableName=name"
+        )
+    return Location(DYNAMODB, f"{DYNAMODB}://{folder}?ddbTableName={match['table']}")
 
 
 def _local(path: str) -> Location:
