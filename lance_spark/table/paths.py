@@ -24,6 +24,7 @@ from lance_spark.proto import table_pb2
 from lance_spark.storage.source import ByteSource
 from lance_spark.storage.store import ObjectStore
 from lance_spark.storage.uri import Location, check_relative, parse_uri
+from lance_spark.table.deletion_cache import DeletionCache
 from lance_spark.table.fragment import DataFile, DeletionFile
 
 DATA = "data"
@@ -82,6 +83,11 @@ class TablePaths:
     base_paths : mapping of int to BasePath
     storage_options : mapping, optional
         Handed on to base paths of the table's own scheme, to no others.
+
+    Attributes
+    ----------
+    deletions : DeletionCache
+        What the deletion files that were read hold.
     """
 
     def __init__(
@@ -94,6 +100,7 @@ class TablePaths:
         self._bases = dict(base_paths or {})
         self._options = dict(storage_options or {})
         self._stores: dict[int, ObjectStore] = {}
+        self.deletions = DeletionCache()
 
     @classmethod
     def open(
