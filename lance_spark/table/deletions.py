@@ -17,7 +17,7 @@ from pyroaring import BitMap
 
 from lance_spark.errors import CorruptFileError, CorruptTableError
 from lance_spark.storage.source import Bytes
-from lance_spark.table.fragment import DeletionFileType, Fragment
+from lance_spark.table.fragment import DeletionFile, DeletionFileType, Fragment
 from lance_spark.table.paths import TablePaths
 
 #: Offsets within a fragment, increasing, without repeats.
@@ -30,7 +30,8 @@ def read_deletions(paths: TablePaths, fragment: Fragment) -> Offsets:
     Returns
     -------
     int64 array
-        Row offsets, strictly increasing; empty if the fragment has no deletion file.
+        Row offsets, strictly increasing; empty if the fragment has no deletion file. Not to be changed: `paths` keeps them for
+        who asks next.
 
     Raises
     ------
@@ -41,6 +42,15 @@ def read_deletions(paths: TablePaths, fragment: Fragment) -> Offsets:
     file = fragment.deletion_file
     if file is None:
         return np.empty(0, dtype=np.int64)
+    key = fragment.id, file
+    known = paths.deletions.get(key)
+    if known is None:
+        known = _read(paths, fragment, file)
+        paths.deletions.put(key, known)
+    return known
+
+
+def _read(paths: TablePaths, fragment: Fragment, file: DeletionFile) -> Offsets:
     content, name = paths.read_deletion_file(file, fragment.id)
     decode = decode_arrow if file.file_type is DeletionFileType.ARROW else decode_bitmap
     offsets = decode(np.frombuffer(content, np.uint8), name)
