@@ -177,33 +177,68 @@ def during(monkeypatch: pytest.MonkeyPatch, step: str, action: Callable[[], obje
     monkeypatch.setattr(cleanup_plan._Planner, "_decide", deciding)
 
 
+def append_what_is_there(path: Path) -> None:
+    """Commit files that were written before anybody looked."""
+    uri = str(path)
+    lance.LanceDataset.commit(
+        uri,
+        lance.LanceOperation.Append(_UNCOMMITTED.pop(uri)),
+        read_version=lance.dataset(uri).version,
+    )
+
+
+def append(path: Path) -> None:
+    lance.write_dataset(rows(300), str(path), mode="append")
+    lance.dataset(str(path)).delete("i = 303")
+
+
+def restore(path: Path) -> None:
+    lance.dataset(str(path), version=5).restore()
+
+
+def tag(path: Path) -> None:
+    lance.dataset(str(path)).tags.create("late", 4)
+
+
+def branch(path: Path) -> None:
+    lance.dataset(str(path)).create_branch("late", 2)
+
+
+_UNCOMMITTED: dict[str, list[lance.FragmentMetadata]] = {}
+
+
 @pytest.mark.parametrize("step", ["listed", "decided"])
-@pytest.mark.parametrize("unverified", [False, True])
+@pytest.mark.parametrize(
+    ("action", "rows_after", "kept"),
+    [
+        (append_what_is_there, 12, None),
+        (append, 11, None),
+        (restore, 9, None),
+        (tag, 6, 4),
+        (branch, 6, 2),
+    ],
+)
 def test_commits_meanwhile(
-    path: Path, monkeypatch: pytest.MonkeyPatch, step: str, unverified: bool
+    path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    step: str,
+    action: Callable[[Path], None],
+    rows_after: int,
+    kept: int | None,
 ) -> None:
     uri = str(path)
-    written = lance.fragment.write_fragments(rows(200), uri, data_storage_version="2.2")
-
-    def others() -> None:
-        dataset = lance.dataset(uri)
-        if not unverified or step == "listed":
-            dataset = lance.LanceDataset.commit(
-                uri, lance.LanceOperation.Append(written), read_version=dataset.version
-            )
-        lance.write_dataset(rows(300), uri, mode="append")
-        lance.dataset(uri).delete("i = 303")
-        lance.dataset(uri).tags.create("late", 4)
-        lance.dataset(uri).create_branch("late", 2)
-        old = lance.dataset(uri, version=1)
-        old.restore()
-
-    during(monkeypatch, step, others)
+    unverified = action is append_what_is_there and step == "listed"
+    if action is append_what_is_there:
+        _UNCOMMITTED[uri] = lance.fragment.write_fragments(
+            rows(200), uri, data_storage_version="2.2"
+        )
+    during(monkeypatch, step, lambda: action(path))
+    # Even with `delete_unverified`: the files were committed before the manifests were read.
     stats = clean(path, delete_unverified=unverified, error_if_tagged_old_versions=False)
-    assert {4, 2}.isdisjoint(stats.versions)
-    check(path, ("late",))
-    assert versions(path)[-1] >= 11
-    assert lance.dataset(uri).count_rows() == 6
+    assert set(range(1, 8)) - set(stats.versions) == ({kept} if kept else set())
+    assert kept not in stats.versions
+    check(path, ("late",) if action is branch else ())
+    assert lance.dataset(uri).count_rows() == rows_after
 
 
 def test_a_branch_that_is_made_meanwhile_keeps_its_parent(
