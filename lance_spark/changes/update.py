@@ -111,7 +111,8 @@ class UpdateResult:
     @property
     def num_rows(self) -> int:
         """Rows that changed."""
-        return sum(one.num_rows for one in (*self.deletions, *self.columns))
+        moved = sum(one.num_rows for one in self.deletions)
+        return moved + sum(one.num_rows for one in self.columns)
 
 
 @dataclass(frozen=True, slots=True)
