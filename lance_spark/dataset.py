@@ -21,9 +21,8 @@ from lance_spark.scan.positions import parse_positions
 from lance_spark.scan.take import RowFinder, take_addresses, take_rows
 from lance_spark.scan.task import ScanTask
 from lance_spark.table.fragment import Fragment
-from lance_spark.table.history import VersionInfo, list_versions
+from lance_spark.table.handle import TableHandle
 from lance_spark.table.open import OpenTable, open_table
-from lance_spark.table.refs import read_tags
 from lance_spark.table.row_counts import counted_fragments
 
 if TYPE_CHECKING:
@@ -33,31 +32,17 @@ if TYPE_CHECKING:
 DEFAULT_BATCH_SIZE = 65_536
 
 
-class Dataset:
+class Dataset(TableHandle):
     """One version of a Lance table. Immutable: later commits are not seen.
 
     Made by `open_dataset` and `write_dataset`.
     """
 
     def __init__(self, table: OpenTable, storage_options: Mapping[str, str] | None = None) -> None:
-        self._table = table
-        self._storage_options = dict(storage_options or {})
+        super().__init__(table, storage_options)
         self._fragments: tuple[Fragment, ...] | None = None
         self._open_files = OpenFiles()
         self._finder: RowFinder | None = None
-
-    def __repr__(self) -> str:
-        return f"Dataset({self._table.store.display!r}, version={self.version})"
-
-    @property
-    def uri(self) -> str:
-        """Root of the table."""
-        return self._table.store.uri
-
-    @property
-    def version(self) -> int:
-        """Number of the version."""
-        return self._table.version
 
     @property
     def schema(self) -> pa.Schema:
@@ -361,14 +346,6 @@ class Dataset:
         )
         return Dataset(table, self._storage_options)
 
-    def versions(self) -> list[VersionInfo]:
-        """Return all versions that there still are, oldest first."""
-        return list_versions(self._table.store)
-
-    def tags(self) -> dict[str, int]:
-        """Return the version that each tag names."""
-        return {name: tag.version for name, tag in read_tags(self._table.store).items()}
-
     def cleanup_old_versions(
         self,
         older_than: datetime.timedelta | None = None,
@@ -537,6 +514,7 @@ def open_dataset(
     uri: str,
     version: int | None = None,
     *,
+    branch: str | None = None,
     tag: str | None = None,
     timestamp: datetime.datetime | None = None,
     storage_options: Mapping[str, str] | None = None,
@@ -548,6 +526,8 @@ def open_dataset(
     uri : str
         A path, or a URI of any scheme that fsspec knows.
     version : int, optional
+    branch : str, optional
+        ``main`` for the main one. The one that `uri` is the root of, if none is given.
     tag : str, optional
     timestamp : datetime, optional
         The newest version committed until then. Without a time zone it is local time.
@@ -558,12 +538,17 @@ def open_dataset(
     ------
     TableNotFoundError, VersionNotFoundError, UnsupportedFeatureError, CorruptTableError, StorageError
     InvalidOptionError
-        More than one of version, tag and timestamp is given.
+        More than one of version, tag and timestamp is given, or the tag names a version on another branch.
     """
     if timestamp is not None and timestamp.tzinfo is None:
         timestamp = timestamp.astimezone()
     table = open_table(
-        str(uri), version=version, tag=tag, timestamp=timestamp, storage_options=storage_options
+        str(uri),
+        version=version,
+        branch=branch,
+        tag=tag,
+        timestamp=timestamp,
+        storage_options=storage_options,
     )
     return Dataset(table, storage_options)
 

@@ -9,21 +9,26 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
-from lance_spark.errors import InvalidInputError, VersionNotFoundError
+from lance_spark.errors import InvalidInputError, MissingFileError, VersionNotFoundError
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.manifest import Manifest, find_manifest
-from lance_spark.table.versions import ManifestLocation, list_manifests, not_a_table
+from lance_spark.table.manifest import Manifest, find_manifest, read_manifest
+from lance_spark.table.summary import summarize
+from lance_spark.table.transaction import Transaction, read_transaction
+from lance_spark.table.versions import ManifestLocation, find, list_manifests, not_a_table
 
 _READ_AT_ONCE = 16
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MICROSECOND = datetime.timedelta(microseconds=1)
+#: The transaction property that has the message of a commit.
+MESSAGE = "__lance_commit_message"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class VersionInfo:
-    """A version, and when it was committed.
+    """A version, and when it was committed. What else is known of it is read when it is asked for.
 
     Attributes
     ----------
@@ -34,6 +39,58 @@ class VersionInfo:
 
     version: int
     timestamp: datetime.datetime
+    _store: ObjectStore | None = field(default=None, repr=False, compare=False)
+    _location: ManifestLocation | None = field(default=None, repr=False, compare=False)
+
+    @cached_property
+    def metadata(self) -> dict[str, str]:
+        """Numbers of fragments, files, rows and bytes; see `summarize`.
+
+        Raises
+        ------
+        VersionNotFoundError
+            The version has been cleaned up meanwhile.
+        StorageError
+        """
+        return summarize(self._read())
+
+    @cached_property
+    def transaction(self) -> Transaction | None:
+        """What made the version; None if its writer left nothing behind.
+
+        Raises
+        ------
+        VersionNotFoundError
+            The version has been cleaned up meanwhile.
+        CorruptTableError, StorageError
+        """
+        manifest = self._read()
+        return None if self._store is None else read_transaction(self._store, manifest)
+
+    @property
+    def operation(self) -> str | None:
+        """The kind of change, for example ``append``; None if nobody knows."""
+        return None if self.transaction is None else self.transaction.operation.kind or None
+
+    @property
+    def transaction_properties(self) -> dict[str, str]:
+        """What the writer noted with the change."""
+        return {} if self.transaction is None else dict(self.transaction.properties)
+
+    @property
+    def message(self) -> str | None:
+        """The commit message, if there is one."""
+        return self.transaction_properties.get(MESSAGE)
+
+    def _read(self) -> Manifest:
+        assert self._store is not None
+        assert self._location is not None
+        try:
+            return read_manifest(self._store, self._location)
+        except MissingFileError:
+            raise VersionNotFoundError(
+                f"{self._store.display}: version {self.version} has been cleaned up meanwhile"
+            ) from None
 
 
 def list_versions(store: ObjectStore) -> list[VersionInfo]:
@@ -46,7 +103,40 @@ def list_versions(store: ObjectStore) -> list[VersionInfo]:
     located = list_manifests(store)
     if not located:
         raise not_a_table(store)
-    return [VersionInfo(m.version, m.timestamp) for m in _manifests(store, located)]
+    places = {location.version: location for location in located}
+    return [
+        VersionInfo(m.version, m.timestamp, store, places[m.version])
+        for m in _manifests(store, located)
+    ]
+
+
+def transaction_of(store: ObjectStore, version: int) -> Transaction | None:
+    """Return what made a version; None if its writer left nothing behind.
+
+    Raises
+    ------
+    VersionNotFoundError
+        There is no such version.
+    CorruptTableError, StorageError
+    """
+    try:
+        return read_transaction(store, read_manifest(store, find(store, version)))
+    except MissingFileError:
+        raise VersionNotFoundError(
+            f"{store.display}: version {version} has just been cleaned up"
+        ) from None
+
+
+def transactions(store: ObjectStore, version: int, limit: int) -> list[Transaction | None]:
+    """Return what made a version and those before it, newest first; None for those whose writers left nothing behind.
+
+    Raises
+    ------
+    TableNotFoundError, CorruptTableError, StorageError
+    """
+    located = [one for one in list_manifests(store) if one.version <= version]
+    newest = located[::-1][:limit] if limit > 0 else []
+    return [read_transaction(store, manifest) for manifest in _manifests(store, newest)]
 
 
 def manifest_as_of(store: ObjectStore, timestamp: datetime.datetime) -> Manifest:

@@ -1,0 +1,90 @@
+"""Detached versions: manifests beside the history, `_versions/d{version}.manifest`.
+
+Their numbers are random, with bit 63 set. They are built like the next version of the one that the change was planned on,
+which may itself be detached, but they follow no others and nothing follows them: there is nothing to conflict with, no newest
+version changes, and no listing shows them. Who wants to open one has to know its number. Only tables with names of scheme V2
+can have any.
+"""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import suppress
+
+from lance_spark.errors import InvalidInputError, StorageError, UncertainCommitError
+from lance_spark.storage.store import ObjectStore
+from lance_spark.table import flags, versions
+from lance_spark.table.draft import Draft
+from lance_spark.table.manifest import Manifest, encode, read_manifest
+from lance_spark.table.transaction import FOLDER, Transaction
+from lance_spark.table.versions import NamingScheme
+
+_DETACHED = 1 << 63
+
+
+def commit_detached(store: ObjectStore, transaction: Transaction, base: Manifest) -> Manifest:
+    """Make a change a detached version.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's root.
+    transaction : Transaction
+    base : Manifest
+        The version that the change was planned on.
+
+    Returns
+    -------
+    Manifest
+        The detached version.
+
+    Raises
+    ------
+    InvalidInputError
+        The change does not fit the table, or its manifests have names of scheme V1.
+    UnsupportedFeatureError
+        The table needs more than this release does.
+    UncertainCommitError
+        The store failed, and the version may or may not be there.
+    StorageError
+    """
+    operation = transaction.operation
+    flags.check_writable(base.flags, store.display, replaces_schema=operation.replaces_schema)
+    manifests = versions.list_manifests(store)
+    if versions.scheme_for_commit(store, manifests) is NamingScheme.V1:
+        raise InvalidInputError(
+            f"{store.display}: its manifests have names of scheme V1, beside which there are no detached versions; "
+            "call Dataset.migrate_manifest_paths_v2 first"
+        )
+    draft = Draft(
+        base, read_version=lambda version: read_manifest(store, versions.find(store, version))
+    )
+    draft.proto.version = _DETACHED | secrets.randbits(63)
+    operation.apply(draft)
+    message = transaction.encode()
+    path = f"{FOLDER}/{transaction.file_name}"
+    writes_file = base.flags.writes_transaction_files
+    proto = draft.finish(transaction.file_name if writes_file else "")
+    data = encode(proto, draft.index_section, message, draft.dictionaries)
+    location = versions.detached_location(proto.version)
+    if writes_file:
+        store.write_bytes(path, message, durable=False)
+    try:
+        created = store.put_if_absent(location.path, data)
+    except StorageError as error:
+        raise UncertainCommitError(
+            f"{store.display}: the store failed while detached version {proto.version} was written ({error}); look whether it "
+            "is there"
+        ) from error
+    if not created:
+        with suppress(StorageError):
+            store.delete([path])
+        raise StorageError(f"{store.display}: there is a detached version {proto.version} already")
+    return Manifest(
+        proto,
+        store.name(location.path),
+        index_section=draft.index_section,
+        transaction_section=message,
+        dictionaries=draft.dictionaries,
+        size_bytes=len(data),
+    )

@@ -1,0 +1,240 @@
+"""What a handle on a version does without reading rows: history, tags, branches, clones.
+
+The names, arguments and results are those of pylance's `LanceDataset`, where it has them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, Self
+
+from lance_spark.storage.store import ObjectStore
+from lance_spark.table import history, versions
+from lance_spark.table.branch_handle import Branches
+from lance_spark.table.history import VersionInfo
+from lance_spark.table.open import OpenTable, open_table
+from lance_spark.table.paths import BasePath
+from lance_spark.table.references import Reference, open_reference
+from lance_spark.table.tags import Tags
+from lance_spark.table.transaction import Transaction
+
+
+class TableHandle:
+    """One version of a table. Immutable.
+
+    Parameters
+    ----------
+    table : OpenTable
+    storage_options : mapping, optional
+        Settings of the store.
+    """
+
+    def __init__(self, table: OpenTable, storage_options: Mapping[str, str] | None = None) -> None:
+        self._table = table
+        self._storage_options = dict(storage_options or {})
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._table.store.display!r}, version={self.version})"
+
+    @property
+    def uri(self) -> str:
+        """Root of the table, or of the branch."""
+        return self._table.store.uri
+
+    @property
+    def version(self) -> int:
+        """Number of the version."""
+        return self._table.version
+
+    @property
+    def branch(self) -> str | None:
+        """Name of the branch that the version is on; None for the main one."""
+        return self._table.branch
+
+    @property
+    def latest_version(self) -> int:
+        """Number of the newest version of the branch that there is now."""
+        return versions.latest(self._table.store).version
+
+    @property
+    def tags(self) -> Tags:
+        """The tags of the table: list, make, move and delete them."""
+        return Tags(self._table)
+
+    @property
+    def branches(self) -> Branches:
+        """The branches of the table: list and delete them. `create_branch` makes one."""
+        return Branches(self._table)
+
+    def versions(self) -> list[VersionInfo]:
+        """Return all versions of the branch that there still are, oldest first.
+
+        Each tells when it was committed. Its `metadata` (numbers of fragments, files, rows and bytes), `operation`,
+        `message` and `transaction_properties` are read when they are asked for.
+
+        Raises
+        ------
+        CorruptTableError, StorageError
+        """
+        return history.list_versions(self._table.store)
+
+    def read_transaction(self, version: int) -> Transaction | None:
+        """Return what made a version of the branch; None if its writer left nothing behind.
+
+        Raises
+        ------
+        VersionNotFoundError
+            There is no such version.
+        CorruptTableError, StorageError
+        """
+        return history.transaction_of(self._table.store, version)
+
+    def get_transactions(self, recent_transactions: int = 10) -> list[Transaction | None]:
+        """Return what made this version and those before it, newest first.
+
+        Parameters
+        ----------
+        recent_transactions : int
+            How many at most.
+
+        Raises
+        ------
+        CorruptTableError, StorageError
+        """
+        return history.transactions(self._table.store, self.version, recent_transactions)
+
+    def base_paths(self) -> dict[int, BasePath]:
+        """Return the other places that files of the version can lie in, by id."""
+        return dict(self._table.manifest.base_paths)
+
+    def checkout_version(self, version: Reference) -> Self:
+        """Open another version.
+
+        Parameters
+        ----------
+        version : int, str or (str or None, int or None)
+            A version of this branch, a tag, or (branch, version), where no branch, or ``main``, is the main one and no version
+            the newest.
+
+        Raises
+        ------
+        VersionNotFoundError
+            There is no such version, tag or branch.
+        InvalidInputError, UnsupportedFeatureError, CorruptTableError, StorageError
+        """
+        options = self._storage_options
+        return type(self)(open_reference(self._table, version, options), options)
+
+    def create_branch(
+        self,
+        branch: str,
+        reference: Reference | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Make a branch of a version, and open it.
+
+        Parameters
+        ----------
+        branch : str
+            Letters, digits, ".", "-", "_", with "/" between parts; ``main`` is taken.
+        reference : int, str or (str or None, int or None), optional
+            The version, as in `checkout_version`; by default the one that is open.
+        storage_options : mapping, optional
+            Settings of the store; by default those of this handle.
+
+        Raises
+        ------
+        InvalidInputError
+            There is a branch of that name, or there can be none.
+        VersionNotFoundError
+            There is no such version, tag or branch.
+        UncertainCommitError
+            The store failed, and nobody knows whether the branch was made.
+        UnsupportedFeatureError, CorruptTableError, StorageError
+        """
+        from lance_spark.table.branches import create_branch
+
+        options = self._options(storage_options)
+        source = open_reference(self._table, reference, options)
+        create_branch(source, branch)
+        table = open_table(source.main.uri, branch=branch, storage_options=options)
+        return type(self)(table, options)
+
+    def shallow_clone(
+        self,
+        target_path: str | os.PathLike[str],
+        reference: Reference | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Make a table of the rows of a version, whose files stay where they are, and open it.
+
+        The clone needs the files of this table: tag the version, so that cleanup leaves them alone.
+
+        Parameters
+        ----------
+        target_path : str or path
+            Where there is no table yet.
+        reference : int, str or (str or None, int or None), optional
+            The version, as in `checkout_version`; by default the one that is open.
+        storage_options : mapping, optional
+            Settings of the clone's store; by default those of this handle.
+
+        Raises
+        ------
+        TableExistsError
+            There is a table at that path.
+        VersionNotFoundError
+            There is no such version, tag or branch.
+        UncertainCommitError
+            The store failed, and nobody knows whether the clone was made.
+        InvalidInputError, UnsupportedFeatureError, CorruptTableError, StorageError
+        """
+        from lance_spark.table.clones import shallow_clone
+
+        options = self._options(storage_options)
+        target = ObjectStore.from_uri(target_path, options)
+        shallow_clone(open_reference(self._table, reference, self._storage_options), target)
+        return type(self)(open_table(target.uri, storage_options=options), options)
+
+    def deep_clone(
+        self,
+        target_path: str | os.PathLike[str],
+        reference: Reference | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Make a table of copies of all files of a version, and open it.
+
+        Parameters
+        ----------
+        target_path, reference, storage_options
+            As in `shallow_clone`.
+
+        Raises
+        ------
+        TableExistsError, VersionNotFoundError, UncertainCommitError
+            As in `shallow_clone`.
+        InvalidInputError, UnsupportedFeatureError, CorruptTableError, StorageError
+        """
+        from lance_spark.table.clones import deep_clone
+
+        options = self._options(storage_options)
+        target = ObjectStore.from_uri(target_path, options)
+        deep_clone(open_reference(self._table, reference, self._storage_options), target)
+        return type(self)(open_table(target.uri, storage_options=options), options)
+
+    def migrate_manifest_paths_v2(self) -> None:
+        """Give the manifests of a table of early releases the names that new tables have.
+
+        Nobody should write to the table meanwhile; reading goes on. After a crash, call it again.
+
+        Raises
+        ------
+        CorruptTableError, StorageError
+        """
+        from lance_spark.table.migrate import migrate_to_v2
+
+        migrate_to_v2(self._table.store)
+
+    def _options(self, given: Mapping[str, Any] | None) -> dict[str, Any]:
+        return self._storage_options if given is None else dict(given)
