@@ -28,10 +28,11 @@ from lance_spark.errors import (
     TableNotFoundError,
     UncertainCommitError,
 )
+from lance_spark.storage.errors import is_refusal
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import flags, versions
 from lance_spark.table.draft import Draft
-from lance_spark.table.manifest import Manifest, encode, read_manifest
+from lance_spark.table.manifest import Manifest, encode, read_manifest, read_version
 from lance_spark.table.operations.base import Conflict, Operation, Rebase
 from lance_spark.table.paths import TablePaths
 from lance_spark.table.transaction import FOLDER, Transaction, read_transaction
@@ -138,7 +139,7 @@ class _Attempts:
         wait = _FIRST_WAIT
         for _ in range(max_retries + 1):
             started = time.monotonic()
-            manifests = versions.list_manifests(self._store)
+            manifests = self._manifests()
             own = self._catch_up(manifests)
             if own is not None:
                 self._delete_unused()
@@ -157,7 +158,7 @@ class _Attempts:
             # A round's own length is the measure of how many writers can take turns in a while.
             wait = min(max(2 * wait, time.monotonic() - started), _LONGEST_WAIT)
             time.sleep(random.uniform(0, wait))  # noqa: S311 - no secret
-        own = self._catch_up(versions.list_manifests(self._store))
+        own = self._catch_up(self._manifests())
         if own is not None:
             self._delete_unused()
             return own
@@ -183,6 +184,11 @@ class _Attempts:
         # Left there, they would be files that nothing refers to; cleanup finds those.
         with suppress(StorageError):
             self._store.delete(paths)
+
+    def _manifests(self) -> list[ManifestLocation]:
+        if self._newest is None:
+            return versions.list_manifests(self._store)
+        return versions.list_since(self._store, self._newest.version)
 
     def _catch_up(self, manifests: list[ManifestLocation]) -> Manifest | None:
         """Go on to the newest version; return the one that is ours, if there is."""
@@ -269,7 +275,7 @@ class _Attempts:
         draft = Draft(
             newest,
             enable_stable_row_ids=self._enable_stable_row_ids,
-            read_version=lambda version: read_manifest(store, versions.find(store, version)),
+            read_version=lambda version: read_version(store, version),
         )
         operation.apply(draft)
         message = self._transaction.encode()
@@ -283,7 +289,7 @@ class _Attempts:
         try:
             created = versions.create_manifest(store, location, data)
         except StorageError as error:
-            if _is_refusal(error):
+            if is_refusal(error):
                 raise
             self.uncertain = error
             raise _PutFailedError(error) from error
@@ -332,8 +338,3 @@ class _PutFailedError(Exception):
     def __init__(self, error: StorageError) -> None:
         super().__init__(str(error))
         self.error = error
-
-
-def _is_refusal(error: StorageError) -> bool:
-    """Tell whether the store certainly did nothing: it has no way to commit, or forbids to write."""
-    return error.__cause__ is None or isinstance(error.__cause__, PermissionError)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import datetime
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
@@ -34,7 +34,7 @@ from lance_spark.errors import (
 )
 from lance_spark.proto import table_pb2
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table import flags
+from lance_spark.table import flags, versions
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.paths import BasePath
 from lance_spark.table.versions import ManifestLocation
@@ -303,6 +303,25 @@ def read_manifest(store: ObjectStore, location: ManifestLocation) -> Manifest:
         )
     flags.check_readable(manifest.flags, store.display)
     return manifest
+
+
+def read_version(store: ObjectStore, version: int) -> Manifest:
+    """Read the manifest of a version, which may be a detached one, without looking for it first.
+
+    Raises
+    ------
+    VersionNotFoundError
+        The table has no such version.
+    TableNotFoundError, CorruptTableError, UnsupportedFeatureError, StorageError
+    """
+    places: Iterable[ManifestLocation] = versions.candidates(store, version)
+    if versions.is_detached(version):
+        places = [versions.find(store, version)]
+    for location in places:
+        manifest = find_manifest(store, location)
+        if manifest is not None:
+            return manifest
+    raise versions.not_found(store, version)
 
 
 def find_manifest(store: ObjectStore, location: ManifestLocation) -> Manifest | None:

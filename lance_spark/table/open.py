@@ -7,14 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lance_spark.errors import InvalidOptionError, MissingFileError, VersionNotFoundError
+from lance_spark.errors import InvalidOptionError, MissingFileError
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import ref_names, versions
 from lance_spark.table.branch_files import check_exists
 from lance_spark.table.history import manifest_as_of
-from lance_spark.table.manifest import Manifest, read_manifest
+from lance_spark.table.manifest import Manifest, read_manifest, read_version
 from lance_spark.table.paths import TablePaths
 from lance_spark.table.refs import read_tag
+from lance_spark.table.versions import ManifestLocation
 
 if TYPE_CHECKING:
     from lance_spark.file.schema import Schema
@@ -126,13 +127,7 @@ def open_table(
     if timestamp is not None:
         return _opened(store, manifest_as_of(store, timestamp), storage_options)
     if version is not None:
-        location = versions.find(store, version)
-        try:
-            return _opened(store, read_manifest(store, location), storage_options)
-        except MissingFileError:
-            raise VersionNotFoundError(
-                f"{store.display}: version {version} has just been cleaned up"
-            ) from None
+        return _opened(store, read_version(store, version), storage_options)
     return _opened(store, read_latest(store), storage_options)
 
 
@@ -145,13 +140,13 @@ def main_of(store: ObjectStore) -> ObjectStore:
     """
     if f"/{ref_names.TREE}/" in store.uri:
         return ref_names.main_store(store, read_latest(store).branch)
-    if not versions.list_manifests(store):
+    if versions.newest(store) is None:
         raise versions.not_a_table(store)
     return store
 
 
-def read_latest(store: ObjectStore) -> Manifest:
-    """Read the newest version of a table.
+def read_latest(store: ObjectStore, newest: ManifestLocation | None = None) -> Manifest:
+    """Read the newest version of a table; `newest` is where it was found just before, if it was.
 
     Raises
     ------
@@ -159,10 +154,10 @@ def read_latest(store: ObjectStore) -> Manifest:
     """
     for _ in range(_TRIES - 1):
         try:
-            return read_manifest(store, versions.latest(store))
+            return read_manifest(store, newest or versions.latest(store))
         except MissingFileError:
             # Others committed and cleaned up since the listing.
-            continue
+            newest = None
     return read_manifest(store, versions.latest(store))
 
 

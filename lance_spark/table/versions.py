@@ -11,13 +11,20 @@ both names, which stand for the same bytes. Which scheme it is, is told from the
 listed. `latest_version_hint.json` (`{"version": n}`) is written by every committer after its commit and may be stale;
 it is believed only if it names a newer version than a listing and that manifest exists, as happens on stores whose
 listings lag behind. It never takes the listing's place: older versions can be cleaned up around a tagged one, so that a
-hint and a gap after it prove nothing. Early releases kept a copy of the newest manifest in `_latest.manifest`: it is read only if
+hint and a gap after it prove nothing. Where names are listed in order, as on S3, the first V2 name is the newest version,
+and there is no hint.
+
+A table with an external manifest store (`manifest_store.py`) has the versions that the store knows, and those that were committed
+before it had one: files that the store does not know. The store is asked after the files were listed, as entries come first.
+
+Early releases kept a copy of the newest manifest in `_latest.manifest`: it is read only if
 `_versions/` has none at all.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -30,6 +37,7 @@ from lance_spark.errors import (
     VersionNotFoundError,
 )
 from lance_spark.storage.store import ObjectStore
+from lance_spark.table import manifest_store
 
 FOLDER = "_versions"
 #: A copy of the newest manifest, which early releases kept beside those of the versions.
@@ -39,6 +47,10 @@ _SUFFIX = ".manifest"
 _MAX_U64 = 2**64 - 1
 _DETACHED = 2**63
 _V2_DIGITS = 20
+#: After all V2 names in the order of their bytes.
+_AFTER_V2 = f"{_MAX_U64}/"
+_FIRST_PAGE = 16
+_PAGE = 1000
 
 
 class NamingScheme(Enum):
@@ -88,7 +100,9 @@ def list_manifests(store: ObjectStore) -> list[ManifestLocation]:
     StorageError
     """
     located = _listed(store)
-    if located and not store.is_local:
+    if store.manifest_store is not None:
+        return _with_known(store, located, located[-1].version if located else 1)
+    if located and not store.is_consistent:
         hinted = _hinted(store, located[-1])
         if hinted is not None:
             if hinted.version > located[-1].version + 1:
@@ -97,6 +111,105 @@ def list_manifests(store: ObjectStore) -> list[ManifestLocation]:
             if hinted.version > located[-1].version:
                 located.append(hinted)
     return located
+
+
+def list_since(store: ObjectStore, version: int) -> list[ManifestLocation]:
+    """Return the manifests of `version` and of those after it, oldest first; older ones too where a listing has them anyway.
+
+    Raises
+    ------
+    CorruptTableError
+        An external manifest store has an entry that is none.
+    StorageError
+    """
+    external = store.manifest_store
+    if external is not None:
+        known = [_located(*found) for found in manifest_store.since(store, external, version)]
+        if known and known[0].version == version:
+            return known
+        # Of versions before its first entry, the store knows nothing.
+        files = [one for one in _listed(store) if one.version >= version]
+        return _with_known(store, files, version)
+    if store.lists_in_order:
+        since = _since_in_order(store, version)
+        if since is not None:
+            return since
+    return list_manifests(store)
+
+
+def newest(store: ObjectStore) -> ManifestLocation | None:
+    """Return the newest manifest, by one request where that can be; None if there is no manifest.
+
+    Raises
+    ------
+    CorruptTableError
+        An external manifest store has an entry that is none.
+    StorageError
+    """
+    external = store.manifest_store
+    if external is not None:
+        found = manifest_store.newest(store, external)
+        if found is not None:
+            return _located(*found)
+    elif store.lists_in_order:
+        for name in _in_order(store, 1):
+            location = parse_name(name)
+            if location is not None:
+                if location.scheme is NamingScheme.V2:
+                    return location
+                break
+        else:
+            return None
+    manifests = list_manifests(store)
+    return manifests[-1] if manifests else None
+
+
+def _since_in_order(store: ObjectStore, version: int) -> list[ManifestLocation] | None:
+    """Return the manifests from `version` on; None if not all names are of V2."""
+    located: list[ManifestLocation] = []
+    for name in _in_order(store, _FIRST_PAGE):
+        location = parse_name(name)
+        if location is None:
+            continue
+        if location.scheme is not NamingScheme.V2:
+            return None
+        if location.version < version:
+            break
+        located.append(location)
+        if location.version == version:
+            break
+    return located[::-1]
+
+
+def _in_order(store: ObjectStore, first: int) -> Iterator[str]:
+    limit, after = first, ""
+    while names := store.list_first(FOLDER, limit, after):
+        yield from names
+        if len(names) < limit:
+            return
+        limit, after = _PAGE, names[-1]
+
+
+def _with_known(
+    store: ObjectStore, files: list[ManifestLocation], version: int
+) -> list[ManifestLocation]:
+    """Add to manifests that were listed those from `version` on that the external manifest store knows."""
+    external = store.manifest_store
+    assert external is not None
+    known = [_located(*found) for found in manifest_store.since(store, external, version)]
+    merged = {one.version: one for one in (*files, *known)}
+    return [merged[number] for number in sorted(merged)]
+
+
+def _located(version: int, path: str) -> ManifestLocation:
+    # A staging file, which only those read that may not write, is named by the same scheme.
+    name = path.rpartition("/")[2].partition(_SUFFIX)[0] + _SUFFIX
+    location = parse_name(name)
+    if location is None or location.version != version:
+        raise CorruptTableError(
+            f"the manifest store says that version {version} is {path}, which is the name of another; correct its entry"
+        )
+    return ManifestLocation(version, path, location.scheme)
 
 
 def _listed(store: ObjectStore) -> list[ManifestLocation]:
@@ -116,12 +229,12 @@ def latest(store: ObjectStore) -> ManifestLocation:
     TableNotFoundError
         There is none.
     """
-    manifests = list_manifests(store)
-    if not manifests:
+    location = newest(store)
+    if location is None:
         if store.exists(LATEST):
             return ManifestLocation(0, LATEST, NamingScheme.V1)
         raise not_a_table(store)
-    return manifests[-1]
+    return location
 
 
 def is_detached(version: int) -> bool:
@@ -148,13 +261,37 @@ def find(store: ObjectStore, version: int) -> ManifestLocation:
         if version > _MAX_U64 or not store.exists(location.path):
             raise VersionNotFoundError(f"{store.display} has no detached version {version}")
         return location
+    for location in candidates(store, version):
+        if store.exists(location.path):
+            return location
+    raise not_found(store, version)
+
+
+def candidates(store: ObjectStore, version: int) -> Iterator[ManifestLocation]:
+    """Yield the places where the manifest of a version of the history can be, the likely ones first.
+
+    Raises
+    ------
+    CorruptTableError, StorageError
+    """
+    if not 0 < version < _DETACHED:
+        return
+    external = store.manifest_store
+    if external is not None:
+        found = manifest_store.find(store, external, version)
+        if found is not None:
+            yield _located(*found)
+            return
+    yield NamingScheme.V2.locate(version)
+    yield NamingScheme.V1.locate(version)
+
+
+def not_found(store: ObjectStore, version: int) -> LanceError:
+    """Return the error for a version that a table does not have, or a root without any manifest."""
     manifests = list_manifests(store)
     if not manifests:
-        raise not_a_table(store)
-    for location in reversed(manifests):
-        if location.version == version:
-            return location
-    raise VersionNotFoundError(
+        return not_a_table(store)
+    return VersionNotFoundError(
         f"{store.display} has no version {version}: it has {describe(manifests)}"
     )
 
@@ -171,18 +308,41 @@ def describe(manifests: list[ManifestLocation]) -> str:
 def scheme_for_commit(store: ObjectStore, manifests: list[ManifestLocation]) -> NamingScheme:
     """Return the scheme that the next manifest is named by: the table's, or V2 for a new table.
 
+    Parameters
+    ----------
+    store : ObjectStore
+    manifests : list of ManifestLocation
+        All, or those since some version.
+
     Raises
     ------
     CorruptTableError
         The table has both. Two writers could then create one version under two names.
     """
     schemes = {location.scheme for location in manifests}
+    # An external manifest store has one entry of a version, whatever the manifest is called.
+    if NamingScheme.V2 in schemes and store.lists_in_order and store.manifest_store is None:
+        # V1 names either come before all others, and then all were listed, or here.
+        others = (parse_name(name) for name in store.list_first(FOLDER, 1, _AFTER_V2))
+        schemes.update(one.scheme for one in others if one is not None)
     if len(schemes) > 1:
         raise CorruptTableError(
             f"{store.display}/{FOLDER} has manifests of two naming schemes, as an unfinished migration leaves them; "
             "finish it with Dataset.migrate_manifest_paths_v2 before writing"
         )
     return schemes.pop() if schemes else NamingScheme.V2
+
+
+def check_scheme(store: ObjectStore, location: ManifestLocation) -> None:
+    """Refuse a table that no version could be committed to, before anything is written; `location` is its newest manifest.
+
+    Raises
+    ------
+    CorruptTableError
+        As `scheme_for_commit`.
+    """
+    cheap = store.lists_in_order or store.manifest_store is not None
+    scheme_for_commit(store, [location] if cheap else list_manifests(store))
 
 
 def create_manifest(store: ObjectStore, location: ManifestLocation, data: bytes) -> bool:
@@ -193,11 +353,16 @@ def create_manifest(store: ObjectStore, location: ManifestLocation, data: bytes)
     StorageError
         The store failed, and the manifest may or may not be there.
     """
+    external = store.manifest_store
+    if external is not None:
+        return manifest_store.create(store, external, location.version, location.path, data)
     return store.put_if_absent(location.path, data)
 
 
 def write_hint(store: ObjectStore, version: int) -> None:
-    """Note the newest version. Best effort: the hint is only a hint, and the commit has happened."""
+    """Note the newest version, where that helps. Best effort: the hint is only a hint, and the commit has happened."""
+    if store.lists_in_order or store.manifest_store is not None:
+        return
     with suppress(LanceError):
         store.write_bytes(HINT, b'{"version":%d}' % version, durable=False)
 

@@ -332,16 +332,17 @@ def begin_write(
         raise InvalidInputError(f"{uri}: data without columns cannot be written")
     store = ObjectStore.from_uri(uri, storage_options)
     store.check_put_if_absent()
-    manifests = versions.list_manifests(store)
-    if manifests and mode == "create":
+    newest = versions.newest(store)
+    if newest is not None and mode == "create":
         raise TableExistsError(
-            f"{store.display}: there is a table already, with {versions.describe(manifests)}; "
+            f"{store.display}: there is a table already, with {versions.describe(versions.list_manifests(store))}; "
             "append to it, overwrite it, or choose another path"
         )
-    versions.scheme_for_commit(store, manifests)
-    if not manifests and store.exists(versions.LATEST):
+    if newest is not None:
+        versions.check_scheme(store, newest)
+    elif store.exists(versions.LATEST):
         raise versions.not_a_table(store)
-    base = read_latest(store) if manifests else None
+    base = read_latest(store, newest) if newest is not None else None
     job = WriteJob(
         uri=store.uri,
         mode=mode,
