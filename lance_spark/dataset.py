@@ -20,6 +20,7 @@ from lance_spark.scan.plan import default_target_rows, pack, with_positions
 from lance_spark.scan.positions import parse_positions
 from lance_spark.scan.take import RowFinder, take_addresses, take_rows
 from lance_spark.scan.task import ScanTask
+from lance_spark.storage.manifest_store import ManifestStore, with_store
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.handle import TableHandle
 from lance_spark.table.open import OpenTable, open_table
@@ -346,6 +347,80 @@ class Dataset(TableHandle):
         )
         return Dataset(table, self._storage_options)
 
+    def compact_files(
+        self,
+        *,
+        target_rows_per_fragment: int = 1024 * 1024,
+        max_bytes_per_file: int | None = None,
+        materialize_deletions: bool = True,
+        materialize_deletions_threshold: float = 0.1,
+        num_threads: int | None = None,
+        defer_index_remap: bool | None = None,
+        max_source_fragments: int | None = None,
+        max_source_rows: int | None = None,
+        max_source_bytes: int | None = None,
+        excluded_fragment_ids: Iterable[int] = (),
+        conflict_retries: int = 0,
+        max_retries: int = 20,
+    ) -> tuple[Dataset, CompactionMetrics]:
+        """Put few large fragments in the place of many small ones, without the rows that are deleted.
+
+        Parameters
+        ----------
+        target_rows_per_fragment : int
+            Fragments with fewer rows are put together with such ones next to them.
+        max_bytes_per_file : int, optional
+            A new data file is closed once it has so many bytes; 90 GiB by default.
+        materialize_deletions : bool
+            Whether deleted rows are a reason to rewrite a fragment.
+        materialize_deletions_threshold : float
+            Part of a fragment's rows that has to be deleted for that, 0 to 1.
+        num_threads : int, optional
+            Groups of fragments that are rewritten at the same time; 1 in local stores by default, 4 in others.
+        defer_index_remap : bool, optional
+            Whether the fragment reuse index tells indexes where rows have gone: by default it does if there are indexes that
+            need it. Without it these do not find the rows any more, which are searched one by one then.
+        max_source_fragments, max_source_rows, max_source_bytes : int, optional
+            Leaves the rest for another time.
+        excluded_fragment_ids : iterable of int
+            Fragments that stay as they are.
+        conflict_retries : int
+            How often to start again because others changed some of the same fragments.
+        max_retries : int
+            How often to start a commit again after other writers were faster.
+
+        Returns
+        -------
+        (Dataset, CompactionMetrics)
+            The version that was committed, this one if there was nothing to do; and what was done.
+
+        Raises
+        ------
+        InvalidOptionError
+        CommitConflictError
+            Others changed the same fragments.
+        UnsupportedFeatureError, CorruptFileError, CorruptTableError, StorageError
+        """
+        from lance_spark.changes.compact import compact
+        from lance_spark.changes.compaction_plan import CompactionOptions
+
+        options = CompactionOptions(
+            target_rows_per_fragment=target_rows_per_fragment,
+            max_bytes_per_file=90 * 1024**3 if max_bytes_per_file is None else max_bytes_per_file,
+            materialize_deletions=materialize_deletions,
+            materialize_deletions_threshold=materialize_deletions_threshold,
+            num_threads=num_threads,
+            defer_index_remap=defer_index_remap,
+            max_source_fragments=max_source_fragments,
+            max_source_rows=max_source_rows,
+            max_source_bytes=max_source_bytes,
+            excluded_fragment_ids=frozenset(excluded_fragment_ids),
+        )
+        table, metrics = compact(
+            self._table, options, conflict_retries=conflict_retries, max_retries=max_retries
+        )
+        return Dataset(table, self._storage_options), metrics
+
     def cleanup_old_versions(
         self,
         older_than: datetime.timedelta | None = None,
@@ -517,7 +592,8 @@ def open_dataset(
     branch: str | None = None,
     tag: str | None = None,
     timestamp: datetime.datetime | None = None,
-    storage_options: Mapping[str, str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    manifest_store: ManifestStore | str | None = None,
 ) -> Dataset:
     """Open a table at its newest version, or at the one that is named.
 
@@ -533,6 +609,9 @@ def open_dataset(
         The newest version committed until then. Without a time zone it is local time.
     storage_options : mapping, optional
         Settings of the store: credentials, endpoint, region.
+    manifest_store : ManifestStore or str, optional
+        The database that keeps the table's manifests, or the ``package.module:name`` of what makes one from the storage options.
+        The same as the storage option of that name. ``s3+ddb://`` needs none.
 
     Raises
     ------
@@ -542,6 +621,7 @@ def open_dataset(
     """
     if timestamp is not None and timestamp.tzinfo is None:
         timestamp = timestamp.astimezone()
+    storage_options = with_store(storage_options, manifest_store)
     table = open_table(
         str(uri),
         version=version,
@@ -567,7 +647,8 @@ def write_dataset(
     allow_external_blob_outside_bases: bool = False,
     blob_pack_file_size_threshold: int | None = None,
     commit_retries: int | None = None,
-    storage_options: Mapping[str, str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    manifest_store: ManifestStore | str | None = None,
 ) -> Dataset:
     """Write rows to a table in one commit.
 
@@ -597,6 +678,8 @@ def write_dataset(
         How often the commit starts again after other writers were faster; by default 20 times.
     storage_options : mapping, optional
         Settings of the store.
+    manifest_store : ManifestStore or str, optional
+        As for `open_dataset`.
 
     Returns
     -------
@@ -620,6 +703,7 @@ def write_dataset(
     blobs = blob_options(
         external_blob_mode, allow_external_blob_outside_bases, blob_pack_file_size_threshold
     )
+    storage_options = with_store(storage_options, manifest_store)
     found, batches = _batches(data, schema)
     given = {
         "max_rows_per_file": max_rows_per_file,

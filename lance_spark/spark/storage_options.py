@@ -106,6 +106,9 @@ KNOWN: dict[str, Place] = {
     **{f"azure_{name}": place for name, place in _AZURE.items()},
     **{name: place for name, place in _GOOGLE.items() if name not in _S3},
     **{f"google_{name}": place for name, place in _GOOGLE.items()},
+    # Where manifests are kept if not beside the data.
+    "dynamodb_endpoint": _into("dynamodb_endpoint"),
+    "manifest_store": _into("manifest_store"),
 }
 
 

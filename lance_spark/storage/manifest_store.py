@@ -115,3 +115,10 @@ def load(named: object, options: Mapping[str, Any]) -> ManifestStore:
             f"{OPTION}: {type(made).__name__} is no ManifestStore; derive it from lance_spark.storage.manifest_store.ManifestStore"
         )
     return made
+
+
+def with_store(
+    options: Mapping[str, Any] | None, named: ManifestStore | str | None
+) -> dict[str, Any]:
+    """Return storage options that name a manifest store, if one is given."""
+    return {**(options or {}), **({} if named is None else {OPTION: named})}

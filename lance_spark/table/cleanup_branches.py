@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 from lance_spark.errors import CorruptTableError, MissingFileError
 from lance_spark.storage.store import ObjectStore
-from lance_spark.storage.uri import check_relative, join
+from lance_spark.storage.uri import check_relative
 from lance_spark.table import versions
 from lance_spark.table.refs import branch_root
 
@@ -32,17 +32,14 @@ _OWN_FOLDERS = frozenset(
 
 def main_root(store: ObjectStore, branch: str | None) -> ObjectStore:
     """Return the main root of the table that a branch belongs to."""
-    suffix = f"/{branch_root(branch)}" if branch else ""
-    if not suffix or not store.uri.endswith(suffix):
-        return store
-    return ObjectStore.from_uri(store.uri.removesuffix(suffix), store.options)
+    return (store.above(branch_root(branch)) if branch else None) or store
 
 
 def root_of(main: ObjectStore, branch: str) -> ObjectStore:
     """Return the root of a branch; "" is the main one."""
     if not branch:
         return main
-    return ObjectStore.from_uri(join(main.uri, branch_root(branch)), main.options)
+    return main.below(branch_root(branch))
 
 
 def lineages(main: ObjectStore) -> dict[str, Lineage]:

@@ -245,7 +245,7 @@ class TablePaths:
             )
         store = self._stores.get(base_id)
         if store is None:
-            same = parse_uri(base.path).scheme == self.store.scheme
+            same = parse_uri(base.path).objects.scheme == self.store.scheme
             store = ObjectStore.from_uri(base.path, self._options if same else None)
             self._stores[base_id] = store
         return store, f"{folder}/{name}" if base.is_dataset_root else name

@@ -16,7 +16,6 @@ from urllib.parse import quote, unquote
 
 from lance_spark.errors import CorruptTableError, InvalidInputError
 from lance_spark.storage.store import ObjectStore
-from lance_spark.storage.uri import Location, join
 
 MAIN = "main"
 TREE = "tree"
@@ -141,29 +140,12 @@ def main_store(store: ObjectStore, branch: str | None) -> ObjectStore:
     branch : str, optional
         The branch whose root `store` is, as its manifests say; None for the main one.
     """
-    suffix = f"/{branch_root(branch)}" if branch else ""
-    root, query = _split(store)
-    if not suffix or not root.endswith(suffix):
-        return store
-    return _at(store, root.removesuffix(suffix) + query)
+    return (store.above(branch_root(branch)) if branch else None) or store
 
 
 def below(store: ObjectStore, folder: str) -> ObjectStore:
     """Return the store whose root is a folder of another."""
-    root, query = _split(store)
-    return _at(store, join(root, folder) + query)
-
-
-def _split(store: ObjectStore) -> tuple[str, str]:
-    """Return the root without what its URI says of an external manifest store, and that."""
-    if store.is_local:
-        return store.uri, ""
-    root, mark, query = store.uri.partition("?")
-    return root, mark + query
-
-
-def _at(store: ObjectStore, uri: str) -> ObjectStore:
-    return ObjectStore(Location(store.scheme, uri), store.options)
+    return store.below(folder)
 
 
 def _is_word(text: str) -> bool:
