@@ -7,7 +7,6 @@ the target is cut into equal slices. Order is kept: the tasks, one after the oth
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from lance_spark.scan.task import FragmentSlice
 from lance_spark.table.fragment import Fragment
@@ -60,7 +59,10 @@ def with_positions(
 ) -> list[tuple[FragmentSlice, ...]]:
     """Return groups whose slices know the position of their fragment's first live row in the table's order."""
     return [
-        tuple(replace(one, first_position=first_positions[one.fragment.id]) for one in group)
+        tuple(
+            FragmentSlice(one.fragment, one.start, one.stop, first_positions[one.fragment.id])
+            for one in group
+        )
         for group in groups
     ]
 

@@ -197,11 +197,18 @@ def _live_runs(paths: TablePaths, fragment: Fragment) -> tuple[Words, Offsets, W
     deleted = read_deletions(paths, fragment)
     if len(deleted):
         # What lies between runs' starts and deleted rows is a run, unless it starts with a deleted row.
-        bounds = np.unique(np.concatenate([offsets, deleted, deleted + 1, [ids.num_rows]]))
-        starts, lengths = bounds[:-1], np.diff(bounds)
-        live = ~np.isin(starts, deleted)
-        starts, lengths = starts[live], lengths[live]
+        bounds = _merged(np.append(offsets, ids.num_rows), deleted, deleted + 1)
+        gone = np.searchsorted(bounds, deleted)
+        starts, lengths = np.delete(bounds[:-1], gone), np.delete(np.diff(bounds), gone)
         run = np.searchsorted(offsets, starts, "right") - 1
         firsts = firsts[run] + (starts - offsets[run]).astype(np.uint64)
         offsets, counts = starts, lengths
     return firsts, counts, base + offsets.astype(np.uint64)
+
+
+def _merged(*several: Offsets) -> Offsets:
+    """Return the numbers that are in any of some increasing arrays, once."""
+    # A stable sort finds what is in order already, and merges.
+    merged: Offsets = np.sort(np.concatenate(several), kind="stable")
+    found: Offsets = merged[np.append(True, merged[1:] != merged[:-1])]
+    return found
