@@ -27,6 +27,7 @@ from lance_spark.table.open import OpenTable, open_table
 from lance_spark.table.row_counts import counted_fragments
 
 if TYPE_CHECKING:
+    from lance_spark.changes.compact import CompactionMetrics
     from lance_spark.table.cleanup import CleanupStats
 
 #: Rows of a batch at most. Many rows per batch are what columnar engines work best with.

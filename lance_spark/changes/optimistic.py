@@ -126,7 +126,12 @@ def commit_rows(
 
 
 def run_all(
-    tasks: Sequence[_T], run: Callable[[_T], _R], undo: Callable[[_R], object], *, local: bool
+    tasks: Sequence[_T],
+    run: Callable[[_T], _R],
+    undo: Callable[[_R], object],
+    *,
+    local: bool,
+    threads: int | None = None,
 ) -> list[_R]:
     """Run tasks here, those of remote stores side by side.
 
@@ -139,13 +144,15 @@ def run_all(
         Deletes what a task wrote, by its result, if another one fails.
     local : bool
         Whether the store is.
+    threads : int, optional
+        How many run at the same time.
 
     Returns
     -------
     list
         Results in the order of the tasks.
     """
-    pool = ThreadPoolExecutor(1 if local else _AT_ONCE)
+    pool = ThreadPoolExecutor(threads or (1 if local else _AT_ONCE))
     futures = [pool.submit(run, task) for task in tasks]
     try:
         return [future.result() for future in futures]

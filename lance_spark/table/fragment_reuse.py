@@ -75,6 +75,20 @@ def is_tagged(entry: table_pb2.IndexMetadata) -> bool:
     return entry.index_version > 0
 
 
+def check_plain(entry: table_pb2.IndexMetadata, table: str) -> None:
+    """Refuse an entry that this release cannot follow; `table` is what errors call the table.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+    """
+    if is_tagged(entry):
+        raise UnsupportedFeatureError(
+            f"{table}: its fragment reuse index is of version {entry.index_version}, which this release keeps but does not "
+            "extend; compact the table with pylance"
+        )
+
+
 def inline_content(entry: table_pb2.IndexMetadata) -> _Content | None:
     """Return the content of an entry; None if it stands in a file.
 
@@ -155,13 +169,9 @@ def build(
     CorruptTableError, StorageError
     """
     before = find(section)
-    if before is not None and is_tagged(before):
-        raise UnsupportedFeatureError(
-            f"{paths.store.display}: its fragment reuse index is of version {before.index_version}, which this release keeps but "
-            "does not extend; optimize the indexes with pylance first, or compact with it"
-        )
     content = _Content()
     if before is not None:
+        check_plain(before, paths.store.display)
         content.CopyFrom(read_content(paths, before))
     added = content.legacy_versions.add(dataset_version=version + 1)
     for move in moves:

@@ -1,0 +1,428 @@
+"""Compacting a table: few large fragments in the place of many small ones, without the rows that are deleted.
+
+| step | where | what |
+| --- | --- | --- |
+| `plan_compaction` | driver | tasks: groups of fragments (`compaction_plan`) |
+| `CompactionTask.run` | workers | writes the live rows of a group, in order, to new fragments; nothing refers to them yet |
+| `commit_compaction` | driver | reserves their ids (`ReserveFragments`), then puts them in the place of the old ones (`Rewrite`) |
+
+Rows keep what they are: in tables with stable row ids their ids, and the versions that they were created and last changed in. Without
+stable row ids they get new addresses, which the fragment reuse index tells to those who use indexes of before.
+
+A row that is deleted while its fragment is rewritten does not come back: the commit refuses, and has to be planned anew. Rows that are
+appended meanwhile are no obstacle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from pyroaring import BitMap, BitMap64
+
+from lance_spark.changes.compaction_plan import CompactionOptions, plan_groups
+from lance_spark.changes.optimistic import check_rows_writable, retried, run_all
+from lance_spark.changes.rewriting import RowReader, keeping_references
+from lance_spark.errors import (
+    CorruptTableError,
+    LanceError,
+    StorageError,
+    UncertainCommitError,
+    UnsupportedFeatureError,
+)
+from lance_spark.file.schema import Schema
+from lance_spark.file.writer import check_types
+from lance_spark.table import fragment_reuse, indexes
+from lance_spark.table.commit import DEFAULT_MAX_RETRIES, commit
+from lance_spark.table.deletions import Offsets, read_deletions
+from lance_spark.table.fragment import Fragment
+from lance_spark.table.fragment_reuse import MovedRows
+from lance_spark.table.fragment_writer import (
+    DEFAULT_MAX_BYTES_PER_FILE,
+    DEFAULT_MAX_ROWS_PER_FILE,
+    FragmentWriter,
+    delete_fragments,
+)
+from lance_spark.table.manifest import Manifest
+from lance_spark.table.open import OpenTable
+from lance_spark.table.operations.reserve_fragments import ReserveFragments
+from lance_spark.table.operations.rewrite import Rewrite, RewriteGroup, with_reuse
+from lance_spark.table.paths import BasePath, TablePaths
+from lance_spark.table.row_counts import counted_fragments
+from lance_spark.table.row_ids import carry, created_versions_of, row_ids_of, updated_versions_of
+from lance_spark.table.row_index import first_address
+from lance_spark.table.row_sequences import Words, concatenate, without
+from lance_spark.table.transaction import Transaction
+
+#: Groups that are rewritten at the same time: each holds a window of rows, and the pages that are not full yet.
+_AT_ONCE = 4
+#: What rows without a noted version were created and changed in.
+_NO_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionMetrics:
+    """What a compaction did.
+
+    Attributes
+    ----------
+    fragments_removed, fragments_added : int
+    files_removed : int
+        Data files and deletion files that the new version does not refer to any more.
+    files_added : int
+    """
+
+    fragments_removed: int = 0
+    fragments_added: int = 0
+    files_removed: int = 0
+    files_added: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionResult:
+    """What a task wrote. Small, and can be pickled.
+
+    Attributes
+    ----------
+    old : tuple of Fragment
+    new : tuple of Fragment
+        With the ids and versions of their rows, in tables with stable row ids; their own ids are not yet assigned.
+    addresses : bytes
+        Old addresses of their rows, a 64-bit Roaring bitmap: the n-th is the n-th row of the new fragments.
+    """
+
+    old: tuple[Fragment, ...]
+    new: tuple[Fragment, ...]
+    addresses: bytes
+
+    @property
+    def metrics(self) -> CompactionMetrics:
+        """What making it part of the table does."""
+        return CompactionMetrics(
+            fragments_removed=len(self.old),
+            fragments_added=len(self.new),
+            files_removed=sum(len(one.files) + (one.deletion_file is not None) for one in self.old),
+            files_added=sum(len(one.files) for one in self.new),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionTask:
+    """A group of fragments that one worker rewrites. Can be pickled; holds no manifest.
+
+    Attributes
+    ----------
+    uri : str
+        Root of the table.
+    schema : Schema
+        Of the table.
+    file_version : tuple of int
+    fragments : tuple of Fragment
+        With increasing ids.
+    stable_row_ids : bool
+        Whether rows keep their ids.
+    target_rows_per_fragment, max_bytes_per_file : int
+    base_paths : mapping of int to BasePath
+        Other roots that data files may stand in, by id.
+    storage_options : mapping, not shown by `repr`
+    """
+
+    uri: str
+    schema: Schema
+    file_version: tuple[int, int]
+    fragments: tuple[Fragment, ...]
+    stable_row_ids: bool = False
+    target_rows_per_fragment: int = DEFAULT_MAX_ROWS_PER_FILE
+    max_bytes_per_file: int = DEFAULT_MAX_BYTES_PER_FILE
+    base_paths: Mapping[int, BasePath] = field(default_factory=dict)
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows that it writes."""
+        return sum(one.num_rows for one in self.fragments)
+
+    def run(self) -> CompactionResult:
+        """Write the new fragments; if that fails, delete them again.
+
+        Raises
+        ------
+        CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
+        """
+        paths = TablePaths.open(self.uri, self.storage_options, self.base_paths)
+        deleted = [read_deletions(paths, fragment) for fragment in self.fragments]
+        writer = FragmentWriter(
+            paths.store,
+            self.schema,
+            self.file_version,
+            max_rows_per_file=self._rows_per_file(),
+            max_bytes_per_file=self.max_bytes_per_file,
+            blobs=keeping_references(self.base_paths),
+            storage_options=self.storage_options,
+        )
+        try:
+            for fragment in self.fragments:
+                self._copy(paths, fragment, writer)
+            new = writer.finish()
+            live = sum(
+                fragment.physical_rows - len(gone)
+                for fragment, gone in zip(self.fragments, deleted, strict=True)
+            )
+            if sum(one.physical_rows for one in new) != live:
+                raise CorruptTableError(
+                    f"{paths.store.display}: fragments {[one.id for one in self.fragments]} have {live} live rows, but "
+                    f"{sum(one.physical_rows for one in new)} were read"
+                )
+            if self.stable_row_ids:
+                new = self._with_lineage(paths, new, deleted)
+        except BaseException:
+            writer.abort()
+            raise
+        return CompactionResult(self.fragments, tuple(new), self._addresses(deleted))
+
+    def _rows_per_file(self) -> int:
+        """Return how many rows make fragments of about the same size, none of them smaller than wanted."""
+        rows = self.num_rows
+        files = max(rows // self.target_rows_per_fragment, 1)
+        return max(-(-rows // files), 1)
+
+    def _copy(self, paths: TablePaths, fragment: Fragment, writer: FragmentWriter) -> None:
+        fields, version = self.schema.fields, self.file_version
+        reader = RowReader(paths, fragment, fields, version, self.base_paths)
+        try:
+            for rows in reader.matching():
+                writer.write(rows.values)
+        finally:
+            reader.close()
+
+    def _with_lineage(
+        self, paths: TablePaths, new: Sequence[Fragment], deleted: Sequence[Offsets]
+    ) -> list[Fragment]:
+        ids, created, updated = [], [], []
+        for fragment, gone in zip(self.fragments, deleted, strict=True):
+            known = row_ids_of(fragment, paths)
+            if known is None:
+                raise CorruptTableError(f"{fragment.name}: no row ids, in a table with stable ones")
+            ids.append(without(known, gone))
+            created.append(without(_noted(created_versions_of(fragment, paths), fragment), gone))
+            updated.append(without(_noted(updated_versions_of(fragment, paths), fragment), gone))
+        sequences = [concatenate(parts) for parts in (ids, created, updated)]
+        start = 0
+        carrying = []
+        for fragment in new:
+            stop = start + fragment.physical_rows
+            proto = fragment.to_proto()
+            row_ids, born, changed = (values[start:stop] for values in sequences)
+            carry(proto, row_ids=row_ids, created=born, updated=changed)
+            carrying.append(Fragment.from_proto(proto, "new fragment"))
+            start = stop
+        return carrying
+
+    def _addresses(self, deleted: Sequence[Offsets]) -> bytes:
+        found = BitMap64()
+        for fragment, gone in zip(self.fragments, deleted, strict=True):
+            first = first_address(fragment)
+            found.add_range(first, first + fragment.physical_rows)
+            found -= BitMap64(gone.astype(np.uint64) + np.uint64(first))
+        found.run_optimize()
+        data: bytes = found.serialize()
+        return data
+
+
+def plan_compaction(
+    table: OpenTable, options: CompactionOptions | None = None
+) -> list[CompactionTask]:
+    """Cut a compaction into tasks; none, if there is nothing to do.
+
+    Parameters
+    ----------
+    table : OpenTable
+        At the version that it is planned on.
+    options : CompactionOptions, optional
+
+    Raises
+    ------
+    UnsupportedFeatureError, UnsupportedError
+        The table needs more than this release does, or `defer_index_remap` is asked of a table with stable row ids.
+    CorruptTableError, StorageError
+    """
+    options = options or CompactionOptions()
+    check_rows_writable(table, data_files=True)
+    manifest = table.manifest
+    if options.defer_index_remap and manifest.flags.stable_row_ids:
+        raise UnsupportedFeatureError(
+            f"{table.store.display}: the table has stable row ids, which do not go together with a fragment reuse index; leave "
+            "defer_index_remap out"
+        )
+    check_types(table.schema, manifest.data_storage_version)
+    fragments = counted_fragments(table.paths, manifest)
+    return [
+        CompactionTask(
+            uri=table.store.uri,
+            schema=table.schema,
+            file_version=manifest.data_storage_version,
+            fragments=group,
+            stable_row_ids=manifest.flags.stable_row_ids,
+            target_rows_per_fragment=options.target_rows_per_fragment,
+            max_bytes_per_file=options.max_bytes_per_file,
+            base_paths=manifest.base_paths,
+            storage_options=table.store.options,
+        )
+        for group in plan_groups(fragments, covered_fragments(table), options)
+    ]
+
+
+def covered_fragments(table: OpenTable) -> list[BitMap]:
+    """Return the fragments that each segment of an index covers, those that its own have become by a compaction.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        The fragment reuse index is of a kind that this release cannot follow.
+    CorruptTableError, StorageError
+    """
+    section = indexes.section_of(table.manifest)
+    entry = fragment_reuse.find(section)
+    content = None
+    if entry is not None:
+        fragment_reuse.check_plain(entry, table.store.display)
+        content = fragment_reuse.read_content(table.paths, entry)
+    bitmaps = [
+        indexes.fragment_bitmap(one) for one in section.indices if not indexes.is_system(one)
+    ]
+    known = [bitmap for bitmap in bitmaps if bitmap is not None]
+    if content is None:
+        return known
+    return [fragment_reuse.translate(bitmap, content) for bitmap in known]
+
+
+def commit_compaction(
+    table: OpenTable,
+    results: Iterable[CompactionResult],
+    *,
+    defer_index_remap: bool | None = None,
+    max_retries: int = DEFAULT_MAX_RETRIES,
+) -> Manifest:
+    """Put the new fragments of all tasks in the place of the old ones.
+
+    Parameters
+    ----------
+    table : OpenTable
+        At the version that they were planned on.
+    results : iterable of CompactionResult
+    defer_index_remap : bool, optional
+        See `CompactionOptions`.
+    max_retries : int
+        How often to start again after other writers were faster.
+
+    Returns
+    -------
+    Manifest
+        The new version.
+
+    Raises
+    ------
+    CommitConflictError
+        Others changed the same fragments; the new files are deleted again.
+    UncertainCommitError, StorageError, CorruptTableError
+    """
+    results = list(results)
+    store = table.store
+    written: list[str] = []
+    try:
+        count = sum(len(result.new) for result in results)
+        reserve = Transaction.new(table.version, ReserveFragments(count))
+        reserved = commit(store, reserve, table.manifest, max_retries=max_retries)
+        paths = TablePaths(store, reserved.base_paths, store.options)
+        moves = list(_with_ids(results, (reserved.max_fragment_id or 0) - count + 1))
+        operation = Rewrite(tuple(RewriteGroup(move.old, move.new) for move in moves))
+        if defer_index_remap or (defer_index_remap is None and _needs_reuse(reserved)):
+            operation = with_reuse(operation, paths, reserved, moves)
+            written.extend(operation.deletion_files)
+        transaction = Transaction.new(table.version, operation)
+        return commit(store, transaction, table.manifest, max_retries=max_retries)
+    except UncertainCommitError:
+        raise
+    except LanceError:
+        for result in results:
+            undo(table, result)
+        with suppress(StorageError):
+            store.delete(written)
+        raise
+
+
+def undo(table: OpenTable, result: CompactionResult) -> None:
+    """Delete the files of a task that is not committed; what cannot be deleted is left to cleanup."""
+    with suppress(StorageError):
+        delete_fragments(table.store, result.new)
+
+
+def compact(
+    table: OpenTable,
+    options: CompactionOptions,
+    *,
+    conflict_retries: int,
+    max_retries: int,
+) -> tuple[OpenTable, CompactionMetrics]:
+    """Compact a table; see `Dataset.compact_files`."""
+    done: list[CompactionMetrics] = []
+
+    def change(current: OpenTable) -> Manifest:
+        done.clear()
+        tasks = plan_compaction(current, options)
+        if not tasks:
+            return current.manifest
+        local = current.store.is_local
+        threads = options.num_threads or (1 if local else _AT_ONCE)
+        results = run_all(
+            tasks,
+            CompactionTask.run,
+            lambda result: undo(current, result),
+            local=local,
+            threads=threads,
+        )
+        done.extend(result.metrics for result in results)
+        return commit_compaction(
+            current,
+            results,
+            defer_index_remap=options.defer_index_remap,
+            max_retries=max_retries,
+        )
+
+    compacted = retried(table, change, conflict_retries)
+    return compacted, CompactionMetrics(
+        fragments_removed=sum(one.fragments_removed for one in done),
+        fragments_added=sum(one.fragments_added for one in done),
+        files_removed=sum(one.files_removed for one in done),
+        files_added=sum(one.files_added for one in done),
+    )
+
+
+def _with_ids(results: Iterable[CompactionResult], first: int) -> Iterable[MovedRows]:
+    """Yield what the tasks moved, the new fragments with reserved ids."""
+    number = first
+    for result in results:
+        new = []
+        for fragment in result.new:
+            proto = fragment.to_proto()
+            proto.id = number
+            new.append(Fragment.from_proto(proto, "new fragment"))
+            number += 1
+        yield MovedRows(result.addresses, result.old, tuple(new))
+
+
+def _needs_reuse(manifest: Manifest) -> bool:
+    """Tell whether there are indexes that would not find rows that move."""
+    if manifest.flags.stable_row_ids:
+        return False
+    section = indexes.section_of(manifest)
+    return any(not indexes.is_system(index) for index in section.indices)
+
+
+def _noted(versions: Words | None, fragment: Fragment) -> Words:
+    if versions is not None:
+        return versions
+    return np.full(fragment.physical_rows, _NO_VERSION, np.uint64)

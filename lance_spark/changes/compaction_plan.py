@@ -1,0 +1,167 @@
+"""Which fragments a compaction makes one of, and which it leaves alone.
+
+Fragments are looked at in the order of their ids:
+
+| fragment | what becomes of it |
+| --- | --- |
+| more than `materialize_deletions_threshold` of its rows are deleted | rewritten, even alone |
+| fewer than `target_rows_per_fragment` rows | rewritten with candidates next to it; alone it stays |
+| others | stay |
+
+Candidates next to each other that the same indexes cover are a group. What an index covers and what it does not never get mixed: the
+new fragment would be neither. A group is cut as soon as it has the wanted rows, if as many are left. These are the rules of pylance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from pyroaring import BitMap
+
+from lance_spark.errors import InvalidOptionError
+from lance_spark.table.fragment import Fragment
+from lance_spark.table.fragment_writer import DEFAULT_MAX_BYTES_PER_FILE, DEFAULT_MAX_ROWS_PER_FILE
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionOptions:
+    """How a table is compacted; names and values are those of pylance.
+
+    Attributes
+    ----------
+    target_rows_per_fragment : int
+        Fragments with fewer rows are candidates; new ones have at least as many, if there are.
+    max_bytes_per_file : int
+        A new data file is closed once it has so many bytes.
+    materialize_deletions : bool
+        Whether deleted rows are a reason to rewrite a fragment.
+    materialize_deletions_threshold : float
+        Part of the rows of a fragment that has to be deleted for that, 0 to 1.
+    num_threads : int, optional
+        Groups that are rewritten at the same time; by default 1 in a local store, 4 in others.
+    defer_index_remap : bool, optional
+        Whether the fragment reuse index says where rows have gone. By default it does if there are indexes that need it.
+    max_source_fragments, max_source_rows, max_source_bytes : int, optional
+        Groups are left for another time from the one on with which there would be more.
+    excluded_fragment_ids : collection of int
+        Fragments that stay, whatever their size.
+
+    Raises
+    ------
+    InvalidOptionError
+        A number is out of range.
+    """
+
+    target_rows_per_fragment: int = DEFAULT_MAX_ROWS_PER_FILE
+    max_bytes_per_file: int = DEFAULT_MAX_BYTES_PER_FILE
+    materialize_deletions: bool = True
+    materialize_deletions_threshold: float = 0.1
+    num_threads: int | None = None
+    defer_index_remap: bool | None = None
+    max_source_fragments: int | None = None
+    max_source_rows: int | None = None
+    max_source_bytes: int | None = None
+    excluded_fragment_ids: Collection[int] = field(default=())
+
+    def __post_init__(self) -> None:
+        for name in (
+            "target_rows_per_fragment",
+            "max_bytes_per_file",
+            "num_threads",
+            "max_source_fragments",
+            "max_source_rows",
+            "max_source_bytes",
+        ):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InvalidOptionError(f"{name} must be at least 1, not {value}")
+
+
+@dataclass(slots=True)
+class _Bin:
+    """Candidates next to each other."""
+
+    covered_by: tuple[int, ...]
+    fragments: list[Fragment]
+    alone: bool
+
+    def groups(self, target: int) -> Iterable[tuple[Fragment, ...]]:
+        """Yield the parts that are worth a rewrite."""
+        if len(self.fragments) == 1 and not self.alone:
+            return
+        left = sum(one.num_rows for one in self.fragments)
+        part: list[Fragment] = []
+        rows = 0
+        for fragment in self.fragments:
+            part.append(fragment)
+            rows += fragment.num_rows
+            left -= fragment.num_rows
+            if rows >= target and left >= target:
+                yield tuple(part)
+                part, rows = [], 0
+        yield tuple(part)
+
+
+def plan_groups(
+    fragments: Sequence[Fragment], covered: Sequence[BitMap], options: CompactionOptions
+) -> list[tuple[Fragment, ...]]:
+    """Return the groups of fragments that are rewritten.
+
+    Parameters
+    ----------
+    fragments : sequence of Fragment
+        All of the table, with their rows counted.
+    covered : sequence of BitMap
+        The fragments that each segment of an index covers.
+    options : CompactionOptions
+
+    Returns
+    -------
+    list of tuple of Fragment
+        In the order of their ids.
+    """
+    excluded = frozenset(options.excluded_fragment_ids)
+    bins: list[_Bin] = []
+    open_bin: _Bin | None = None
+    for fragment in sorted(fragments, key=lambda one: one.id):
+        dirty = _is_dirty(fragment, options)
+        small = fragment.physical_rows < options.target_rows_per_fragment
+        if fragment.id in excluded or not (dirty or small):
+            open_bin = None
+            continue
+        indexes = tuple(at for at, bitmap in enumerate(covered) if fragment.id in bitmap)
+        if open_bin is None or open_bin.covered_by != indexes:
+            open_bin = _Bin(indexes, [], dirty)
+            bins.append(open_bin)
+        open_bin.fragments.append(fragment)
+    target = options.target_rows_per_fragment
+    return _within_limits([group for one in bins for group in one.groups(target)], options)
+
+
+def _is_dirty(fragment: Fragment, options: CompactionOptions) -> bool:
+    threshold = options.materialize_deletions_threshold
+    if not options.materialize_deletions or threshold >= 1 or not fragment.physical_rows:
+        return False
+    return fragment.num_deleted_rows / fragment.physical_rows > threshold
+
+
+def _within_limits(
+    groups: list[tuple[Fragment, ...]], options: CompactionOptions
+) -> list[tuple[Fragment, ...]]:
+    limits = (
+        (options.max_source_fragments, len),
+        (options.max_source_rows, lambda group: sum(one.num_rows for one in group)),
+        (options.max_source_bytes, lambda group: sum(one.size_bytes for one in group)),
+    )
+    count = len(groups)
+    for limit, measure in limits:
+        if limit is None:
+            continue
+        total = 0
+        for at, group in enumerate(groups[:count]):
+            total += measure(group)
+            if total > limit:
+                count = at
+                break
+    return groups[:count]
