@@ -141,7 +141,9 @@ def _operation(source: OpenTable, *, is_shallow: bool, **more: Any) -> Clone:
         )
     flags.check_writable(manifest.flags, source.store.display, replaces_schema=False)
     branch = more.pop("branch", None)
-    return Clone(is_shallow, manifest.version, source.store.uri, source.branch, branch, **more)
+    return Clone(
+        is_shallow, manifest.version, source.store.object_uri, source.branch, branch, **more
+    )
 
 
 def _check_empty(target: ObjectStore) -> None:

@@ -7,7 +7,7 @@ write at once; nothing refers to them until a manifest does. A writer that fails
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -17,9 +17,10 @@ from lance_spark.file.blob_write import BlobOptions, BlobWriter
 from lance_spark.file.schema import Schema
 from lance_spark.file.writer import FileWriter
 from lance_spark.storage.store import ObjectStore, OutputFile
+from lance_spark.storage.uri import join
 from lance_spark.table.align import align
 from lance_spark.table.fragment import DataFile, Fragment
-from lance_spark.table.paths import TablePaths, sidecar_path
+from lance_spark.table.paths import DATA, BasePath, TablePaths, sidecar_path
 
 #: What pylance and the Java connector cut files at.
 DEFAULT_MAX_ROWS_PER_FILE = 1024 * 1024
@@ -66,7 +67,11 @@ class FragmentWriter:
     blobs : BlobOptions
         How values of blob columns are written.
     storage_options : mapping, optional
-        For objects of the same scheme that blobs name.
+        For objects of the same scheme that blobs name, and for base paths.
+    base_paths : mapping of int to BasePath, optional
+        The table's.
+    targets : sequence of int or None
+        Ids of the base paths that files go to in turns; None for the table itself.
     """
 
     def __init__(
@@ -80,13 +85,17 @@ class FragmentWriter:
         tag: bytes = b"",
         blobs: BlobOptions | None = None,
         storage_options: Mapping[str, Any] | None = None,
+        base_paths: Mapping[int, BasePath] | None = None,
+        targets: Sequence[int | None] = (None,),
     ) -> None:
-        self._store = store
         self._schema = schema
         self._arrow_schema = input_schema(schema)
         self._has_blobs = any(has_blobs(field) for field in schema.fields)
         self._blobs = blobs or BlobOptions()
-        self._paths = TablePaths(store, storage_options=storage_options)
+        self._paths = TablePaths(store, base_paths, storage_options)
+        self._targets = tuple(targets)
+        self._target: int | None = None
+        self._started = 0
         self._blob_writer: BlobWriter | None = None
         self._version = version
         self._max_rows = max_rows_per_file
@@ -132,15 +141,17 @@ class FragmentWriter:
         if blobs is not None:
             blobs.abort()
         fragments, self._fragments = self._fragments, []
-        names = [file.path for fragment in fragments for file in fragment.files]
+        names = [(file.base_id, file.path) for fragment in fragments for file in fragment.files]
         if output is not None:
             output.abort()
-            names.append(self._path)
-        _delete_files(self._store, names)
+            names.append((self._target, self._path))
+        _delete_files(self._paths, names)
 
     def _start(self) -> FileWriter:
         self._path = new_data_file_name(self._tag)
-        self._output = self._store.open_output(f"data/{self._path}")
+        self._target = self._targets[self._started % len(self._targets)]
+        self._started += 1
+        self._output = self._create(self._path)
         if self._has_blobs:
             self._blob_writer = BlobWriter(
                 self._output,
@@ -156,7 +167,11 @@ class FragmentWriter:
         return self._writer
 
     def _open_sidecar(self, blob_id: int) -> OutputFile:
-        return self._store.open_output(f"data/{sidecar_path(self._path, blob_id)}")
+        return self._create(sidecar_path(self._path, blob_id))
+
+    def _create(self, name: str) -> OutputFile:
+        store, path = self._paths.locate(self._target, DATA, name)
+        return store.open_output(path)
 
     def _finish_file(self) -> None:
         assert self._writer is not None
@@ -171,26 +186,70 @@ class FragmentWriter:
             file_major_version=self._version[0],
             file_minor_version=self._version[1],
             file_size_bytes=written.size_bytes,
+            base_id=self._target,
         )
         self._fragments.append(Fragment(id=0, files=(file,), physical_rows=written.num_rows))
 
 
-def delete_fragments(store: ObjectStore, fragments: Iterable[Fragment]) -> None:
-    """Delete the data files of fragments that no manifest refers to, and their blobs."""
-    _delete_files(store, [file.path for fragment in fragments for file in fragment.files])
+def delete_fragments(
+    store: ObjectStore, fragments: Iterable[Fragment], paths: TablePaths | None = None
+) -> None:
+    """Delete the data files of fragments that no manifest refers to, and their blobs.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's root.
+    fragments : iterable of Fragment
+    paths : TablePaths, optional
+        Where files of base paths are; without, only those in the table itself are deleted.
+    """
+    names = [
+        (file.base_id, file.path)
+        for fragment in fragments
+        for file in fragment.files
+        if paths is not None or file.base_id is None
+    ]
+    _delete_files(paths or TablePaths(store), names)
 
 
-def delete_folders(store: ObjectStore, names: Iterable[str]) -> None:
-    """Delete folders of blobs, named like their data files without the suffix."""
-    for name in names:
-        found = store.list_names(f"data/{name}")
-        store.delete([f"data/{name}/{blob}" for blob in found])
-        store.remove_folder(f"data/{name}")
+def delete_written(paths: TablePaths, target: int | None, tag: bytes) -> None:
+    """Delete all data files that carry the tag of a write, and their blobs. Lists the data files.
+
+    Parameters
+    ----------
+    paths : TablePaths
+    target : int, optional
+        The base path to look below; None for the table itself.
+    tag : bytes
+    """
+    store, folder = _folder(paths, target)
+    names = written_by(store.list_names(folder), tag)
+    store.delete([join(folder, name) for name in names])
+    for name in written_by(store.list_folders(folder), tag):
+        _delete_folder(store, join(folder, name))
 
 
-def _delete_files(store: ObjectStore, names: Iterable[str]) -> None:
-    names = list(names)
-    try:
-        store.delete([f"data/{name}" for name in names])
-    finally:
-        delete_folders(store, [name.removesuffix(".lance") for name in names])
+def _delete_files(paths: TablePaths, names: Iterable[tuple[int | None, str]]) -> None:
+    by_store: dict[int | None, list[str]] = {}
+    for target, name in names:
+        by_store.setdefault(target, []).append(name)
+    for target, found in by_store.items():
+        store, folder = _folder(paths, target)
+        try:
+            store.delete([join(folder, name) for name in found])
+        finally:
+            for name in found:
+                _delete_folder(store, join(folder, name.removesuffix(".lance")))
+
+
+def _delete_folder(store: ObjectStore, folder: str) -> None:
+    """Delete a folder of blobs, named like its data file without the suffix."""
+    store.delete([f"{folder}/{blob}" for blob in store.list_names(folder)])
+    store.remove_folder(folder)
+
+
+def _folder(paths: TablePaths, target: int | None) -> tuple[ObjectStore, str]:
+    """Return the store of data files, and their folder there."""
+    store, path = paths.locate(target, DATA, "x")
+    return store, path.rpartition("/")[0]

@@ -131,6 +131,24 @@ def open_table(
     return _opened(store, read_latest(store), storage_options)
 
 
+def branch_of(store: ObjectStore, branch: str | None) -> ObjectStore:
+    """Return the root of a branch, from any root of the table; `store` itself if no branch is named.
+
+    Raises
+    ------
+    VersionNotFoundError
+        There is no such branch.
+    TableNotFoundError, InvalidInputError, CorruptTableError, StorageError
+    """
+    if branch is None:
+        return store
+    main = main_of(store)
+    if branch == ref_names.MAIN:
+        return main
+    check_exists(main, branch)
+    return ref_names.branch_store(main, branch)
+
+
 def main_of(store: ObjectStore) -> ObjectStore:
     """Return the main root of the table that a root belongs to, which can be that of a branch.
 

@@ -35,8 +35,9 @@ from lance_spark.file.blob_write import BlobOptions
 from lance_spark.file.schema import Schema
 from lance_spark.file.writer import check_types
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table import flags, versions
+from lance_spark.table import flags, ref_names, versions
 from lance_spark.table.append_schema import filled_by
+from lance_spark.table.bases import BaseLike, Target, new_bases, targets
 from lance_spark.table.commit import DEFAULT_MAX_RETRIES, commit
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.fragment_writer import (
@@ -44,14 +45,14 @@ from lance_spark.table.fragment_writer import (
     DEFAULT_MAX_ROWS_PER_FILE,
     TAG_BYTES,
     FragmentWriter,
-    delete_folders,
     delete_fragments,
-    written_by,
+    delete_written,
 )
 from lance_spark.table.manifest import Manifest
-from lance_spark.table.open import open_table, read_latest
+from lance_spark.table.open import branch_of, open_table, read_latest
 from lance_spark.table.operations.append import Append, field_paths
 from lance_spark.table.operations.overwrite import Overwrite
+from lance_spark.table.paths import BasePath, TablePaths
 from lance_spark.table.row_ids import check_names
 from lance_spark.table.transaction import Transaction
 
@@ -100,6 +101,10 @@ class WriteJob:
         How values of blob columns are written.
     commit_retries : int
         How often a commit starts again after other writers were faster.
+    base_paths : mapping of int to BasePath
+        Of the table; those of a new table are registered by the commit.
+    targets : tuple of int or None
+        Ids of the base paths that data files go to in turns; None for the table itself.
     """
 
     uri: str
@@ -116,6 +121,8 @@ class WriteJob:
     tag: bytes = field(default_factory=lambda: os.urandom(TAG_BYTES))
     blobs: BlobOptions = field(default_factory=BlobOptions)
     commit_retries: int = DEFAULT_MAX_RETRIES
+    base_paths: Mapping[int, BasePath] = field(default_factory=dict)
+    targets: tuple[Target, ...] = (None,)
 
     @property
     def arrow_schema(self) -> pa.Schema:
@@ -133,6 +140,8 @@ class WriteJob:
             tag=self.tag,
             blobs=self.blobs,
             storage_options=self.storage_options,
+            base_paths=self.base_paths,
+            targets=self.targets,
         )
 
     def commit(
@@ -192,7 +201,7 @@ class WriteJob:
         ------
         StorageError
         """
-        delete_fragments(self._store(), fragments)
+        delete_fragments(self._store(), fragments, self._paths())
 
     def abort_all(self) -> None:
         """Delete every data file that a writer of this job has written, of a job that was not committed.
@@ -203,10 +212,12 @@ class WriteJob:
         ------
         StorageError
         """
-        store = self._store()
-        names = written_by(store.list_names("data"), self.tag)
-        store.delete([f"data/{name}" for name in names])
-        delete_folders(store, written_by(store.list_folders("data"), self.tag))
+        paths = self._paths()
+        for target in self.targets:
+            delete_written(paths, target, self.tag)
+
+    def _paths(self) -> TablePaths:
+        return TablePaths(self._store(), self.base_paths, self.storage_options)
 
     def _store(self) -> ObjectStore:
         return ObjectStore.from_uri(self.uri, self.storage_options)
@@ -236,12 +247,16 @@ class WriteJob:
             config_upsert_values=self.config,
             data_storage_version=self.file_version,
             table_metadata=self.table_metadata,
+            initial_bases=()
+            if self.read_version
+            else tuple(path.to_proto() for path in self.base_paths.values()),
         )
 
     def _table_created_meanwhile(self, store: ObjectStore) -> Manifest:
         newest = read_latest(store)
         same = (
             self.mode == "append"
+            and not self.base_paths
             and _shape(newest.schema) == _shape(self.schema)
             and newest.data_storage_version == self.file_version
             and newest.flags.stable_row_ids == self.enable_stable_row_ids
@@ -285,13 +300,17 @@ def begin_write(
     table_metadata: Mapping[str, str] | None = None,
     blobs: BlobOptions | None = None,
     commit_retries: int = DEFAULT_MAX_RETRIES,
+    branch: str | None = None,
+    initial_bases: Sequence[BaseLike] | None = None,
+    target_bases: Sequence[str] | None = None,
+    target_all_bases: bool | None = None,
 ) -> WriteJob:
     """Plan a write.
 
     Parameters
     ----------
     uri : str
-        Root of the table: a path or a URI.
+        Root of the table, or of one of its branches: a path or a URI.
     schema : pyarrow.Schema
         Of the data.
     mode : str
@@ -310,6 +329,14 @@ def begin_write(
         How values of blob columns are written.
     commit_retries : int
         How often a commit starts again after other writers were faster.
+    branch : str, optional
+        Write to this branch, which there is; ``main`` for the main one. The one that `uri` is the root of, if none is given.
+    initial_bases : sequence of BasePath, optional
+        Other places where files of a new table can lie.
+    target_bases : sequence of str, optional
+        Names or paths of the base paths that new data files go to, one after the other.
+    target_all_bases : bool, optional
+        True: new data files go to the table itself and all base paths, one after the other; False: to all base paths.
 
     Raises
     ------
@@ -331,6 +358,9 @@ def begin_write(
     if not data.fields:
         raise InvalidInputError(f"{uri}: data without columns cannot be written")
     store = ObjectStore.from_uri(uri, storage_options)
+    # Of a new table there is the main branch.
+    if branch is not None and (branch != ref_names.MAIN or versions.newest(store) is not None):
+        store = branch_of(store, branch)
     store.check_put_if_absent()
     newest = versions.newest(store)
     if newest is not None and mode == "create":
@@ -357,6 +387,16 @@ def begin_write(
         storage_options=dict(storage_options or {}),
         blobs=blobs or BlobOptions(),
         commit_retries=commit_retries,
+        base_paths={path.id: path for path in new_bases(initial_bases or ())},
+    )
+    if initial_bases and mode != "create":
+        raise InvalidOptionError(
+            f"{store.display}: initial_bases are for the mode create; add base paths to a table by Dataset.add_bases"
+        )
+    if base is not None:
+        job = replace(job, base_paths=dict(base.base_paths))
+    job = replace(
+        job, targets=targets(job.base_paths, target_bases, target_all_bases, store.display)
     )
     if base is not None:
         job = _planned_on(job, base, wanted, store)

@@ -1,0 +1,127 @@
+"""Base paths that a table is created with, and which of them new data files go to.
+
+| argument | new files go to |
+| --- | --- |
+| none | the table itself |
+| `target_bases` | the base paths of these names or paths, one after the other, file by file |
+| `target_all_bases` true | the table itself and all base paths, one after the other |
+| `target_all_bases` false | all base paths, one after the other |
+
+Names and paths are unique within a table. Ids of a new table's begin with 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from lance_spark.errors import InvalidInputError, InvalidOptionError
+from lance_spark.storage.uri import parse_uri
+from lance_spark.table.paths import BasePath
+
+#: Of a data file: the id of its base path, or None for the table itself.
+Target = int | None
+
+
+class BaseLike(Protocol):
+    """What tells a base path: `BasePath`, and pylance's `DatasetBasePath`."""
+
+    @property
+    def id(self) -> int | None:
+        """Its number; 0 or None if it is to be given one."""
+
+    @property
+    def path(self) -> str:
+        """Path or URI."""
+
+    @property
+    def name(self) -> str | None:
+        """Its name."""
+
+    @property
+    def is_dataset_root(self) -> bool:
+        """Whether files lie in data/ and _deletions/ below it."""
+
+
+def new_bases(given: Iterable[BaseLike]) -> tuple[BasePath, ...]:
+    """Return the base paths of a new table, with ids from 1 on where none are given.
+
+    Raises
+    ------
+    InvalidInputError
+        Two have one name, path or id.
+    """
+    found: list[BasePath] = []
+    for base in given:
+        made = BasePath(
+            base.id or 0, parse_uri(base.path).uri, bool(base.is_dataset_root), base.name
+        )
+        found.append(made)
+    taken = {base.id for base in found if base.id}
+    numbered = []
+    for base in found:
+        if not base.id:
+            number = next(n for n in range(1, len(found) + len(taken) + 1) if n not in taken)
+            taken.add(number)
+            base = replace(base, id=number)  # noqa: PLW2901
+        numbered.append(base)
+    _check_unique("name", [base.name for base in numbered if base.name is not None])
+    _check_unique("path", [base.path for base in numbered])
+    _check_unique("id", [str(base.id) for base in numbered])
+    return tuple(numbered)
+
+
+def targets(
+    bases: Mapping[int, BasePath],
+    target_bases: Sequence[str] | None,
+    target_all_bases: bool | None,
+    table: str,
+) -> tuple[Target, ...]:
+    """Return where new data files go, to be taken in turns.
+
+    Parameters
+    ----------
+    bases : mapping of int to BasePath
+    target_bases : sequence of str, optional
+        Names or paths.
+    target_all_bases : bool, optional
+    table : str
+        What errors call the table.
+
+    Raises
+    ------
+    InvalidOptionError
+        Both are given, or the table has no such base path.
+    """
+    if isinstance(target_bases, str):
+        raise InvalidOptionError(
+            f"target_bases must be a list of names, not the string {target_bases!r}"
+        )
+    if target_all_bases is not None:
+        if target_bases:
+            raise InvalidOptionError("give target_bases or target_all_bases, not both")
+        if not target_all_bases and not bases:
+            raise InvalidOptionError(f"{table} has no base paths that files could go to")
+        return (None, *sorted(bases)) if target_all_bases else tuple(sorted(bases))
+    if not target_bases:
+        return (None,)
+    return tuple(_find(bases, text, table) for text in target_bases)
+
+
+def _find(bases: Mapping[int, BasePath], text: str, table: str) -> int:
+    for number, base in bases.items():
+        if base.name == text:
+            return number
+    path = parse_uri(text).uri
+    for number, base in bases.items():
+        if base.path == path:
+            return number
+    names = ", ".join(repr(base.name or base.path) for base in bases.values())
+    raise InvalidOptionError(f"{table} has no base path {text!r}: it has {names or 'none'}")
+
+
+def _check_unique(what: str, values: list[str]) -> None:
+    twice = [value for value in values if values.count(value) > 1]
+    if twice:
+        raise InvalidInputError(f"two base paths have the {what} {twice[0]!r}")
