@@ -27,7 +27,7 @@ from lance_spark.table.deletions import Offsets
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.paths import BasePath, TablePaths
 from lance_spark.table.row_index import OFFSET_BITS
-from lance_spark.table.row_sequences import Words
+from lance_spark.table.segments import Words
 
 _BATCH_ROWS = 65_536
 _META = (ROW_ADDRESS, ROW_ID, CREATED_AT)

@@ -62,7 +62,7 @@ from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.update import Update, UpdateMode
 from lance_spark.table.paths import BasePath, TablePaths
 from lance_spark.table.row_ids import carry, updated_versions_of
-from lance_spark.table.row_sequences import Words
+from lance_spark.table.segments import Words
 
 Mode = Literal["rows", "columns"]
 #: Fields of data files that another file has now.

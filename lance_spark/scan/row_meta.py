@@ -30,12 +30,11 @@ from lance_spark.table.fragment import Fragment, Lineage
 from lance_spark.table.row_ids import file_with
 from lance_spark.table.row_index import first_address
 from lance_spark.table.row_sequences import (
-    Offsets,
     RowIds,
-    Words,
     parse_row_ids,
     parse_versions,
 )
+from lance_spark.table.segments import Offsets, Words
 
 ROW_ID = Field("_rowid", Lineage.ROW_IDS.field_id, "uint64")
 CREATED_AT = Field("_row_created_at_version", Lineage.CREATED.field_id, "uint64")

@@ -26,7 +26,8 @@ from lance_spark.table.fragment import Fragment, Lineage
 
 if TYPE_CHECKING:
     from lance_spark.table.paths import TablePaths
-    from lance_spark.table.row_sequences import RowIds, Words
+    from lance_spark.table.row_sequences import RowIds
+    from lance_spark.table.segments import Words
 
 
 #: Columns that every table has of its rows; pylance refuses tables that have one of their own.

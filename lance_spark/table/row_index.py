@@ -22,7 +22,7 @@ from lance_spark.table.deletions import read_deletions
 from lance_spark.table.fragment import Fragment, Lineage
 from lance_spark.table.paths import TablePaths
 from lance_spark.table.row_ids import parsed_row_ids_of
-from lance_spark.table.row_sequences import Offsets, Words
+from lance_spark.table.segments import Offsets, Words
 
 #: Bits of a row address below the fragment id.
 OFFSET_BITS = 32

@@ -23,7 +23,6 @@ from lance_spark.table.deletions import read_deletions
 from lance_spark.table.manifest import encode, read_manifest
 from lance_spark.table.paths import TablePaths
 from lance_spark.table.row_sequences import (
-    Words,
     concatenate,
     decode_row_ids,
     decode_versions,
@@ -32,6 +31,7 @@ from lance_spark.table.row_sequences import (
     parse_row_ids,
     without,
 )
+from lance_spark.table.segments import Words
 from lance_spark.table.versions import list_manifests
 from tests.table.lineage_tables import lived_in, versions_of
 
