@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pyarrow as pa
 
+from lance_spark.changes.handle import ChangingHandle
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.blob_fields import Handling, handled
 from lance_spark.file.schema import Schema
@@ -22,19 +23,20 @@ from lance_spark.scan.take import RowFinder, take_addresses, take_rows
 from lance_spark.scan.task import ScanTask
 from lance_spark.storage.manifest_store import ManifestStore, with_store
 from lance_spark.table.fragment import Fragment
-from lance_spark.table.handle import TableHandle
 from lance_spark.table.open import OpenTable, open_table
 from lance_spark.table.row_counts import counted_fragments
 
 if TYPE_CHECKING:
     from lance_spark.changes.compact import CompactionMetrics
+    from lance_spark.changes.indices import IndexDescription
+    from lance_spark.table.bases import BaseLike
     from lance_spark.table.cleanup import CleanupStats
 
 #: Rows of a batch at most. Many rows per batch are what columnar engines work best with.
 DEFAULT_BATCH_SIZE = 65_536
 
 
-class Dataset(TableHandle):
+class Dataset(ChangingHandle):
     """One version of a Lance table. Immutable: later commits are not seen.
 
     Made by `open_dataset` and `write_dataset`.
@@ -422,6 +424,62 @@ class Dataset(TableHandle):
         )
         return Dataset(table, self._storage_options), metrics
 
+    def list_indices(self) -> list[dict[str, Any]]:
+        """Return what there is to say of each segment of the indexes, as pylance does.
+
+        Returns
+        -------
+        list of dict
+            name, type, uuid, fields (names), version (that it was built on), fragment_ids (that it covers; None if nobody
+            knows), base_id.
+
+        Raises
+        ------
+        CorruptTableError, StorageError
+        """
+        from lance_spark.changes.indices import list_indices
+
+        return list_indices(self._table)
+
+    def describe_indices(self) -> list[IndexDescription]:
+        """Return the indexes with their segments, and how many rows each covers.
+
+        Raises
+        ------
+        CorruptTableError, StorageError
+        """
+        from lance_spark.changes.indices import describe_indices
+
+        return describe_indices(self._table)
+
+    def drop_index(self, name: str, *, max_retries: int = 20) -> Dataset:
+        """Take an index away. Its files stay until versions that have it are cleaned up.
+
+        Parameters
+        ----------
+        name : str
+        max_retries : int
+            How often to start the commit again after other writers were faster.
+
+        Returns
+        -------
+        Dataset
+            The version that was committed.
+
+        Raises
+        ------
+        InvalidInputError
+            There is no such index, or it is one that others rely on.
+        CommitConflictError
+            Others changed it.
+        CorruptTableError, StorageError
+        """
+        from lance_spark.changes.indices import drop_index
+        from lance_spark.changes.optimistic import at_version
+
+        manifest = drop_index(self._table, name, max_retries=max_retries)
+        return Dataset(at_version(self._table, manifest), self._storage_options)
+
     def cleanup_old_versions(
         self,
         older_than: datetime.timedelta | None = None,
@@ -648,6 +706,12 @@ def write_dataset(
     allow_external_blob_outside_bases: bool = False,
     blob_pack_file_size_threshold: int | None = None,
     commit_retries: int | None = None,
+    commit_message: str | None = None,
+    transaction_properties: Mapping[str, str] | None = None,
+    branch: str | None = None,
+    initial_bases: Sequence[BaseLike] | None = None,
+    target_bases: Sequence[str] | None = None,
+    target_all_bases: bool | None = None,
     storage_options: Mapping[str, Any] | None = None,
     manifest_store: ManifestStore | str | None = None,
 ) -> Dataset:
@@ -677,6 +741,18 @@ def write_dataset(
         A file of packed blobs is closed once it has so many bytes; by default 1 GiB.
     commit_retries : int, optional
         How often the commit starts again after other writers were faster; by default 20 times.
+    commit_message : str, optional
+        Kept with the version; see `Dataset.versions`.
+    transaction_properties : mapping of str to str, optional
+        Kept with the version.
+    branch : str, optional
+        Write to this branch, which there is; ``main`` for the main one. The one that `uri` is the root of, if none is given.
+    initial_bases : sequence of BasePath, optional
+        Other places where files of the table can lie, with the mode ``create`` only. pylance's `DatasetBasePath` does too.
+    target_bases : sequence of str, optional
+        Names or paths of the base paths that new data files go to, one after the other.
+    target_all_bases : bool, optional
+        True: new data files go to the table itself and all base paths, one after the other; False: to all base paths.
     storage_options : mapping, optional
         Settings of the store.
     manifest_store : ManifestStore or str, optional
@@ -699,6 +775,7 @@ def write_dataset(
     """
     # Readers need none of it.
     from lance_spark.file.blob_write import blob_options
+    from lance_spark.table.transaction import with_message
     from lance_spark.table.write_job import begin_write, commit_or_clean_up
 
     blobs = blob_options(
@@ -720,6 +797,10 @@ def write_dataset(
         enable_stable_row_ids=enable_stable_row_ids,
         storage_options=storage_options,
         blobs=blobs,
+        branch=branch,
+        initial_bases=initial_bases,
+        target_bases=target_bases,
+        target_all_bases=target_all_bases,
         **limits,
     )
     writer = job.writer()
@@ -730,8 +811,9 @@ def write_dataset(
     except BaseException:
         writer.abort()
         raise
-    version = commit_or_clean_up(job, fragments)
-    return open_dataset(uri, version, storage_options=storage_options)
+    properties = with_message(transaction_properties, commit_message)
+    version = commit_or_clean_up(job, fragments, properties)
+    return open_dataset(job.uri, version, storage_options=storage_options)
 
 
 def _batches(data: Any, schema: pa.Schema | None) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.proto import file_pb2, table_pb2
-from lance_spark.table import indexes
+from lance_spark.table import indexes, row_ids
 from lance_spark.table.draft import Draft
 
 #: Kinds of operations that bring rows or values, written for the schema that the table had then.
@@ -91,6 +91,14 @@ def drop_dead_indexes(draft: Draft) -> None:
     if draft.has_indices:
         proto = draft.proto
         indexes.retain_relevant(draft.indices, proto.fields, (one.id for one in proto.fragments))
+
+
+def note_change(fragment: table_pb2.DataFragment, version: int) -> None:
+    """Note the version in which all rows of a fragment of a table with stable row ids got new values."""
+    # Tables whose columns never change do not need it.
+    import numpy as np
+
+    row_ids.carry(fragment, updated=np.full(fragment.physical_rows, version, np.uint64))
 
 
 def _is_live(file: table_pb2.DataFile, kept: set[int]) -> bool:

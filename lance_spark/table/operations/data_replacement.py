@@ -18,7 +18,7 @@ from typing import ClassVar
 
 from lance_spark.errors import CommitConflictError, InvalidInputError
 from lance_spark.proto import table_pb2, transaction_pb2
-from lance_spark.table import columns, indexes, row_ids
+from lance_spark.table import columns, indexes
 from lance_spark.table.draft import Draft
 from lance_spark.table.fragment import DataFile
 from lance_spark.table.operations.base import Conflict, Operation
@@ -138,7 +138,7 @@ class DataReplacement(Operation):
                 )
             _replace(fragment, file)
             if draft.stable_row_ids:
-                _note_change(fragment, draft.version)
+                columns.note_change(fragment, draft.version)
         if draft.has_indices:
             indexes.prune_fields(
                 draft.indices, self.touched_fragments, self.modified_fields, draft.proto.fields
@@ -181,11 +181,3 @@ def _replace(fragment: table_pb2.DataFragment, new: DataFile) -> None:
         file for file in fragment.files if any(one != columns.TOMBSTONE for one in file.fields)
     ]
     columns.set_files(fragment, [*files, new.to_proto()])
-
-
-def _note_change(fragment: table_pb2.DataFragment, version: int) -> None:
-    # Tables whose columns are never replaced do not need it.
-    import numpy as np
-
-    updated = np.full(fragment.physical_rows, version, np.uint64)
-    row_ids.carry(fragment, updated=updated)

@@ -7,7 +7,7 @@
 | schema_metadata | set beside what the schema has |
 | preserves_nullability | rows written for the schema of before stay valid |
 
-Fragments keep their rows. New fragments, of the id 0, get ids and row ids from the commit. Data files that no column is left
+Fragments keep their rows; with stable row ids, those of fragments with new files count as changed. New fragments, of the id 0, get ids and row ids from the commit. Data files that no column is left
 of go out of their fragments; indexes on columns that are gone go too. Specification: table/transaction.md.
 """
 
@@ -127,7 +127,12 @@ class Merge(Operation):
         columns.set_fields(draft, self.schema)
         for key, value in self.schema_metadata.items():
             draft.proto.schema_metadata[key] = value
+        before = {one.id: {file.path for file in one.files} for one in draft.proto.fragments}
         draft.replace_fragments(old)
+        if draft.stable_row_ids:
+            for one in draft.proto.fragments:
+                if any(file.path not in before[one.id] for file in one.files):
+                    columns.note_change(one, draft.version)
         if new:
             draft.add_fragments(new)
         columns.drop_dead_files(draft)

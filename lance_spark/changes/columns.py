@@ -1,0 +1,419 @@
+"""New columns for rows that there are: planned on the driver, computed by any number of workers, committed on the driver.
+
+| step | where | what |
+| --- | --- | --- |
+| `plan_columns` | driver | tasks: fragments whose rows get the columns |
+| `ColumnTask.run` | workers | reads what the columns are made of, writes a data file for each fragment; nothing refers to it yet |
+| `commit_columns` | driver | one `Merge` of all fragments |
+
+A new file has a row for each physical row of its fragment. Deleted rows get null, or the value of a row nearby where there must
+be one; they are not read and not given to functions. One window of rows is in memory at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol, Self
+
+import numpy as np
+import pyarrow as pa
+
+from lance_spark.changes.commits import check_writable, commit_operation
+from lance_spark.changes.optimistic import check_rows_writable, run_all
+from lance_spark.errors import StorageError, UncertainCommitError
+from lance_spark.file.schema import Schema
+from lance_spark.file.writer import check_types
+from lance_spark.proto import file_pb2, table_pb2
+from lance_spark.scan.fragment import FragmentReader
+from lance_spark.table.columns import TOMBSTONE
+from lance_spark.table.commit import DEFAULT_MAX_RETRIES
+from lance_spark.table.deletions import Offsets
+from lance_spark.table.fragment import DataFile, Fragment
+from lance_spark.table.fragment_writer import FragmentWriter, delete_fragments
+from lance_spark.table.manifest import Manifest
+from lance_spark.table.open import OpenTable
+from lance_spark.table.operations.merge import Merge
+from lance_spark.table.paths import BasePath, TablePaths
+from lance_spark.table.row_counts import counted_fragments
+
+#: Rows that a function gets at once, at most.
+DEFAULT_BATCH_SIZE = 65_536
+#: Deleted rows that are written at once.
+_FILL_ROWS = 65_536
+#: One file for a fragment, however large.
+_UNLIMITED = 1 << 62
+
+
+class Transform(Protocol):
+    """Makes columns of rows."""
+
+    def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return as many rows, with the new columns."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """The data file of a fragment's new columns. Small, and can be pickled.
+
+    Attributes
+    ----------
+    fragment_id : int
+    file : DataFile
+    """
+
+    fragment_id: int
+    file: DataFile
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnTask:
+    """Fragments that one worker computes columns for. Can be pickled, if the transform can; holds no manifest.
+
+    Attributes
+    ----------
+    uri : str
+        Root of the table.
+    fragments : tuple of Fragment
+    read : Schema
+        The columns that the transform gets.
+    schema : Schema
+        The new columns, with their ids.
+    transform : Transform
+    file_version : tuple of int
+        Version of the data files.
+    batch_size : int
+        Rows that the transform gets at once, at most.
+    base_paths : mapping of int to BasePath
+        Other roots that data files may stand in, by id.
+    storage_options : mapping, not shown by `repr`
+    """
+
+    uri: str
+    fragments: tuple[Fragment, ...]
+    read: Schema
+    schema: Schema
+    transform: Transform
+    file_version: tuple[int, int]
+    batch_size: int = DEFAULT_BATCH_SIZE
+    base_paths: Mapping[int, BasePath] = field(default_factory=dict)
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def run(self) -> list[NewFile]:
+        """Compute the columns, and write their files.
+
+        Returns
+        -------
+        list of NewFile
+            One for each fragment.
+
+        Raises
+        ------
+        InvalidInputError, SchemaMismatchError
+            What the transform returns are not the columns.
+        CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
+        """
+        paths = TablePaths.open(self.uri, self.storage_options, self.base_paths)
+        written: list[NewFile] = []
+        try:
+            for fragment in self.fragments:
+                written.append(NewFile(fragment.id, self._write(paths, fragment)))
+        except BaseException:
+            delete_files(paths, written)
+            raise
+        return written
+
+    def _write(self, paths: TablePaths, fragment: Fragment) -> DataFile:
+        writer = FragmentWriter(
+            paths.store,
+            self.schema,
+            self.file_version,
+            max_rows_per_file=_UNLIMITED,
+            max_bytes_per_file=_UNLIMITED,
+            storage_options=self.storage_options,
+        )
+        reader = FragmentReader(paths, fragment, self.read)
+        try:
+            for batch in self._physical(reader, fragment.physical_rows):
+                writer.write(batch)
+            (new,) = writer.finish()
+        except BaseException:
+            writer.abort()
+            raise
+        finally:
+            reader.close()
+        return new.files[0]
+
+    def _physical(self, reader: FragmentReader, num_rows: int) -> Iterator[pa.RecordBatch]:
+        """Yield the new columns of all physical rows, in order."""
+        filler = _Filler(all(one.nullable for one in self.schema.fields))
+        deleted = reader.deleted()
+        window = max(reader.window_rows(), 1)
+        for start in range(0, num_rows, window):
+            rows = range(start, min(start + window, num_rows))
+            first, last = np.searchsorted(deleted, [rows.start, rows.stop])
+            live = [self.transform(one) for one in reader.scan(rows, self.batch_size)]
+            yield from filler.fill(live, deleted[first:last] - start, len(rows))
+
+
+class _Filler:
+    """Puts rows where deleted ones are.
+
+    Parameters
+    ----------
+    with_nulls : bool
+        Otherwise they get the value of a live row.
+    """
+
+    def __init__(self, with_nulls: bool) -> None:
+        self._with_nulls = with_nulls
+        self._row: pa.RecordBatch | None = None
+        self._waiting = 0
+
+    def fill(
+        self, live: Sequence[pa.RecordBatch], deleted: Offsets, num_rows: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield `num_rows` rows, with those of `live` where none is deleted.
+
+        Rows that wait for the first live one come with it.
+        """
+        if not len(deleted):
+            for batch in live:
+                yield from self._late(batch)
+                self._row = batch.slice(batch.num_rows - 1)
+                yield batch
+            return
+        if not live:
+            if self._row is None:
+                self._waiting += num_rows
+            else:
+                yield from self._repeat(self._row, num_rows)
+            return
+        table = pa.Table.from_batches(live)
+        keep = np.ones(num_rows, dtype=bool)
+        keep[deleted] = False
+        before = np.cumsum(keep) - 1
+        indices = pa.array(np.maximum(before, 0), mask=~keep if self._with_nulls else None)
+        for batch in table.slice(0, 1).combine_chunks().to_batches():
+            yield from self._late(batch)
+        filled = table.take(indices).combine_chunks()
+        self._row = table.slice(table.num_rows - 1).combine_chunks().to_batches()[0]
+        yield from filled.to_batches()
+
+    def _late(self, row: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        waiting, self._waiting = self._waiting, 0
+        if waiting:
+            yield from self._repeat(row.slice(0, 1), waiting)
+
+    def _repeat(self, row: pa.RecordBatch, num_rows: int) -> Iterator[pa.RecordBatch]:
+        for at in range(0, num_rows, _FILL_ROWS):
+            count = min(_FILL_ROWS, num_rows - at)
+            indices = np.zeros(count, np.int64)
+            mask = np.ones(count, dtype=bool) if self._with_nulls else None
+            yield row.take(pa.array(indices, mask=mask))
+
+
+def plan_columns(
+    table: OpenTable,
+    read: Schema,
+    schema: Schema,
+    transform: Transform,
+    *,
+    batch_size: int = DEFAULT_BATCH_SIZE,
+    fragments_per_task: int = 1,
+    done: Collection[int] = (),
+) -> list[ColumnTask]:
+    """Cut the computation of columns into tasks.
+
+    Parameters
+    ----------
+    table : OpenTable
+        At the version that it is planned on.
+    read : Schema
+        The columns that the transform gets.
+    schema : Schema
+        The new columns, with their ids.
+    transform : Transform
+    batch_size : int
+        Rows that the transform gets at once, at most.
+    fragments_per_task : int
+    done : collection of int
+        Ids of fragments that have the columns already.
+
+    Raises
+    ------
+    UnsupportedFeatureError, UnsupportedError, UnsupportedTypeError
+        The table needs more than this release does, or its files cannot have such columns.
+    """
+    check_writable(table)
+    check_rows_writable(table, data_files=True)
+    version = table.manifest.data_storage_version
+    check_types(schema, version)
+    there = counted_fragments(table.paths, table.manifest)
+    fragments = tuple(one for one in there if one.id not in done)
+    return [
+        ColumnTask(
+            uri=table.store.uri,
+            fragments=fragments[at : at + fragments_per_task],
+            read=read,
+            schema=schema,
+            transform=transform,
+            file_version=version,
+            batch_size=batch_size,
+            base_paths=table.manifest.base_paths,
+            storage_options=table.store.options,
+        )
+        for at in range(0, len(fragments), fragments_per_task)
+    ]
+
+
+def commit_columns(
+    table: OpenTable,
+    files: Iterable[NewFile],
+    schema: Iterable[file_pb2.Field],
+    *,
+    preserves_nullability: bool,
+    properties: Mapping[str, str] | None = None,
+    max_retries: int = DEFAULT_MAX_RETRIES,
+) -> Manifest:
+    """Make the columns of all tasks part of the table.
+
+    Parameters
+    ----------
+    table : OpenTable
+        At the version that they were planned on.
+    files : iterable of NewFile
+        None at all, if the new columns are null everywhere.
+    schema : iterable of file_pb2.Field
+        All columns of the table afterwards.
+    preserves_nullability : bool
+        Whether rows that are written without the new columns stay valid.
+    properties : mapping of str to str, optional
+        Of the transaction.
+    max_retries : int
+        How often to start again after other writers were faster.
+
+    Raises
+    ------
+    CommitConflictError
+        Others changed rows or columns. The files stay: they can do for what is planned anew.
+    LanceError
+        What `commit` raises.
+    """
+    new = {one.fragment_id: one.file for one in files}
+    fields = tuple(schema)
+    kept = {one.id for one in fields}
+    operation = Merge(
+        fragments=tuple(
+            _with_file(one, new.get(one.id), kept)
+            for one in counted_fragments(table.paths, table.manifest)
+        ),
+        schema=fields,
+        preserves_nullability=preserves_nullability,
+    )
+    return commit_operation(table, operation, properties=properties, max_retries=max_retries)
+
+
+class Computation:
+    """Columns that are computed and committed here; what was computed is used again if the commit has to be planned anew.
+
+    Use as a context: files that were not committed are deleted at its end.
+    """
+
+    def __init__(self) -> None:
+        self._schema: Schema | None = None
+        self._done: dict[int, tuple[bytes, NewFile]] = {}
+        self._paths: TablePaths | None = None
+        self._committed: frozenset[int] = frozenset()
+        self._uncertain = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        unused = [one for number, (_, one) in self._done.items() if number not in self._committed]
+        if unused and self._paths is not None and not self._uncertain:
+            with suppress(StorageError):
+                delete_files(self._paths, unused)
+
+    def commit(
+        self,
+        table: OpenTable,
+        read: Schema,
+        schema: Schema,
+        transform: Transform,
+        fields: Iterable[file_pb2.Field],
+        *,
+        batch_size: int = DEFAULT_BATCH_SIZE,
+        preserves_nullability: bool = True,
+        properties: Mapping[str, str] | None = None,
+        max_retries: int = DEFAULT_MAX_RETRIES,
+    ) -> Manifest:
+        """Compute what is missing, and commit; see `plan_columns` and `commit_columns`."""
+        self._paths = table.paths
+        self._keep(table, schema)
+        tasks = plan_columns(table, read, schema, transform, batch_size=batch_size, done=self._done)
+        undo = partial(delete_files, table.paths)
+        values = {one.id: _values_of(one) for one in table.manifest.fragments}
+        for part in run_all(tasks, ColumnTask.run, undo, local=table.store.is_local):
+            self._done.update({one.fragment_id: (values[one.fragment_id], one) for one in part})
+        files = [one for _, one in self._done.values()]
+        try:
+            manifest = commit_columns(
+                table,
+                files,
+                fields,
+                preserves_nullability=preserves_nullability,
+                properties=properties,
+                max_retries=max_retries,
+            )
+        except UncertainCommitError:
+            self._uncertain = True
+            raise
+        self._committed = frozenset(self._done)
+        return manifest
+
+    def _keep(self, table: OpenTable, schema: Schema) -> None:
+        """Throw away what was computed for other columns, or of other values."""
+        now = {one.id: _values_of(one) for one in table.manifest.fragments}
+        same = self._schema == schema
+        gone = [n for n, (of, _) in self._done.items() if not same or now.get(n) != of]
+        files = [self._done.pop(number)[1] for number in gone]
+        self._schema = schema
+        if files:
+            with suppress(StorageError):
+                delete_files(table.paths, files)
+
+
+def _values_of(fragment: Fragment) -> bytes:
+    """Return what tells the values of a fragment's rows, whichever of them are deleted."""
+    proto = fragment.to_proto()
+    kept = table_pb2.DataFragment(files=proto.files, overlays=proto.overlays)
+    data: bytes = kept.SerializeToString(deterministic=True)
+    return data
+
+
+def delete_files(paths: TablePaths, files: Iterable[NewFile]) -> None:
+    """Delete the files of columns that are not committed.
+
+    Raises
+    ------
+    StorageError
+    """
+    delete_fragments(paths.store, [Fragment(0, [one.file for one in files], 0)])
+
+
+def _with_file(fragment: Fragment, file: DataFile | None, kept: set[int]) -> Fragment:
+    """Return a fragment with a new file, without those that no column of the schema is left of."""
+    proto = fragment.to_proto()
+    files = [one for one in proto.files if any(n in kept or n < TOMBSTONE for n in one.fields)]
+    if file is not None:
+        files.append(file.to_proto())
+    if len(files) == len(proto.files) and file is None:
+        return fragment
+    del proto.files[:]
+    proto.files.extend(files)
+    return Fragment.from_proto(proto, fragment.name)

@@ -1,0 +1,322 @@
+"""A table that can be changed: its columns, configuration and metadata; older versions are brought back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import pyarrow as pa
+
+from lance_spark.table.handle import TableHandle
+
+Values = Mapping[str, str | None]
+
+
+class ChangingHandle(TableHandle):
+    """One version of a table, and ways to make another.
+
+    Each method commits, and returns the version that was committed; the object itself stays as it is.
+
+    All take `commit_message` and `transaction_properties`, which are kept with the transaction, and the number of times that the
+    commit is started again after other writers were faster, `max_retries`. Those that look at the columns are planned anew on the
+    newest version, up to `conflict_retries` times, if others commit what they do not fit.
+    """
+
+    def config(self) -> dict[str, str]:
+        """Return the configuration of the table."""
+        return self._table.manifest.config
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """Metadata of the table."""
+        return self._table.manifest.table_metadata
+
+    @property
+    def schema_metadata(self) -> dict[str, str]:
+        """Metadata of the schema."""
+        found = self._table.manifest.schema_metadata
+        return {key: value.decode(errors="replace") for key, value in found.items()}
+
+    def add_columns(
+        self,
+        transforms: Any,
+        read_columns: Sequence[str] | None = None,
+        output_schema: pa.Schema | None = None,
+        batch_size: int | None = None,
+        *,
+        commit_message: str | None = None,
+        transaction_properties: Mapping[str, str] | None = None,
+        conflict_retries: int = 10,
+        max_retries: int = 20,
+    ) -> Self:
+        """Add columns to the rows that there are.
+
+        Parameters
+        ----------
+        transforms : mapping, callable, pa.Field, list of pa.Field, or pa.Schema
+            A mapping of names to constants (Python values or `pa.Scalar`) or functions, which get a record batch of rows and return
+            as many values. A function on its own returns a record batch with all new columns. Fields, or a schema, are columns
+            without values yet: null everywhere, without any new file; a struct that is there gets the children it lacks.
+        read_columns : sequence of str, optional
+            The columns that functions get; all by default, blobs as bytes. Deleted rows are left out.
+        output_schema : pa.Schema, optional
+            The new columns. By default they can be null, and have the type of their values; those of functions are told by
+            the first rows.
+        batch_size : int, optional
+            Rows that functions get at once, at most; 65,536 by default.
+        commit_message, transaction_properties, conflict_retries, max_retries
+            See the class. Values are computed again only for what changed meanwhile.
+
+        Raises
+        ------
+        InvalidInputError
+            There is such a column, or the values are not what they should be.
+        UnsupportedFeatureError, UnsupportedTypeError
+            The table, or a type, needs more than this release writes.
+        CommitConflictError, CorruptFileError, CorruptTableError, StorageError
+        """
+        from lance_spark.changes.add_columns import add_columns
+        from lance_spark.table.transaction import properties_with
+
+        table = add_columns(
+            self._table,
+            transforms,
+            read_columns,
+            output_schema,
+            batch_size,
+            properties=properties_with(commit_message, transaction_properties),
+            conflict_retries=conflict_retries,
+            max_retries=max_retries,
+        )
+        return type(self)(table, self._storage_options)
+
+    def drop_columns(
+        self,
+        columns: Sequence[str],
+        *,
+        commit_message: str | None = None,
+        transaction_properties: Mapping[str, str] | None = None,
+        conflict_retries: int = 10,
+        max_retries: int = 20,
+    ) -> Self:
+        """Drop columns, and the indexes on them. Data files are not rewritten.
+
+        Parameters
+        ----------
+        columns : sequence of str
+            Names, or dotted paths of children of structs. A struct goes with the last of its children.
+        commit_message, transaction_properties, conflict_retries, max_retries
+            See the class.
+
+        Raises
+        ------
+        InvalidInputError
+            There is no such column, or none would be left.
+        UnsupportedFeatureError, CommitConflictError, CorruptTableError, StorageError
+        """
+        from lance_spark.changes.alter_columns import drop_columns
+        from lance_spark.table.transaction import properties_with
+
+        table = drop_columns(
+            self._table,
+            columns,
+            properties=properties_with(commit_message, transaction_properties),
+            conflict_retries=conflict_retries,
+            max_retries=max_retries,
+        )
+        return type(self)(table, self._storage_options)
+
+    def alter_columns(
+        self,
+        *alterations: Mapping[str, Any],
+        commit_message: str | None = None,
+        transaction_properties: Mapping[str, str] | None = None,
+        conflict_retries: int = 10,
+        max_retries: int = 20,
+    ) -> Self:
+        """Rename columns, cast them to other types, or let them be null or not, in one commit.
+
+        Parameters
+        ----------
+        *alterations : mapping
+            ``path`` (name, or dotted path of a child), and one or more of ``name``, ``nullable`` and ``data_type``. Renaming and
+            nullability change the schema alone. A column is cast to a type of the same kind: integers to integers, floats to floats,
+            strings to strings, and so on; its values are written anew.
+        commit_message, transaction_properties, conflict_retries, max_retries
+            See the class.
+
+        Raises
+        ------
+        InvalidInputError
+            There is no such column, it has nulls, a value does not fit the type, or an index is made of its values.
+        UnsupportedFeatureError, CommitConflictError, CorruptFileError, CorruptTableError, StorageError
+        """
+        from lance_spark.changes.alter_columns import alter_columns
+        from lance_spark.table.transaction import properties_with
+
+        table = alter_columns(
+            self._table,
+            alterations,
+            properties=properties_with(commit_message, transaction_properties),
+            conflict_retries=conflict_retries,
+            max_retries=max_retries,
+        )
+        return type(self)(table, self._storage_options)
+
+    def update_config(
+        self,
+        values: Values,
+        *,
+        replace: bool = False,
+        commit_message: str | None = None,
+        transaction_properties: Mapping[str, str] | None = None,
+        max_retries: int = 20,
+    ) -> Self:
+        """Set configuration of the table.
+
+        Parameters
+        ----------
+        values : mapping of str to str or None
+            None deletes a key.
+        replace : bool
+            Whether keys that are not named go.
+        commit_message, transaction_properties, max_retries
+            See the class.
+
+        Raises
+        ------
+        CommitConflictError
+            Others set or deleted the same keys.
+        InvalidInputError, UnsupportedFeatureError, CorruptTableError, StorageError
+        """
+        return self._update(
+            commit_message, transaction_properties, max_retries, config=values, replace=replace
+        )
+
+    def delete_config_keys(
+        self,
+        keys: Sequence[str],
+        *,
+        commit_message: str | None = None,
+        transaction_properties: Mapping[str, str] | None = None,
+        max_retries: int = 20,
+    ) -> Self:
+        """Delete keys of the table's configuration; see `update_config`."""
+        values: Values = dict.fromkeys(keys)
+        return self._update(commit_message, transaction_properties, max_retries, config=values)
+
+    def update_metadata(
+        self,
+        values: Values,
+        *,
+        replace: bool = False,
+        commit_message: str | None = None,
+        transaction_properties: Mapping[str, str] | None = None,
+        max_retries: int = 20,
+    ) -> Self:
+        """Set metadata of the table; see `update_config`."""
+        return self._update(
+            commit_message,
+            transaction_properties,
+            max_retries,
+            table_metadata=values,
+            replace=replace,
+        )
+
+    def update_schema_metadata(
+        self,
+        values: Values,
+        *,
+        replace: bool = False,
+        commit_message: str | None = None,
+        transaction_properties: Mapping[str, str] | None = None,
+        max_retries: int = 20,
+    ) -> Self:
+        """Set metadata of the schema; see `update_config`. Two such changes at the same time contradict one another."""
+        return self._update(
+            commit_message,
+            transaction_properties,
+            max_retries,
+            schema_metadata=values,
+            replace=replace,
+        )
+
+    def replace_schema_metadata(self, new_metadata: Mapping[str, str]) -> Self:
+        """Set the metadata of the schema in place of what there is; see `update_schema_metadata`."""
+        return self.update_schema_metadata(new_metadata, replace=True)
+
+    def update_field_metadata(
+        self,
+        field_updates: Mapping[str, Values],
+        *,
+        replace: bool = False,
+        commit_message: str | None = None,
+        transaction_properties: Mapping[str, str] | None = None,
+        max_retries: int = 20,
+    ) -> Self:
+        """Set metadata of columns.
+
+        Parameters
+        ----------
+        field_updates : mapping of str to mapping of str to str or None
+            By name of a column, or dotted path of a child of a struct.
+        replace : bool
+            Whether keys of these columns that are not named go.
+        commit_message, transaction_properties, max_retries
+            See the class.
+
+        Raises
+        ------
+        CommitConflictError
+            Others changed the metadata of the same columns.
+        InvalidInputError
+            There is no such column.
+        UnsupportedFeatureError, CorruptTableError, StorageError
+        """
+        return self._update(
+            commit_message,
+            transaction_properties,
+            max_retries,
+            field_metadata=field_updates,
+            replace=replace,
+        )
+
+    def replace_field_metadata(self, field_name: str, new_metadata: Mapping[str, str]) -> Self:
+        """Set the metadata of a column in place of what there is; see `update_field_metadata`."""
+        return self.update_field_metadata({field_name: new_metadata}, replace=True)
+
+    def restore(
+        self,
+        *,
+        commit_message: str | None = None,
+        transaction_properties: Mapping[str, str] | None = None,
+        max_retries: int = 20,
+    ) -> Self:
+        """Make this version the newest again, whatever was committed since.
+
+        Raises
+        ------
+        VersionNotFoundError
+            It has been cleaned up.
+        UnsupportedFeatureError, CommitConflictError, CorruptTableError, StorageError
+        """
+        from lance_spark.changes.settings import restore
+        from lance_spark.table.transaction import properties_with
+
+        properties = properties_with(commit_message, transaction_properties)
+        table = restore(self._table, properties=properties, max_retries=max_retries)
+        return type(self)(table, self._storage_options)
+
+    def _update(
+        self,
+        commit_message: str | None,
+        transaction_properties: Mapping[str, str] | None,
+        max_retries: int,
+        **values: Any,
+    ) -> Self:
+        from lance_spark.changes.settings import update_config
+        from lance_spark.table.transaction import properties_with
+
+        properties = properties_with(commit_message, transaction_properties)
+        table = update_config(self._table, **values, properties=properties, max_retries=max_retries)
+        return type(self)(table, self._storage_options)

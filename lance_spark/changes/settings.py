@@ -1,0 +1,117 @@
+"""Configuration of a table, metadata of the table, its schema and its fields; older versions brought back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lance_spark.changes.commits import change_schema, check_writable, commit_operation
+from lance_spark.changes.optimistic import at_version
+from lance_spark.errors import InvalidInputError
+from lance_spark.file.schema import Field
+from lance_spark.table.commit import DEFAULT_MAX_RETRIES
+from lance_spark.table.open import OpenTable, read_latest
+from lance_spark.table.operations.restore import Restore
+from lance_spark.table.operations.update_config import MapUpdate, UpdateConfig, map_update
+
+_PRIMARY_KEY = "lance-schema:unenforced-primary-key"
+Values = Mapping[str, str | None]
+
+
+def update_config(
+    table: OpenTable,
+    *,
+    config: Values | None = None,
+    table_metadata: Values | None = None,
+    schema_metadata: Values | None = None,
+    field_metadata: Mapping[str, Values] | None = None,
+    replace: bool = False,
+    properties: Mapping[str, str] | None = None,
+    max_retries: int = DEFAULT_MAX_RETRIES,
+) -> OpenTable:
+    """Change configuration and metadata in one commit.
+
+    Parameters
+    ----------
+    table : OpenTable
+    config, table_metadata, schema_metadata : mapping of str to str or None, optional
+        Values to set; None deletes.
+    field_metadata : mapping of str to such a mapping, optional
+        By name of a column, or dotted path of a child.
+    replace : bool
+        Whether what is not named goes.
+    properties : mapping of str to str, optional
+        Of the transaction.
+    max_retries : int
+
+    Returns
+    -------
+    OpenTable
+        At the new version.
+
+    Raises
+    ------
+    InvalidInputError
+        There is no such field, or a value is no string.
+    CommitConflictError
+        Others changed the same keys, or the metadata of the same thing.
+    LanceError
+        What `commit` raises.
+    """
+    maps = {"config": config, "table_metadata": table_metadata, "schema_metadata": schema_metadata}
+    updates = {
+        name: map_update(values, replace=replace, what=name)
+        for name, values in maps.items()
+        if values is not None
+    }
+
+    def plan(current: OpenTable) -> UpdateConfig:
+        fields = {}
+        for path, values in (field_metadata or {}).items():
+            node = current.schema.path(path)
+            update = map_update(values, replace=replace, what=f"metadata of {path}")
+            _check_key(node, update, path)
+            fields[node[-1].id] = update
+        return UpdateConfig(**updates, field_metadata=fields)
+
+    return change_schema(table, plan, properties=properties, max_retries=max_retries)
+
+
+def restore(
+    table: OpenTable,
+    *,
+    properties: Mapping[str, str] | None = None,
+    max_retries: int = DEFAULT_MAX_RETRIES,
+) -> OpenTable:
+    """Make the version that a table is open at the newest.
+
+    Parameters
+    ----------
+    table : OpenTable
+    properties : mapping of str to str, optional
+        Of the transaction.
+    max_retries : int
+
+    Returns
+    -------
+    OpenTable
+        At the new version.
+
+    Raises
+    ------
+    LanceError
+        What `commit` raises.
+    """
+    newest = at_version(table, read_latest(table.store))
+    check_writable(newest)
+    operation = Restore(table.version)
+    manifest = commit_operation(newest, operation, properties=properties, max_retries=max_retries)
+    return at_version(table, manifest)
+
+
+def _check_key(path: tuple[Field, ...], update: MapUpdate, name: str) -> None:
+    """Refuse a primary key that could be null, which pylance does not open."""
+    chosen = update.entries.get(_PRIMARY_KEY) or ""
+    if chosen.lower() in ("true", "1", "yes") and any(node.nullable for node in path):
+        raise InvalidInputError(
+            f"column {name!r} can be null, and so cannot be a primary key; make it and what it lies in not nullable first"
+        )
