@@ -116,6 +116,16 @@ class Operation(ABC):
         return frozenset()
 
     @property
+    def table_metadata_keys(self) -> frozenset[str]:
+        """Keys of the table's metadata that are set or deleted."""
+        return frozenset()
+
+    @property
+    def replaces_table_metadata(self) -> bool:
+        """Whether all other keys of the table's metadata go."""
+        return False
+
+    @property
     def metadata_targets(self) -> frozenset[int]:
         """Ids of the fields whose metadata it changes, and `SCHEMA_METADATA` if it is the schema's."""
         return frozenset()

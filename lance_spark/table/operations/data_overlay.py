@@ -4,9 +4,8 @@
 | --- | --- |
 | groups | for each fragment the overlays that come on top of those that it has |
 
-This release does not apply overlays when it reads, and refuses tables that have some (reader flag 64); so does it to commit one.
-Others commit them to tables that allow it: what their transactions mean for the operations here is known.
-Specification: table/transaction.md.
+The commit notes in each overlay the version that it came with. Tables with overlays have flag 64: other clients refuse them unless
+they are told not to. Specification: table/transaction.md.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
-from lance_spark.errors import UnsupportedFeatureError
+from lance_spark.errors import CommitConflictError
 from lance_spark.proto import transaction_pb2
-from lance_spark.table import flags
 from lance_spark.table.draft import Draft
+from lance_spark.table.fragment import Overlay
 from lance_spark.table.operations.base import Conflict, Operation
 
 KIND = "data_overlay"
@@ -103,13 +102,24 @@ class DataOverlay(Operation):
         return self.conflicts.get(committed.kind, Conflict.RETRYABLE)
 
     def apply(self, draft: Draft) -> None:
-        """Refuse.
+        """Add the overlays to those that their fragments have.
 
         Raises
         ------
-        UnsupportedFeatureError
+        CommitConflictError
+            A fragment is gone.
+        CorruptTableError
+            An overlay cannot be one.
         """
-        raise UnsupportedFeatureError(
-            f"this release commits no data overlays (transactions of the kind {KIND!r}): tables that have some need reader flag "
-            f"{flags.OVERLAYS}, which it does not read; replace whole columns, or update rows"
-        )
+        for group in self.groups:
+            fragment = draft.fragment(group.fragment_id)
+            if fragment is None:
+                raise CommitConflictError(
+                    f"fragment {group.fragment_id}, some cells of which were to be replaced, is gone; plan the change again",
+                    retryable=True,
+                )
+            for overlay in group.overlays:
+                Overlay.from_proto(overlay)
+                added = fragment.overlays.add()
+                added.CopyFrom(overlay)
+                added.committed_version = draft.version

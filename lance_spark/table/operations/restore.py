@@ -68,6 +68,13 @@ class Restore(Operation):
         transaction.restore.version = self.version
         transaction.restore.SetInParent()
 
+    def conflict(self, committed: Operation) -> Conflict:
+        """Tell what a committed operation means for this one."""
+        if committed.metadata_targets:
+            # It would be undone unseen.
+            return Conflict.INCOMPATIBLE
+        return self.conflicts.get(committed.kind, Conflict.RETRYABLE)
+
     def apply(self, draft: Draft) -> None:
         """Put the version's content in the place of what there is.
 

@@ -127,6 +127,16 @@ class UpdateConfig(Operation):
         return frozenset(key for key, value in entries.items() if value is None)
 
     @property
+    def table_metadata_keys(self) -> frozenset[str]:
+        """Keys of the table's metadata that are set or deleted."""
+        return frozenset(self.table_metadata.entries if self.table_metadata else ())
+
+    @property
+    def replaces_table_metadata(self) -> bool:
+        """Whether all other keys of the table's metadata go."""
+        return self.table_metadata is not None and self.table_metadata.replace
+
+    @property
     def metadata_targets(self) -> frozenset[int]:
         """Ids of the fields whose metadata it changes, and `SCHEMA_METADATA` if it is the schema's."""
         of_schema = () if self.schema_metadata is None else (SCHEMA_METADATA,)
@@ -182,10 +192,10 @@ class UpdateConfig(Operation):
 
     def conflict(self, committed: Operation) -> Conflict:
         """Tell what a committed operation means for this one."""
-        if self._same_key_as(committed):
+        if self._same_key_as(committed) or self._same_table_metadata_as(committed):
             return Conflict.INCOMPATIBLE
         targets = self.metadata_targets
-        if committed.kind == "overwrite" and targets:
+        if committed.kind in ("overwrite", "restore") and targets:
             return Conflict.INCOMPATIBLE
         if committed.kind == KIND and targets & committed.metadata_targets:
             return Conflict.INCOMPATIBLE
@@ -223,6 +233,14 @@ class UpdateConfig(Operation):
             (self.config_keys & committed.config_keys)
             - (self.deleted_config_keys & committed.deleted_config_keys)
         )
+
+    def _same_table_metadata_as(self, committed: Operation) -> bool:
+        """Tell whether both change the table's metadata, and one of them all of it, or both the same key."""
+        mine, theirs = self.table_metadata_keys, committed.table_metadata_keys
+        if mine & theirs:
+            return True
+        replaces, replaced = self.replaces_table_metadata, committed.replaces_table_metadata
+        return (replaces and (replaced or bool(theirs))) or (replaced and bool(mine))
 
 
 def map_update(values: Mapping[str, str | None], *, replace: bool, what: str) -> MapUpdate:

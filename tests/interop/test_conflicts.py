@@ -1,0 +1,44 @@
+"""Every pair of changes ends as it does with pylance, and as `docs/conflicts.md` says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.interop.conflict_changes import CHANGES
+from tests.interop.conflicts import DIFFERENCES, PAGE, Tables, page, try_pair
+
+_ROW = re.compile(r"\| (\d+) ([^|]+) \| (.+) \|")
+
+
+@pytest.fixture(scope="session")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
+    return Tables.new(tmp_path_factory.mktemp("conflicts"))
+
+
+def told() -> dict[tuple[str, str], str]:
+    """What the page says of each pair."""
+    rows = [match for match in map(_ROW.fullmatch, PAGE.read_text().splitlines()) if match]
+    names = [row[2] for row in rows]
+    return {
+        (row[2], before): cell.strip().rstrip("*")
+        for row in rows
+        for before, cell in zip(names, row[3].split("|"), strict=True)
+    }
+
+
+@pytest.mark.parametrize("number", range(len(CHANGES)), ids=[one.name for one in CHANGES])
+def test_pairs(tables: Tables, number: int) -> None:
+    first, page_says = CHANGES[number], told()
+    for before in CHANGES:
+        pair = first.name, before.name
+        outcome = try_pair(tables, first, before)
+        assert outcome.ours == page_says[pair], pair
+        assert outcome.pylance_on_ours == outcome.pylance, pair
+        assert (outcome.ours != outcome.pylance) == (pair in DIFFERENCES), (pair, outcome)
+
+
+def test_the_page_is_what_the_program_writes() -> None:
+    assert page(told()) == Path(PAGE).read_text()
