@@ -24,11 +24,13 @@ from dataclasses import dataclass, replace
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.storage.store import ObjectStore
+from lance_spark.table.branch_files import read_branches
 from lance_spark.table.cleanup import CleanupStats, cleanup
-from lance_spark.table.cleanup_branches import lineages, main_root, root_of
+from lance_spark.table.cleanup_branches import origin
 from lance_spark.table.cleanup_plan import CleanupPolicy
 from lance_spark.table.manifest import Manifest, find_manifest
 from lance_spark.table.open import read_latest
+from lance_spark.table.ref_names import branch_store, main_store
 from lance_spark.table.versions import list_manifests
 
 PREFIX = "lance.auto_cleanup."
@@ -175,18 +177,18 @@ def _clean_up(store: ObjectStore, manifest: Manifest) -> CleanupStats | None:
 
 def _clean_up_branches(store: ObjectStore, manifest: Manifest, parent: AutoCleanup) -> None:
     """Clean up the branches that were made from versions that could go, those that others were made from last."""
-    main = main_root(store, manifest.branch)
-    known = lineages(main)
-    own = known.get(manifest.branch or "", ())
+    main = main_store(store, manifest.branch)
+    branches = read_branches(main)
     located = {location.version: location for location in list_manifests(store)}
-    for name, lineage in sorted(known.items(), key=lambda item: -len(item[1])):
-        if len(lineage) <= len(own) or lineage[: len(own)] != own:
+    for name, _ in sorted(branches.items(), key=lambda item: -len(item[1].identifier or ())):
+        number = origin(name, manifest.branch, branches)
+        if number is None or name == manifest.branch:
             continue
-        origin = located.get(lineage[len(own)][0])
-        version = find_manifest(store, origin) if origin else None
+        location = located.get(number)
+        version = find_manifest(store, location) if location else None
         if version is not None and not parent.policy.allows(version):
             continue
-        root = root_of(main, name)
+        root = branch_store(main, name)
         newest = read_latest(root)
         auto = wanted(newest.config, newest.version)
         if auto is not None:

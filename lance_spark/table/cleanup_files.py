@@ -8,6 +8,7 @@
 | `_indices/<uuid>/**` | index | the index |
 | `_transactions/*.txn` | transaction | its own |
 | `.<name>.<32 hex digits>.tmp`, `.tmp*`, `<name>#<n>` | temporary | the owner of its folder; a writer that was killed left it |
+| `_versions/<manifest>-<uuid>` | temporary | nobody's, if it is older than the newest version: a commit by an external manifest store left it |
 
 Anything else is not ours to remove: it is never listed as a candidate, whatever a manifest says. Manifests are not found
 here but by their versions. The first form of a temporary name is this package's, the others are pylance's.
@@ -31,6 +32,7 @@ _FOLDERS = (DATA, DELETIONS, INDICES, TRANSACTIONS, versions.FOLDER, "_refs")
 _TEMPORARY = re.compile(
     r"\..+\.[0-9a-f]{32}\.tmp|\.tmp.*|.+\.(?:lance|manifest|txn|arrow|bin|blob|json)#\d+"
 )
+_STAGING = re.compile(r"([0-9]{1,20}\.manifest)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _DEPTH_OF_BLOBS = 3
 _DEPTH_OF_INDEX_FILES = 3
 
@@ -57,11 +59,14 @@ class Candidate:
     owner : str
         What manifests would refer to: the path of the data, deletion or transaction file, the uuid of the index. Of a
         temporary file the one that its folder belongs to, empty if to none.
+    version : int
+        Of a staging file: the version that it is, or was to become; else 0.
     """
 
     info: FileInfo
     kind: FileKind
     owner: str
+    version: int = 0
 
     @property
     def is_temporary(self) -> bool:
@@ -82,12 +87,12 @@ class Listing:
     ----------
     candidates : list of Candidate
         All but the manifests.
-    manifests : dict of str to FileInfo
-        By path.
+    manifests : dict of int to list of FileInfo
+        Manifests by their version.
     """
 
     candidates: list[Candidate]
-    manifests: dict[str, FileInfo]
+    manifests: dict[int, list[FileInfo]]
 
 
 def list_files(store: ObjectStore) -> Listing:
@@ -103,8 +108,10 @@ def list_files(store: ObjectStore) -> Listing:
             candidate = classify(info)
             if candidate is not None:
                 listing.candidates.append(candidate)
-            elif folder == versions.FOLDER and info.path.endswith(".manifest"):
-                listing.manifests[info.path] = info
+            elif folder == versions.FOLDER:
+                location = versions.parse_name(info.path.removeprefix(f"{folder}/"))
+                if location is not None:
+                    listing.manifests.setdefault(location.version, []).append(info)
     return listing
 
 
@@ -114,6 +121,9 @@ def classify(info: FileInfo) -> Candidate | None:
     folder, name = steps[0], steps[-1]
     if _TEMPORARY.fullmatch(name):
         return Candidate(info, FileKind.TEMPORARY, _folder_owner(steps))
+    if folder == versions.FOLDER and (staging := _STAGING.fullmatch(name)):
+        location = versions.parse_name(staging[1])
+        return location and Candidate(info, FileKind.TEMPORARY, "", location.version)
     if folder == DATA and name.endswith(".lance"):
         return Candidate(info, FileKind.DATA, info.path)
     if folder == DATA and name.endswith(".blob") and len(steps) == _DEPTH_OF_BLOBS:

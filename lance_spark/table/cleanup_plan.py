@@ -31,11 +31,13 @@ from lance_spark.errors import InvalidInputError
 from lance_spark.storage.listing import FileInfo
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import flags, versions
-from lance_spark.table.cleanup_branches import branch_folders, lineages, main_root, root_of
+from lance_spark.table.branch_files import read_branches
+from lance_spark.table.cleanup_branches import branch_folders, origin
 from lance_spark.table.cleanup_files import INDICES, Candidate, Listing, list_files
 from lance_spark.table.cleanup_references import References, references_of
 from lance_spark.table.manifest import Manifest, find_manifest
 from lance_spark.table.paths import DATA
+from lance_spark.table.ref_names import branch_store, main_store
 from lance_spark.table.refs import read_tags
 from lance_spark.table.versions import ManifestLocation, NamingScheme, list_manifests
 
@@ -135,16 +137,17 @@ class _Planner:
     def __init__(self, store: ObjectStore, policy: CleanupPolicy, branch: str | None) -> None:
         self._store = store
         self._policy = policy
-        self._main = main_root(store, branch)
+        self._main = main_store(store, branch)
         # A copy of a branch elsewhere is a table of its own, whatever its manifests say.
         self._branch = branch if self._main is not store else None
         self._kept = References()
         # What versions that go refer to, those among them too that are kept after all: what is kept counts first.
         self._gone = References()
-        self._going: dict[int, list[ManifestLocation]] = {}
+        self._going: dict[int, ManifestLocation] = {}
+        self._newest = 0
         self._seen: set[tuple[str, str]] = set()
         self._names: frozenset[str] = frozenset()
-        self._needs_parent: set[str] = set()
+        self._needs_parent: set[str | None] = set()
 
     def plan(self, read_version: int | None) -> CleanupPlan:
         listing = list_files(self._store)
@@ -161,17 +164,15 @@ class _Planner:
 
     def _decide(self, located: list[ManifestLocation], read_version: int | None) -> None:
         """Sort the versions into those that go and those that stay, but for tags and branches."""
-        limit = located[-1].version if read_version is None else read_version
-        limit = min(limit, located[-1].version)
+        self._newest = located[-1].version
+        limit = self._newest if read_version is None else min(read_version, self._newest)
         retain = self._policy.retain_versions
         if retain is not None:
-            # Manifests of two naming schemes can stand for one version.
-            numbers = sorted({location.version for location in located})
-            limit = min(limit, numbers[max(len(numbers) - retain, 0)])
+            limit = min(limit, located[max(len(located) - retain, 0)].version)
         for location, manifest in self._read(self._store, located):
             found = references_of(manifest, root=self._store.uri, own=True)
             if manifest.version < limit and self._policy.allows(manifest):
-                self._going.setdefault(manifest.version, []).append(location)
+                self._going[manifest.version] = location
                 self._gone.add(found)
             else:
                 self._kept.add(found)
@@ -184,32 +185,27 @@ class _Planner:
 
     def _keep_branches(self) -> None:
         """Keep what other branches refer to, and the versions that they were made from."""
-        known = lineages(self._main)
-        for name in ["", *{*known, *branch_folders(self._main)}]:
-            if name == (self._branch or ""):
+        branches = read_branches(self._main)
+        for name in [None, *{*branches, *branch_folders(self._main)}]:
+            if name == self._branch:
                 continue
-            root = root_of(self._main, name)
+            root = branch_store(self._main, name)
             for _, manifest in self._read(root, list_manifests(root) + detached(root)):
                 found = references_of(manifest, root=self._store.uri, own=False)
                 self._kept.add(found)
                 if not self._names.isdisjoint(found.names | found.indices):
                     self._needs_parent.add(name)
-        own = known.get(self._branch, ()) if self._branch else ()
-        for name, lineage in known.items():
-            if (
-                name in self._needs_parent
-                and lineage[: len(own)] == own
-                and len(lineage) > len(own)
-            ):
-                self._keep(lineage[len(own)][0])
+        for name in branches:
+            version = origin(name, self._branch, branches)
+            if version is not None and name in self._needs_parent:
+                self._keep(version)
 
     def _keep_tags(self) -> None:
         """Keep versions with a tag, or refuse to go on."""
         tagged = {
             name: tag.version
             for name, tag in read_tags(self._main).items()
-            if (tag.branch if tag.branch != "main" else None) == self._branch
-            and tag.version in self._going
+            if tag.branch == self._branch and tag.version in self._going
         }
         if tagged and self._policy.error_if_tagged_old_versions:
             shown = ", ".join(
@@ -223,9 +219,10 @@ class _Planner:
             self._keep(version)
 
     def _keep(self, version: int) -> None:
-        for _, manifest in _manifests(self._store, self._going.pop(version, [])):
-            if manifest is not None:
-                self._kept.add(references_of(manifest, root=self._store.uri, own=True))
+        location = self._going.pop(version, None)
+        manifest = find_manifest(self._store, location) if location is not None else None
+        if manifest is not None:
+            self._kept.add(references_of(manifest, root=self._store.uri, own=True))
 
     def _read(
         self, store: ObjectStore, located: list[ManifestLocation]
@@ -240,12 +237,15 @@ class _Planner:
 
     def _collect(self, listing: Listing) -> CleanupPlan:
         plan = CleanupPlan()
-        for version, located in sorted(self._going.items()):
-            for location in located:
-                known = listing.manifests.get(location.path)
-                plan.manifests.append((version, known or FileInfo(location.path, 0, None)))
+        for version, location in sorted(self._going.items()):
+            # A migration that was killed has left the file under two names.
+            known = listing.manifests.get(version) or [FileInfo(location.path, 0, None)]
+            plan.manifests += [(version, info) for info in known]
         before = time.time() - GRACE_SECONDS
         for candidate in listing.candidates:
+            if candidate.version >= self._newest:
+                # It may be the manifest itself, as an external manifest store knows it.
+                continue
             if candidate in self._kept and not candidate.is_temporary:
                 continue
             verified = candidate in self._gone and candidate not in self._kept

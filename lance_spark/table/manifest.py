@@ -34,6 +34,7 @@ from lance_spark.errors import (
 )
 from lance_spark.proto import table_pb2
 from lance_spark.storage.store import ObjectStore
+from lance_spark.storage.uri import check_relative
 from lance_spark.table import flags, versions
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.paths import BasePath
@@ -231,8 +232,19 @@ class Manifest:
 
     @property
     def branch(self) -> str | None:
-        """The branch that the version is on; None for the main one."""
-        return self._proto.branch if self._proto.HasField("branch") else None
+        """The branch that the version is on; None for the main one.
+
+        Raises
+        ------
+        CorruptTableError
+            The name leads out of the table.
+        """
+        if not self._proto.HasField("branch"):
+            return None
+        try:
+            return check_relative(self._proto.branch)
+        except InvalidInputError as error:
+            raise CorruptTableError(f"{self.name}: branch: {error}") from None
 
     @property
     def base_paths(self) -> Mapping[int, BasePath]:
