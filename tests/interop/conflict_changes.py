@@ -39,7 +39,7 @@ RESERVED = (4, 5)
 OVERLAYS = "LANCE_ENABLE_UNSTABLE_DATA_OVERLAY_FILES"
 
 Dataset = lance.LanceDataset
-O = lance.LanceOperation
+Operations = lance.LanceOperation
 
 
 def rows(start: int, count: int) -> pa.Table:
@@ -121,7 +121,7 @@ def _compact(reserved: int, *numbers: int) -> Callable[[Dataset], object]:
         data = pa.concat_tables([dataset.get_fragment(number).to_table() for number in numbers])
         (new,) = lance.fragment.write_fragments(data, dataset)
         moved = replace(new, id=reserved)
-        raw(dataset, O.Rewrite([O.RewriteGroup(old, [moved])], []))
+        raw(dataset, Operations.Rewrite([Operations.RewriteGroup(old, [moved])], []))
 
     return make
 
@@ -132,7 +132,7 @@ def _add_column(dataset: Dataset) -> None:
 
 def _raw_merge(dataset: Dataset) -> None:
     fragments = [fragment.metadata for fragment in dataset.get_fragments()]
-    raw(dataset, O.Merge(fragments, dataset.lance_schema))
+    raw(dataset, Operations.Merge(fragments, dataset.lance_schema))
 
 
 def _drop_column(dataset: Dataset) -> None:
@@ -140,11 +140,11 @@ def _drop_column(dataset: Dataset) -> None:
 
 
 def _raw_project(dataset: Dataset) -> None:
-    raw(dataset, O.Project(pa.schema([dataset.schema.field(i) for i in range(2)])))
+    raw(dataset, Operations.Project(pa.schema([dataset.schema.field(i) for i in range(2)])))
 
 
 def _restore(dataset: Dataset) -> None:
-    raw(dataset, O.Restore(1))
+    raw(dataset, Operations.Restore(1))
 
 
 def _config(**values: str) -> Callable[[Dataset], object]:
@@ -175,7 +175,7 @@ def _new_column_file(dataset: Dataset, name: str, column: str, count: int) -> Da
 def _replacement(fragment: int, column: str) -> Callable[[Dataset], object]:
     def make(dataset: Dataset) -> None:
         file = _new_column_file(dataset, f"new-{fragment}-{column}.lance", column, 4)
-        raw(dataset, O.DataReplacement([O.DataReplacementGroup(fragment, file)]))
+        raw(dataset, Operations.DataReplacement([Operations.DataReplacementGroup(fragment, file)]))
 
     return make
 
@@ -184,8 +184,8 @@ def _overlay(fragment: int, offsets: list[int]) -> Callable[[Dataset], object]:
     def make(dataset: Dataset) -> None:
         name = f"overlay-{fragment}-{len(offsets)}.lance"
         file = _new_column_file(dataset, name, "word", len(offsets))
-        overlay = O.DataOverlayFile(file, offsets)
-        raw(dataset, O.DataOverlay([O.DataOverlayGroup(fragment, [overlay])]))
+        overlay = Operations.DataOverlayFile(file, offsets)
+        raw(dataset, Operations.DataOverlay([Operations.DataOverlayGroup(fragment, [overlay])]))
 
     return make
 
@@ -194,7 +194,7 @@ def _update_columns(dataset: Dataset) -> None:
     fragment = dataset.get_fragment(0)
     data = pa.table({"id": pa.array([1], pa.int64()), "word": ["y"]})
     updated, fields = fragment.update_columns(data, left_on="id", right_on="id")
-    raw(dataset, O.Update([], [updated], [], fields, update_mode="rewrite_columns"))
+    raw(dataset, Operations.Update([], [updated], [], fields, update_mode="rewrite_columns"))
 
 
 def _bases(dataset: Dataset) -> None:

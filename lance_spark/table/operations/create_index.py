@@ -80,6 +80,11 @@ class CreateIndex(Operation):
         """The segments of indexes that it takes away."""
         return self.removed_indices
 
+    @property
+    def indexed_fields(self) -> frozenset[int]:
+        """Ids of the fields that the new segments are about."""
+        return frozenset(field for index in self.new_indices for field in index.fields)
+
     @classmethod
     def from_proto(
         cls, message: transaction_pb2.Transaction.CreateIndex, source: str
