@@ -72,6 +72,11 @@ def new_bases(given: Iterable[BaseLike]) -> tuple[BasePath, ...]:
     return tuple(numbered)
 
 
+def folders(bases: Mapping[int, BasePath]) -> dict[int, str]:
+    """Return the base paths that blobs can refer to, by id."""
+    return {number: base.path for number, base in bases.items() if not base.is_dataset_root}
+
+
 def targets(
     bases: Mapping[int, BasePath],
     target_bases: Sequence[str] | None,

@@ -21,6 +21,7 @@ from dataclasses import replace
 
 from lance_spark.errors import (
     CommitConflictError,
+    InvalidInputError,
     LanceError,
     MissingFileError,
     StorageError,
@@ -31,6 +32,7 @@ from lance_spark.errors import (
 from lance_spark.storage.errors import is_refusal
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import flags, versions
+from lance_spark.table.detached import commit_detached
 from lance_spark.table.draft import Draft
 from lance_spark.table.manifest import Manifest, encode, read_manifest, read_version
 from lance_spark.table.operations.base import Conflict, Operation, Rebase
@@ -52,8 +54,9 @@ def commit(
     *,
     max_retries: int = DEFAULT_MAX_RETRIES,
     enable_stable_row_ids: bool = False,
+    detached: bool = False,
 ) -> Manifest:
-    """Make a change the newest version of a table.
+    """Make a change the newest version of a table, or a detached version.
 
     Parameters
     ----------
@@ -66,6 +69,8 @@ def commit(
         How often to start again after other writers were faster.
     enable_stable_row_ids : bool
         For a new table.
+    detached : bool
+        Make a version outside of the history; see `commit_detached`. There is nothing that it could conflict with.
 
     Returns
     -------
@@ -80,11 +85,19 @@ def commit(
         The table was to be created, and somebody else has.
     UnsupportedFeatureError
         The table needs more than this release does.
+    InvalidInputError
+        The change was planned on a detached version, or does not fit the table.
     UncertainCommitError
         The store failed, and nobody knows whether the change was made.
     StorageError
         The store failed, and the change was not made.
     """
+    if detached:
+        return commit_detached(store, transaction, base)
+    if base is not None and versions.is_detached(base.version):
+        raise InvalidInputError(
+            f"{store.display}: version {base.version} is detached: nothing but detached versions can be based on it"
+        )
     attempts = _Attempts(store, transaction, base, enable_stable_row_ids)
     try:
         manifest = attempts.run(max_retries)

@@ -22,7 +22,9 @@ from lance_spark.table.versions import NamingScheme
 _DETACHED = 1 << 63
 
 
-def commit_detached(store: ObjectStore, transaction: Transaction, base: Manifest) -> Manifest:
+def commit_detached(
+    store: ObjectStore, transaction: Transaction, base: Manifest | None
+) -> Manifest:
     """Make a change a detached version.
 
     Parameters
@@ -30,8 +32,8 @@ def commit_detached(store: ObjectStore, transaction: Transaction, base: Manifest
     store : ObjectStore
         The table's root.
     transaction : Transaction
-    base : Manifest
-        The version that the change was planned on.
+    base : Manifest, optional
+        The version that the change was planned on; there has to be one.
 
     Returns
     -------
@@ -48,6 +50,8 @@ def commit_detached(store: ObjectStore, transaction: Transaction, base: Manifest
         The store failed, and the version may or may not be there.
     StorageError
     """
+    if base is None:
+        raise InvalidInputError(f"{store.display}: a detached version needs a table, there is none")
     operation = transaction.operation
     flags.check_writable(base.flags, store.display, replaces_schema=operation.replaces_schema)
     manifests = versions.list_manifests(store)

@@ -14,10 +14,11 @@ from lance_spark.table import history, versions
 from lance_spark.table.branch_handle import Branches
 from lance_spark.table.history import VersionInfo
 from lance_spark.table.open import OpenTable, open_table
+from lance_spark.table.operations.base import Operation
 from lance_spark.table.paths import BasePath
 from lance_spark.table.references import Reference, open_reference
 from lance_spark.table.tags import Tags
-from lance_spark.table.transaction import Transaction
+from lance_spark.table.transaction import Transaction, with_message
 
 
 class TableHandle:
@@ -125,6 +126,70 @@ class TableHandle:
         """
         options = self._storage_options
         return type(self)(open_reference(self._table, version, options), options)
+
+    @classmethod
+    def commit(
+        cls,
+        base_uri: str | os.PathLike[str] | TableHandle,
+        operation: Operation | Transaction,
+        read_version: int | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        *,
+        detached: bool = False,
+        max_retries: int = 20,
+        commit_message: str | None = None,
+        transaction_properties: Mapping[str, str] | None = None,
+        enable_stable_row_ids: bool = False,
+    ) -> Self:
+        """Make a change that was planned by hand a version of a table, and open it.
+
+        Nobody checks that files fit the table: this is for jobs that share out the work themselves.
+
+        Parameters
+        ----------
+        base_uri : str, path or handle
+            Root of the table, or of a branch.
+        operation : Operation or Transaction
+            The change. A transaction brings its read version and its properties along.
+        read_version : int, optional
+            The version that the change was planned on; may be a detached one, if this is to be one. An operation
+            that leaves nothing of it behind (overwrite, restore) can do without.
+        storage_options : mapping, optional
+            Settings of the store; by default those of the handle, if one is given.
+        detached : bool
+            Make a version outside of the history, with a random number, which `checkout_version` opens.
+        max_retries : int
+            How often to start again after other writers were faster.
+        commit_message : str, optional
+        transaction_properties : mapping of str to str, optional
+        enable_stable_row_ids : bool
+            For a table that is created.
+
+        Raises
+        ------
+        CommitConflictError
+            Another change was committed that this one does not hold on top of.
+        InvalidInputError
+            The read version is missing, or the change does not fit the table.
+        TableExistsError, VersionNotFoundError, UncertainCommitError, UnsupportedFeatureError, StorageError
+        """
+        from lance_spark.table.commit_by_hand import commit_operation
+
+        options = dict(storage_options or {})
+        if isinstance(base_uri, TableHandle):
+            options = base_uri._options(storage_options)
+            base_uri = base_uri.uri
+        store = ObjectStore.from_uri(base_uri, options)
+        version = commit_operation(
+            store,
+            operation,
+            read_version,
+            detached=detached,
+            max_retries=max_retries,
+            properties=with_message(transaction_properties, commit_message),
+            enable_stable_row_ids=enable_stable_row_ids,
+        )
+        return cls(open_table(store.uri, version=version, storage_options=options), options)
 
     def create_branch(
         self,

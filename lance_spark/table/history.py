@@ -16,14 +16,12 @@ from lance_spark.errors import InvalidInputError, MissingFileError, VersionNotFo
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.manifest import Manifest, find_manifest, read_manifest
 from lance_spark.table.summary import summarize
-from lance_spark.table.transaction import Transaction, read_transaction
+from lance_spark.table.transaction import MESSAGE, Transaction, read_transaction
 from lance_spark.table.versions import ManifestLocation, find, list_manifests, not_a_table
 
 _READ_AT_ONCE = 16
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MICROSECOND = datetime.timedelta(microseconds=1)
-#: The transaction property that has the message of a commit.
-MESSAGE = "__lance_commit_message"
 
 
 @dataclass(frozen=True)

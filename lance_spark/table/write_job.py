@@ -37,7 +37,7 @@ from lance_spark.file.writer import check_types
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import flags, ref_names, versions
 from lance_spark.table.append_schema import filled_by
-from lance_spark.table.bases import BaseLike, Target, new_bases, targets
+from lance_spark.table.bases import BaseLike, Target, folders, new_bases, targets
 from lance_spark.table.commit import DEFAULT_MAX_RETRIES, commit
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.fragment_writer import (
@@ -269,7 +269,9 @@ class WriteJob:
         )
 
 
-def commit_or_clean_up(job: WriteJob, fragments: Sequence[Fragment]) -> int:
+def commit_or_clean_up(
+    job: WriteJob, fragments: Sequence[Fragment], properties: Mapping[str, str] | None = None
+) -> int:
     """Commit the fragments, and delete their files if it is sure that no version refers to them.
 
     Raises
@@ -278,7 +280,7 @@ def commit_or_clean_up(job: WriteJob, fragments: Sequence[Fragment]) -> int:
         What `WriteJob.commit` raises.
     """
     try:
-        return job.commit(fragments)
+        return job.commit(fragments, properties=properties)
     except UncertainCommitError:
         raise
     except LanceError:
@@ -395,6 +397,7 @@ def begin_write(
         )
     if base is not None:
         job = replace(job, base_paths=dict(base.base_paths))
+    job = replace(job, blobs=replace(job.blobs, bases=folders(job.base_paths)))
     job = replace(
         job, targets=targets(job.base_paths, target_bases, target_all_bases, store.display)
     )
@@ -436,10 +439,6 @@ def _planned_on(
 ) -> WriteJob:
     replaces = job.mode == "overwrite"
     flags.check_writable(base.flags, store.display, replaces_schema=replaces)
-    folders = {
-        number: path.path for number, path in base.base_paths.items() if not path.is_dataset_root
-    }
-    job = replace(job, blobs=replace(job.blobs, bases=folders))
     if job.enable_stable_row_ids and not base.flags.stable_row_ids:
         raise InvalidOptionError(
             f"{store.display}: stable row ids can be enabled for a new table only, and there is one already"
