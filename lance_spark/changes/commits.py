@@ -28,7 +28,7 @@ def commit_operation(
     table : OpenTable
     operation : Operation
     properties : mapping of str to str, optional
-        Of the transaction; see `properties_with`.
+        Of the transaction; see `with_message`.
     max_retries : int
         How often to start again after other writers were faster.
 

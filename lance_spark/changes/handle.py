@@ -8,6 +8,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from lance_spark.table.handle import TableHandle
+from lance_spark.table.transaction import with_message
 
 Values = Mapping[str, str | None]
 
@@ -76,7 +77,6 @@ class ChangingHandle(TableHandle):
         CommitConflictError, CorruptFileError, CorruptTableError, StorageError
         """
         from lance_spark.changes.add_columns import add_columns
-        from lance_spark.table.transaction import properties_with
 
         table = add_columns(
             self._table,
@@ -84,7 +84,7 @@ class ChangingHandle(TableHandle):
             read_columns,
             output_schema,
             batch_size,
-            properties=properties_with(commit_message, transaction_properties),
+            properties=with_message(transaction_properties, commit_message),
             conflict_retries=conflict_retries,
             max_retries=max_retries,
         )
@@ -115,12 +115,11 @@ class ChangingHandle(TableHandle):
         UnsupportedFeatureError, CommitConflictError, CorruptTableError, StorageError
         """
         from lance_spark.changes.alter_columns import drop_columns
-        from lance_spark.table.transaction import properties_with
 
         table = drop_columns(
             self._table,
             columns,
-            properties=properties_with(commit_message, transaction_properties),
+            properties=with_message(transaction_properties, commit_message),
             conflict_retries=conflict_retries,
             max_retries=max_retries,
         )
@@ -152,12 +151,11 @@ class ChangingHandle(TableHandle):
         UnsupportedFeatureError, CommitConflictError, CorruptFileError, CorruptTableError, StorageError
         """
         from lance_spark.changes.alter_columns import alter_columns
-        from lance_spark.table.transaction import properties_with
 
         table = alter_columns(
             self._table,
             alterations,
-            properties=properties_with(commit_message, transaction_properties),
+            properties=with_message(transaction_properties, commit_message),
             conflict_retries=conflict_retries,
             max_retries=max_retries,
         )
@@ -301,9 +299,8 @@ class ChangingHandle(TableHandle):
         UnsupportedFeatureError, CommitConflictError, CorruptTableError, StorageError
         """
         from lance_spark.changes.settings import restore
-        from lance_spark.table.transaction import properties_with
 
-        properties = properties_with(commit_message, transaction_properties)
+        properties = with_message(transaction_properties, commit_message)
         table = restore(self._table, properties=properties, max_retries=max_retries)
         return type(self)(table, self._storage_options)
 
@@ -315,8 +312,7 @@ class ChangingHandle(TableHandle):
         **values: Any,
     ) -> Self:
         from lance_spark.changes.settings import update_config
-        from lance_spark.table.transaction import properties_with
 
-        properties = properties_with(commit_message, transaction_properties)
+        properties = with_message(transaction_properties, commit_message)
         table = update_config(self._table, **values, properties=properties, max_retries=max_retries)
         return type(self)(table, self._storage_options)

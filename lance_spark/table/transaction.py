@@ -20,8 +20,6 @@ from lance_spark.table.operations.base import Operation
 from lance_spark.table.operations.registry import operation_of
 
 FOLDER = "_transactions"
-#: Property of a transaction with the words of the one who made it.
-COMMIT_MESSAGE = "__lance_commit_message"
 
 
 #: The property that has the message of a commit.
@@ -29,8 +27,18 @@ MESSAGE = "__lance_commit_message"
 
 
 def with_message(properties: Mapping[str, str] | None, message: str | None) -> dict[str, str]:
-    """Return the properties of a transaction, with a commit message if there is one."""
-    return {**(properties or {}), **({} if message is None else {MESSAGE: message})}
+    """Return the properties of a transaction, with a commit message if there is one.
+
+    Raises
+    ------
+    InvalidInputError
+        A key or a value is no string.
+    """
+    merged = {**(properties or {}), **({} if message is None else {MESSAGE: message})}
+    for key, value in merged.items():
+        if not (isinstance(key, str) and isinstance(value, str)):
+            raise InvalidInputError(f"transaction property {key!r}: {value!r} is no string")
+    return merged
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,25 +86,6 @@ class Transaction:
         self.operation.write_to(message)
         data: bytes = message.SerializeToString()
         return data
-
-
-def properties_with(
-    commit_message: str | None, transaction_properties: Mapping[str, str] | None
-) -> dict[str, str]:
-    """Return the properties of a transaction; a message goes before one among the properties.
-
-    Raises
-    ------
-    InvalidInputError
-        A key or a value is no string.
-    """
-    properties = dict(transaction_properties or {})
-    if commit_message is not None:
-        properties[COMMIT_MESSAGE] = commit_message
-    for key, value in properties.items():
-        if not (isinstance(key, str) and isinstance(value, str)):
-            raise InvalidInputError(f"transaction property {key!r}: {value!r} is no string")
-    return properties
 
 
 def decode(data: bytes, name: str) -> Transaction:
