@@ -1,0 +1,133 @@
+"""A server in place of S3 and DynamoDB, in this process; every request that reaches it is noted."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import botocore.session
+from moto.server import ThreadedMotoServer
+from werkzeug.serving import WSGIRequestHandler
+
+REGION = "us-east-1"
+KEY = "AKIATEST"
+SECRET = "not-so-secret"
+BUCKET = "bucket"
+
+
+class Aws:
+    """The server, and clients of it.
+
+    Attributes
+    ----------
+    requests : list of str
+        "GET", "PUT" ... with the path for S3; the name of the operation for DynamoDB.
+    """
+
+    def __init__(self) -> None:
+        self.requests: list[str] = []
+        self._server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+        self._server.start()
+        port = self._server.get_host_and_port()[1]
+        self.endpoint = f"http://127.0.0.1:{port}"
+        session = botocore.session.Session()
+        common: dict[str, Any] = {
+            "region_name": REGION,
+            "endpoint_url": self.endpoint,
+            "aws_access_key_id": KEY,
+            "aws_secret_access_key": SECRET,
+        }
+        self.s3 = session.create_client("s3", **common)
+        self.dynamodb = session.create_client("dynamodb", **common)
+        self.s3.create_bucket(Bucket=BUCKET)
+
+    def stop(self) -> None:
+        self._server.stop()
+
+    @property
+    def ours(self) -> dict[str, Any]:
+        """Storage options for this package."""
+        return {
+            "key": KEY,
+            "secret": SECRET,
+            "endpoint_url": self.endpoint,
+            "dynamodb_endpoint": self.endpoint,
+            "client_kwargs": {"region_name": REGION},
+        }
+
+    @property
+    def theirs(self) -> dict[str, str]:
+        """Storage options for pylance."""
+        return {
+            "aws_access_key_id": KEY,
+            "aws_secret_access_key": SECRET,
+            "aws_region": REGION,
+            "aws_endpoint": self.endpoint,
+            "dynamodb_endpoint": self.endpoint,
+            "allow_http": "true",
+        }
+
+    def create_table(
+        self, name: str, keys: str = "base_uri version", types: tuple[str, str] = ("S", "N")
+    ) -> None:
+        kinds = ("HASH", "RANGE")
+        names = keys.split()
+        self.dynamodb.create_table(
+            TableName=name,
+            KeySchema=[
+                {"AttributeName": key, "KeyType": kind}
+                for key, kind in zip(names, kinds, strict=False)
+            ],
+            AttributeDefinitions=[
+                {"AttributeName": key, "AttributeType": of}
+                for key, of in zip(names, types, strict=False)
+            ],
+            BillingMode="PAY_PER_REQUEST",
+        )
+
+    def entries(self, table: str) -> list[dict[str, Any]]:
+        """The items, oldest version first."""
+        items = self.dynamodb.scan(TableName=table)["Items"]
+        return sorted(items, key=lambda item: int(item["version"]["N"]))
+
+    def names(self, prefix: str) -> list[str]:
+        """Keys of the bucket, without the prefix."""
+        found = self.s3.list_objects_v2(Bucket=BUCKET, Prefix=prefix).get("Contents", ())
+        return [one["Key"][len(prefix) :] for one in found]
+
+    def rename(self, old: str, new: str) -> None:
+        self.s3.copy_object(Bucket=BUCKET, Key=new, CopySource={"Bucket": BUCKET, "Key": old})
+        self.s3.delete_object(Bucket=BUCKET, Key=old)
+
+    @contextmanager
+    def counted(self) -> Iterator[list[str]]:
+        """Collect the requests of a block."""
+        start = len(self.requests)
+        found: list[str] = []
+        yield found
+        found += self.requests[start:]
+
+
+@contextmanager
+def serving() -> Iterator[Aws]:
+    lock = threading.Lock()
+    log_request = WSGIRequestHandler.log_request
+    aws: Aws | None = None
+
+    def note(self: WSGIRequestHandler, *args: object, **kwargs: object) -> None:
+        target = self.headers.get("X-Amz-Target")
+        text = target.rpartition(".")[2] if target else f"{self.command} {self.path}"
+        if aws is not None:
+            with lock:
+                aws.requests.append(text)
+
+    WSGIRequestHandler.log_request = note  # type: ignore[method-assign]
+    try:
+        aws = Aws()
+        yield aws
+    finally:
+        WSGIRequestHandler.log_request = log_request  # type: ignore[method-assign]
+        if aws is not None:
+            aws.stop()
