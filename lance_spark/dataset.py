@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from lance_spark.changes.handle import ChangingHandle
+from lance_spark.changes.maintenance_handle import MaintenanceHandle
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.blob_fields import Handling, handled
 from lance_spark.file.schema import Schema
@@ -27,8 +28,6 @@ from lance_spark.table.open import OpenTable, open_table
 from lance_spark.table.row_counts import counted_fragments
 
 if TYPE_CHECKING:
-    from lance_spark.changes.compact import CompactionMetrics
-    from lance_spark.changes.indices import IndexDescription
     from lance_spark.table.bases import BaseLike
     from lance_spark.table.cleanup import CleanupStats
 
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 DEFAULT_BATCH_SIZE = 65_536
 
 
-class Dataset(ChangingHandle):
+class Dataset(ChangingHandle, MaintenanceHandle):
     """One version of a Lance table. Immutable: later commits are not seen.
 
     Made by `open_dataset` and `write_dataset`.
@@ -349,136 +348,6 @@ class Dataset(ChangingHandle):
             max_retries=max_retries,
         )
         return Dataset(table, self._storage_options)
-
-    def compact_files(
-        self,
-        *,
-        target_rows_per_fragment: int = 1024 * 1024,
-        max_bytes_per_file: int | None = None,
-        materialize_deletions: bool = True,
-        materialize_deletions_threshold: float = 0.1,
-        num_threads: int | None = None,
-        defer_index_remap: bool | None = None,
-        max_source_fragments: int | None = None,
-        max_source_rows: int | None = None,
-        max_source_bytes: int | None = None,
-        excluded_fragment_ids: Iterable[int] = (),
-        conflict_retries: int = 0,
-        max_retries: int = 20,
-    ) -> tuple[Dataset, CompactionMetrics]:
-        """Put few large fragments in the place of many small ones, without the rows that are deleted.
-
-        Parameters
-        ----------
-        target_rows_per_fragment : int
-            Fragments with fewer rows are put together with such ones next to them.
-        max_bytes_per_file : int, optional
-            A new data file is closed once it has so many bytes; 90 GiB by default.
-        materialize_deletions : bool
-            Whether deleted rows are a reason to rewrite a fragment.
-        materialize_deletions_threshold : float
-            Part of a fragment's rows that has to be deleted for that, 0 to 1.
-        num_threads : int, optional
-            Groups of fragments that are rewritten at the same time; 1 in local stores by default, 4 in others.
-        defer_index_remap : bool, optional
-            Whether the fragment reuse index tells indexes where rows have gone: by default it does if there are indexes that
-            need it. Without it these do not find the rows any more, which are searched one by one then.
-        max_source_fragments, max_source_rows, max_source_bytes : int, optional
-            Leaves the rest for another time.
-        excluded_fragment_ids : iterable of int
-            Fragments that stay as they are.
-        conflict_retries : int
-            How often to start again because others changed some of the same fragments.
-        max_retries : int
-            How often to start a commit again after other writers were faster.
-
-        Returns
-        -------
-        (Dataset, CompactionMetrics)
-            The version that was committed, this one if there was nothing to do; and what was done.
-
-        Raises
-        ------
-        InvalidOptionError
-        CommitConflictError
-            Others changed the same fragments.
-        UnsupportedFeatureError, CorruptFileError, CorruptTableError, StorageError
-        """
-        from lance_spark.changes.compact import compact
-        from lance_spark.changes.compaction_plan import CompactionOptions
-
-        options = CompactionOptions(
-            target_rows_per_fragment=target_rows_per_fragment,
-            max_bytes_per_file=90 * 1024**3 if max_bytes_per_file is None else max_bytes_per_file,
-            materialize_deletions=materialize_deletions,
-            materialize_deletions_threshold=materialize_deletions_threshold,
-            num_threads=num_threads,
-            defer_index_remap=defer_index_remap,
-            max_source_fragments=max_source_fragments,
-            max_source_rows=max_source_rows,
-            max_source_bytes=max_source_bytes,
-            excluded_fragment_ids=frozenset(excluded_fragment_ids),
-        )
-        table, metrics = compact(
-            self._table, options, conflict_retries=conflict_retries, max_retries=max_retries
-        )
-        return Dataset(table, self._storage_options), metrics
-
-    def list_indices(self) -> list[dict[str, Any]]:
-        """Return what there is to say of each segment of the indexes, as pylance does.
-
-        Returns
-        -------
-        list of dict
-            name, type, uuid, fields (names), version (that it was built on), fragment_ids (that it covers; None if nobody
-            knows), base_id.
-
-        Raises
-        ------
-        CorruptTableError, StorageError
-        """
-        from lance_spark.changes.indices import list_indices
-
-        return list_indices(self._table)
-
-    def describe_indices(self) -> list[IndexDescription]:
-        """Return the indexes with their segments, and how many rows each covers.
-
-        Raises
-        ------
-        CorruptTableError, StorageError
-        """
-        from lance_spark.changes.indices import describe_indices
-
-        return describe_indices(self._table)
-
-    def drop_index(self, name: str, *, max_retries: int = 20) -> Dataset:
-        """Take an index away. Its files stay until versions that have it are cleaned up.
-
-        Parameters
-        ----------
-        name : str
-        max_retries : int
-            How often to start the commit again after other writers were faster.
-
-        Returns
-        -------
-        Dataset
-            The version that was committed.
-
-        Raises
-        ------
-        InvalidInputError
-            There is no such index, or it is one that others rely on.
-        CommitConflictError
-            Others changed it.
-        CorruptTableError, StorageError
-        """
-        from lance_spark.changes.indices import drop_index
-        from lance_spark.changes.optimistic import at_version
-
-        manifest = drop_index(self._table, name, max_retries=max_retries)
-        return Dataset(at_version(self._table, manifest), self._storage_options)
 
     def cleanup_old_versions(
         self,

@@ -54,7 +54,8 @@ from lance_spark.table.paths import BasePath, TablePaths
 from lance_spark.table.row_counts import counted_fragments
 from lance_spark.table.row_ids import carry, created_versions_of, row_ids_of, updated_versions_of
 from lance_spark.table.row_index import first_address
-from lance_spark.table.row_sequences import Words, concatenate, without
+from lance_spark.table.row_sequences import concatenate, without
+from lance_spark.table.segments import Words
 from lance_spark.table.transaction import Transaction
 
 #: Groups that are rewritten at the same time: each holds a window of rows, and the pages that are not full yet.
@@ -304,6 +305,7 @@ def commit_compaction(
     results: Iterable[CompactionResult],
     *,
     defer_index_remap: bool | None = None,
+    properties: Mapping[str, str] | None = None,
     max_retries: int = DEFAULT_MAX_RETRIES,
 ) -> Manifest:
     """Put the new fragments of all tasks in the place of the old ones.
@@ -315,6 +317,8 @@ def commit_compaction(
     results : iterable of CompactionResult
     defer_index_remap : bool, optional
         See `CompactionOptions`.
+    properties : mapping of str to str, optional
+        Of the transaction.
     max_retries : int
         How often to start again after other writers were faster.
 
@@ -342,7 +346,7 @@ def commit_compaction(
         if defer_index_remap or (defer_index_remap is None and _needs_reuse(reserved)):
             operation = with_reuse(operation, paths, reserved, moves)
             written.extend(operation.deletion_files)
-        transaction = Transaction.new(table.version, operation)
+        transaction = Transaction.new(table.version, operation, properties)
         return commit(store, transaction, table.manifest, max_retries=max_retries)
     except UncertainCommitError:
         raise
@@ -366,6 +370,7 @@ def compact(
     *,
     conflict_retries: int,
     max_retries: int,
+    properties: Mapping[str, str] | None = None,
 ) -> tuple[OpenTable, CompactionMetrics]:
     """Compact a table; see `Dataset.compact_files`."""
     done: list[CompactionMetrics] = []
@@ -389,6 +394,7 @@ def compact(
             current,
             results,
             defer_index_remap=options.defer_index_remap,
+            properties=properties,
             max_retries=max_retries,
         )
 

@@ -1,0 +1,170 @@
+"""What a handle on a version does to keep a table fast: compaction, and the indexes that there are.
+
+The names, arguments and results are those of pylance's `LanceDataset`, where it has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Self
+
+from lance_spark.table.handle import TableHandle
+from lance_spark.table.transaction import with_message
+
+if TYPE_CHECKING:
+    from lance_spark.changes.compact import CompactionMetrics
+    from lance_spark.changes.indices import IndexDescription
+
+
+class MaintenanceHandle(TableHandle):
+    """One version of a table, and what keeps it fast. Immutable."""
+
+    def compact_files(
+        self,
+        *,
+        target_rows_per_fragment: int = 1024 * 1024,
+        max_bytes_per_file: int | None = None,
+        materialize_deletions: bool = True,
+        materialize_deletions_threshold: float = 0.1,
+        num_threads: int | None = None,
+        defer_index_remap: bool | None = None,
+        max_source_fragments: int | None = None,
+        max_source_rows: int | None = None,
+        max_source_bytes: int | None = None,
+        excluded_fragment_ids: Iterable[int] = (),
+        commit_message: str | None = None,
+        transaction_properties: Mapping[str, str] | None = None,
+        conflict_retries: int = 0,
+        max_retries: int = 20,
+    ) -> tuple[Self, CompactionMetrics]:
+        """Put few large fragments in the place of many small ones, without the rows that are deleted.
+
+        Parameters
+        ----------
+        target_rows_per_fragment : int
+            Fragments with fewer rows are put together with such ones next to them.
+        max_bytes_per_file : int, optional
+            A new data file is closed once it has so many bytes; 90 GiB by default.
+        materialize_deletions : bool
+            Whether deleted rows are a reason to rewrite a fragment.
+        materialize_deletions_threshold : float
+            Part of a fragment's rows that has to be deleted for that, 0 to 1.
+        num_threads : int, optional
+            Groups of fragments that are rewritten at the same time; 1 in local stores by default, 4 in others.
+        defer_index_remap : bool, optional
+            Whether the fragment reuse index tells indexes where rows have gone: by default it does if there are indexes that
+            need it. Without it these do not find the rows any more, which are searched one by one then.
+        max_source_fragments, max_source_rows, max_source_bytes : int, optional
+            Leaves the rest for another time.
+        excluded_fragment_ids : iterable of int
+            Fragments that stay as they are.
+        commit_message : str, optional
+        transaction_properties : mapping of str to str, optional
+            Kept with the transaction.
+        conflict_retries : int
+            How often to start again because others changed some of the same fragments.
+        max_retries : int
+            How often to start a commit again after other writers were faster.
+
+        Returns
+        -------
+        (Dataset, CompactionMetrics)
+            The version that was committed, this one if there was nothing to do; and what was done.
+
+        Raises
+        ------
+        InvalidOptionError
+        CommitConflictError
+            Others changed the same fragments.
+        UnsupportedFeatureError, CorruptFileError, CorruptTableError, StorageError
+        """
+        from lance_spark.changes.compact import compact
+        from lance_spark.changes.compaction_plan import CompactionOptions
+
+        options = CompactionOptions(
+            target_rows_per_fragment=target_rows_per_fragment,
+            max_bytes_per_file=90 * 1024**3 if max_bytes_per_file is None else max_bytes_per_file,
+            materialize_deletions=materialize_deletions,
+            materialize_deletions_threshold=materialize_deletions_threshold,
+            num_threads=num_threads,
+            defer_index_remap=defer_index_remap,
+            max_source_fragments=max_source_fragments,
+            max_source_rows=max_source_rows,
+            max_source_bytes=max_source_bytes,
+            excluded_fragment_ids=frozenset(excluded_fragment_ids),
+        )
+        table, metrics = compact(
+            self._table,
+            options,
+            conflict_retries=conflict_retries,
+            max_retries=max_retries,
+            properties=with_message(transaction_properties, commit_message),
+        )
+        return type(self)(table, self._storage_options), metrics
+
+    def list_indices(self) -> list[dict[str, Any]]:
+        """Return what there is to say of each segment of the indexes, as pylance does.
+
+        Returns
+        -------
+        list of dict
+            name, type, uuid, fields (names), version (that it was built on), fragment_ids (that it covers; None if nobody
+            knows), base_id.
+
+        Raises
+        ------
+        CorruptTableError, StorageError
+        """
+        from lance_spark.changes.indices import list_indices
+
+        return list_indices(self._table)
+
+    def describe_indices(self) -> list[IndexDescription]:
+        """Return the indexes with their segments, and how many rows each covers.
+
+        Raises
+        ------
+        CorruptTableError, StorageError
+        """
+        from lance_spark.changes.indices import describe_indices
+
+        return describe_indices(self._table)
+
+    def drop_index(
+        self,
+        name: str,
+        *,
+        commit_message: str | None = None,
+        transaction_properties: Mapping[str, str] | None = None,
+        max_retries: int = 20,
+    ) -> Self:
+        """Take an index away. Its files stay until versions that have it are cleaned up.
+
+        Parameters
+        ----------
+        name : str
+        commit_message : str, optional
+        transaction_properties : mapping of str to str, optional
+            Kept with the transaction.
+        max_retries : int
+            How often to start the commit again after other writers were faster.
+
+        Returns
+        -------
+        Dataset
+            The version that was committed.
+
+        Raises
+        ------
+        InvalidInputError
+            There is no such index, or it is one that others rely on.
+        CommitConflictError
+            Others changed it.
+        CorruptTableError, StorageError
+        """
+        from lance_spark.changes.indices import drop_index
+        from lance_spark.changes.optimistic import at_version
+
+        properties = with_message(transaction_properties, commit_message)
+        manifest = drop_index(self._table, name, properties=properties, max_retries=max_retries)
+        return type(self)(at_version(self._table, manifest), self._storage_options)
