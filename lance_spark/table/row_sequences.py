@@ -30,11 +30,14 @@ from lance_spark.table.segments import (
     segment_run_starts,
     size_of,
 )
+from lance_spark.table.version_runs import encode_runs, parse_runs
 
 #: Bytes that one more segment costs in a manifest, about: tags, lengths, and the two ends.
 _SEGMENT_BYTES = 16
 #: A run of consecutive ids at least this long may become a segment of its own.
 _LONG_RUN = 16
+#: Sequences of versions up to this length are parsed one run after the other.
+_FEW_RUNS_BYTES = 1024
 
 
 class RowIds:
@@ -272,6 +275,22 @@ def parse_versions(data: bytes, num_rows: int, name: str) -> tuple[Words, Offset
     CorruptTableError
         The bytes are no sequence, or not one of that many versions.
     """
+    plain = parse_runs(data) if len(data) > _FEW_RUNS_BYTES else None
+    if plain is None:
+        return _parse_versions(data, num_rows, name)
+    starts, ends, versions = plain
+    lengths = ends - starts
+    # The sum of runs that are no longer than a fragment can be does not overflow.
+    if (starts > ends).any() or int(lengths.max()) > num_rows:
+        raise CorruptTableError(f"{name}: a run of versions of other rows than the fragment's")
+    counts = lengths.astype(np.int64)
+    total = int(counts.sum())
+    if total != num_rows:
+        raise CorruptTableError(f"{name}: {total} versions for {num_rows} rows")
+    return versions, counts
+
+
+def _parse_versions(data: bytes, num_rows: int, name: str) -> tuple[Words, Offsets]:
     try:
         runs = rowids_pb2.RowDatasetVersionSequence.FromString(data).runs
     except DecodeError as error:
@@ -308,19 +327,11 @@ def encode_versions(versions: Words | Sequence[int]) -> bytes:
         A `RowDatasetVersionSequence`: for `inline_created_at_versions` or `inline_last_updated_at_versions` of the fragment.
     """
     values = np.ascontiguousarray(versions, dtype=np.uint64)
-    message = rowids_pb2.RowDatasetVersionSequence()
     if not len(values):
-        return message.SerializeToString()
+        return b""
     starts = np.append(0, np.flatnonzero(values[1:] != values[:-1]) + 1)
     ends = np.append(starts[1:], len(values))
-    add = message.runs.add
-    for start, end, version in zip(
-        starts.tolist(), ends.tolist(), values[starts].tolist(), strict=True
-    ):
-        run = add(version=version)
-        # Zero is written too: without a range the segment would be none.
-        run.span.range.start, run.span.range.end = start, end
-    return message.SerializeToString()
+    return encode_runs(starts.astype(np.uint64), ends.astype(np.uint64), values[starts])
 
 
 def without(values: Words, deleted: Offsets) -> Words:

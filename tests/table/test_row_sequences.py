@@ -32,6 +32,7 @@ from lance_spark.table.row_sequences import (
     without,
 )
 from lance_spark.table.segments import Words
+from lance_spark.table.version_runs import parse_runs
 from lance_spark.table.versions import list_manifests
 from tests.table.lineage_tables import lived_in, versions_of
 
@@ -106,6 +107,41 @@ def test_every_part_of_a_sequence_comes_back(values: Words, random: object) -> N
 def test_versions_come_back(runs: list[tuple[int, int]]) -> None:
     values = words([version for version, count in runs for _ in range(count)])
     assert np.array_equal(decode_versions(encode_versions(values), len(values), "t"), values)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 64), st.integers(0, 10**9), st.integers(0, 255))
+def test_many_runs_of_versions(seed: int, bits: int, at: int, byte: int) -> None:
+    """Runs are written and read many at once, byte for byte as the message has them."""
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(1, 4, 400)
+    each = rng.integers(0, 2**bits, 400, dtype=np.uint64, endpoint=False) if bits < 64 else None
+    each = rng.integers(0, MAX, 400, dtype=np.uint64) if each is None else each
+    values = np.repeat(each, counts)
+    data = encode_versions(values)
+    message = pb.RowDatasetVersionSequence.FromString(data)
+    assert message.SerializeToString() == data
+    runs = [run.span.range.end - run.span.range.start for run in message.runs]
+    assert np.array_equal(np.repeat(words([run.version for run in message.runs]), runs), values)
+    assert np.array_equal(decode_versions(data, len(values), "t"), values)
+    assert parse_runs(data) is not None
+    # Other spellings of the same are read one by one.
+    message.runs[7].span.array.u16_array.offsets = bytes(2 * runs[7])
+    other = message.SerializeToString()
+    assert parse_runs(other) is None
+    assert np.array_equal(decode_versions(other, len(values), "t"), values)
+    for wrong in (len(values) - 1, len(values) + 1, 2, 2**32):
+        with pytest.raises(CorruptTableError, match=r"^t: "):
+            decode_versions(data, wrong, "t")
+    flipped = bytearray(data)
+    flipped[at % len(data)] = byte
+    with contextlib.suppress(CorruptTableError):
+        found = decode_versions(bytes(flipped), len(values), "t")
+        expected = pb.RowDatasetVersionSequence.FromString(bytes(flipped)).runs
+        assert len(found) == len(values)
+        if all(run.span.WhichOneof("segment") == "range" for run in expected):
+            runs = [run.span.range.end - run.span.range.start for run in expected]
+            assert np.array_equal(np.repeat(words([run.version for run in expected]), runs), found)
 
 
 def test_kinds_of_segments() -> None:
