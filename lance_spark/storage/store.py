@@ -300,7 +300,7 @@ class ObjectStore:
         with translated(self.name(folder), self._options):
             if self._fs is None:
                 return list(local_tree(self.uri, folder))
-            return list(remote_tree(self._fs, self.uri, folder))
+            return list(remote_tree(self._fs, self.object_uri, folder))
 
     def remove_folder(self, folder: str) -> None:
         """Remove an empty folder, where stores have folders; whatever prevents it is passed over."""

@@ -170,7 +170,7 @@ class _Planner:
         if retain is not None:
             limit = min(limit, located[max(len(located) - retain, 0)].version)
         for location, manifest in self._read(self._store, located):
-            found = references_of(manifest, root=self._store.uri, own=True)
+            found = references_of(manifest, root=self._store.object_uri, own=True)
             if manifest.version < limit and self._policy.allows(manifest):
                 self._going[manifest.version] = location
                 self._gone.add(found)
@@ -181,7 +181,7 @@ class _Planner:
         """Keep what has been committed since the versions were listed, and detached versions."""
         located = list_manifests(self._store) + detached(self._store)
         for _, manifest in self._read(self._store, located):
-            self._kept.add(references_of(manifest, root=self._store.uri, own=True))
+            self._kept.add(references_of(manifest, root=self._store.object_uri, own=True))
 
     def _keep_branches(self) -> None:
         """Keep what other branches refer to, and the versions that they were made from."""
@@ -191,7 +191,7 @@ class _Planner:
                 continue
             root = branch_store(self._main, name)
             for _, manifest in self._read(root, list_manifests(root) + detached(root)):
-                found = references_of(manifest, root=self._store.uri, own=False)
+                found = references_of(manifest, root=self._store.object_uri, own=False)
                 self._kept.add(found)
                 if not self._names.isdisjoint(found.names | found.indices):
                     self._needs_parent.add(name)
@@ -222,7 +222,7 @@ class _Planner:
         location = self._going.pop(version, None)
         manifest = find_manifest(self._store, location) if location is not None else None
         if manifest is not None:
-            self._kept.add(references_of(manifest, root=self._store.uri, own=True))
+            self._kept.add(references_of(manifest, root=self._store.object_uri, own=True))
 
     def _read(
         self, store: ObjectStore, located: list[ManifestLocation]
