@@ -212,7 +212,7 @@ def half_done(aws: Aws, key: str, version: int, *, copied: bool) -> str:
 @pytest.mark.parametrize(
     "read",
     [
-        lambda aws, uri: we_read(aws, uri),
+        we_read,
         lambda aws, uri: we_read(aws, uri, 2),
         lambda aws, uri: lance_spark.open_dataset(uri, 1, storage_options=aws.ours).versions(),
         lambda aws, uri: we_write(aws, uri, 7),
@@ -509,7 +509,9 @@ def test_entries_that_name_something_else(aws: Aws, uri: str, key: str, path: st
 def test_an_entry_without_a_file(aws: Aws, uri: str, key: str) -> None:
     they_write(aws, uri, 1, mode="create")
     aws.s3.delete_object(Bucket=BUCKET, Key=f"{key}/{manifest(1)}")
-    with pytest.raises(StorageError, match="18446744073709551614.manifest: there is no such file"):
+    with pytest.raises(
+        StorageError, match=r"18446744073709551614\.manifest: there is no such file"
+    ):
         we_read(aws, uri)
 
 

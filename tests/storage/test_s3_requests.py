@@ -1,0 +1,173 @@
+"""How many requests it takes to find versions on S3, whatever the number of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+
+import lance_spark
+from lance_spark.errors import CorruptTableError, VersionNotFoundError
+from lance_spark.storage.store import ObjectStore
+from lance_spark.table import versions
+from tests.storage.aws import BUCKET, Aws, serving
+
+MANY = 24
+
+
+@pytest.fixture(scope="module")
+def aws() -> Iterator[Aws]:
+    with serving() as server:
+        yield server
+
+
+def rows(*values: int) -> pa.Table:
+    return pa.table({"x": pa.array(values, pa.int64())})
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("requests") / "t"
+    dataset = lance.write_dataset(rows(0), str(path))
+    for value in range(1, MANY):
+        dataset.update_config({"step": str(value)})
+    return path
+
+
+def uploaded(aws: Aws, local: Path, name: str, oldest: int = 1) -> str:
+    """A copy of the table without versions before the oldest."""
+    for file in local.rglob("*"):
+        key = f"{name}/{file.relative_to(local).as_posix()}"
+        located = versions.parse_name(file.name)
+        if file.is_file() and (located is None or located.version >= oldest):
+            aws.s3.put_object(Bucket=BUCKET, Key=key, Body=file.read_bytes())
+    return f"s3://{BUCKET}/{name}"
+
+
+@pytest.fixture(scope="module")
+def long(aws: Aws, local: Path) -> str:
+    return uploaded(aws, local, "long")
+
+
+def store_at(aws: Aws, uri: str) -> ObjectStore:
+    return ObjectStore.from_uri(uri, aws.ours)
+
+
+def methods(requests: list[str]) -> list[str]:
+    return ["LIST" if "list-type" in one else one.split()[0] for one in requests]
+
+
+def test_opening(aws: Aws, long: str) -> None:
+    lance_spark.open_dataset(long, storage_options=aws.ours)
+    with aws.counted() as requests:
+        dataset = lance_spark.open_dataset(long, storage_options=aws.ours)
+    assert dataset.version == MANY
+    assert methods(requests) == ["LIST", "GET"]
+    assert "max-keys=1&" in requests[0] + "&"
+
+
+def test_opening_by_number(aws: Aws, long: str) -> None:
+    with aws.counted() as requests:
+        dataset = lance_spark.open_dataset(long, 3, storage_options=aws.ours)
+    assert dataset.version == 3
+    assert methods(requests) == ["GET"]
+    with pytest.raises(VersionNotFoundError, match="versions 1 to 24"):
+        lance_spark.open_dataset(long, MANY + 1, storage_options=aws.ours)
+
+
+def test_a_commit_does_not_look_at_the_history(aws: Aws, local: Path) -> None:
+    counts = []
+    for name, oldest in (("few", MANY - 1), ("many", 1)):
+        uri = uploaded(aws, local, name, oldest)
+        with aws.counted() as requests:
+            written = lance_spark.write_dataset(rows(1), uri, "append", storage_options=aws.ours)  # type: ignore[arg-type]
+        assert written.version == MANY + 1
+        counts.append(methods(requests))
+        assert not [one for one in requests if "max-keys=1000" in one]
+    few, many = counts
+    assert few == many
+    assert many.count("LIST") <= 4
+    assert lance.dataset(f"s3://{BUCKET}/many", storage_options=aws.theirs).count_rows() == 2
+
+
+def test_catching_up_asks_for_what_is_new(aws: Aws, long: str) -> None:
+    store = store_at(aws, long)
+    with aws.counted() as requests:
+        found = versions.list_since(store, MANY - 2)
+    assert [one.version for one in found] == [MANY - 2, MANY - 1, MANY]
+    assert len(requests) == 1
+    with aws.counted() as requests:
+        found = versions.list_since(store, 2)
+    assert [one.version for one in found] == list(range(2, MANY + 1))
+    assert len(requests) == 2
+
+
+def test_an_old_version_that_is_gone(aws: Aws, local: Path) -> None:
+    store = store_at(aws, uploaded(aws, local, "gone", MANY - 3))
+    found = versions.list_since(store, 5)
+    assert [one.version for one in found] == list(range(MANY - 3, MANY + 1))
+
+
+def test_the_first_naming_scheme(aws: Aws) -> None:
+    uri = f"s3://{BUCKET}/v1"
+    for value in range(12):
+        lance.write_dataset(
+            rows(value),
+            uri,
+            mode="append" if value else "create",
+            enable_v2_manifest_paths=False,
+            storage_options=aws.theirs,
+        )
+    store = store_at(aws, uri)
+    found = versions.newest(store)
+    assert found is not None
+    assert found.version == 12
+    assert [one.version for one in versions.list_since(store, 11)][-2:] == [11, 12]
+    written = lance_spark.write_dataset(rows(12), uri, "append", storage_options=aws.ours)  # type: ignore[arg-type]
+    assert written.version == 13
+    assert lance.dataset(uri, storage_options=aws.theirs).count_rows() == 13
+
+
+@pytest.mark.parametrize("version", [1, 2, 19, 20])
+def test_two_naming_schemes_are_noticed(aws: Aws, local: Path, version: int) -> None:
+    """Names of the first scheme sort before or after those of the second."""
+    name = f"mixed{version}"
+    uri = uploaded(aws, local, name)
+    old = f"{name}/{versions.NamingScheme.V2.locate(version).path}"
+    aws.rename(old, f"{name}/{versions.NamingScheme.V1.locate(version).path}")
+    with pytest.raises(CorruptTableError, match="two naming schemes"):
+        lance_spark.write_dataset(rows(1), uri, "append", storage_options=aws.ours)  # type: ignore[arg-type]
+
+
+def test_other_files_are_passed_over(aws: Aws, local: Path) -> None:
+    uri = uploaded(aws, local, "others", MANY - 1)
+    staging = f"others/{versions.NamingScheme.V2.locate(MANY + 1).path}-b77cf1d6-9b0b-4a7f-8cb1-0a1fc4a9d1ae"
+    for key in (staging, "others/_versions/0", "others/_versions/"):
+        aws.s3.put_object(Bucket=BUCKET, Key=key, Body=b"")
+    store = store_at(aws, uri)
+    found = versions.newest(store)
+    assert found is not None
+    assert found.version == MANY
+    assert [one.version for one in versions.list_since(store, MANY)] == [MANY]
+
+
+def test_no_table(aws: Aws) -> None:
+    store = store_at(aws, f"s3://{BUCKET}/nothing")
+    with aws.counted() as requests:
+        assert versions.newest(store) is None
+    assert len(requests) == 1
+    assert versions.list_since(store, 1) == []
+
+
+def test_directory_buckets_list_in_no_order(aws: Aws, local: Path) -> None:
+    bucket = "tables--use1-az4--x-s3"
+    assert not store_at(aws, f"s3://{bucket}/t").lists_in_order
+    assert store_at(aws, f"s3://{BUCKET}/t--x-s3").lists_in_order
+
+
+def test_empty_objects_are_read(aws: Aws) -> None:
+    aws.s3.put_object(Bucket=BUCKET, Key="empty/file", Body=b"")
+    assert store_at(aws, f"s3://{BUCKET}/empty").read_bytes("file") == b""

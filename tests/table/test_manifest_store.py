@@ -1,0 +1,203 @@
+"""Manifest stores that users bring along, and how they are named."""
+
+from __future__ import annotations
+
+import pickle
+import sqlite3
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+
+import lance_spark
+from lance_spark.errors import (
+    CorruptTableError,
+    InvalidOptionError,
+    StorageError,
+    UncertainCommitError,
+    VersionNotFoundError,
+)
+from lance_spark.storage.manifest_store import ManifestEntry, ManifestStore
+from lance_spark.storage.store import ObjectStore
+from lance_spark.table.versions import list_since, newest
+
+
+class InSqlite(ManifestStore):
+    """What a user would write."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        with self._database() as database:
+            database.execute(
+                "create table if not exists manifests "
+                "(root text, version integer, path text, size integer, primary key (root, version))"
+            )
+
+    def _database(self) -> sqlite3.Connection:
+        return sqlite3.connect(self.path)
+
+    def get(self, root: str, version: int) -> ManifestEntry | None:
+        return self._first("root = ? and version = ?", root, version)
+
+    def latest(self, root: str) -> ManifestEntry | None:
+        return self._first("root = ? order by version desc", root)
+
+    def _first(self, where: str, *values: object) -> ManifestEntry | None:
+        sql = f"select version, path, size from manifests where {where}"
+        with self._database() as database:
+            row = database.execute(sql, values).fetchone()
+        return ManifestEntry(*row) if row else None
+
+    def put_if_absent(self, root: str, entry: ManifestEntry) -> bool:
+        sql = "insert or ignore into manifests values (?, ?, ?, ?)"
+        with self._database() as database:
+            values = (root, entry.version, entry.path, entry.size)
+            return database.execute(sql, values).rowcount == 1
+
+    def put_final(self, root: str, entry: ManifestEntry) -> None:
+        sql = "update manifests set path = ?, size = ? where root = ? and version = ?"
+        with self._database() as database:
+            database.execute(sql, (entry.path, entry.size, root, entry.version))
+
+
+def in_sqlite(options: Mapping[str, Any]) -> ManifestStore:
+    return InSqlite(options["database"])
+
+
+NAMED = f"{__name__}:in_sqlite"
+
+
+def rows(*values: int) -> pa.Table:
+    return pa.table({"x": pa.array(values, pa.int64())})
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> InSqlite:
+    return InSqlite(str(tmp_path / "manifests.db"))
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    return str(tmp_path / "t")
+
+
+def values(dataset: Any) -> list[int]:
+    return sorted(dataset.to_table()["x"].to_pylist())
+
+
+def test_a_store_of_a_user(uri: str, store: InSqlite) -> None:
+    lance_spark.write_dataset(rows(1), uri, manifest_store=store)
+    lance_spark.write_dataset(rows(2), uri, "append", manifest_store=store)
+    dataset = lance_spark.open_dataset(uri, manifest_store=store)
+    assert values(dataset) == [1, 2]
+    assert dataset.delete([("x", "==", 1)]).version == 3
+    entry = store.latest(uri)
+    assert entry is not None
+    place = Path(uri) / entry.path
+    assert entry == ManifestEntry(3, f"_versions/{2**64 - 4}.manifest", place.stat().st_size)
+    assert values(lance_spark.open_dataset(uri, 1, manifest_store=store)) == [1]
+    assert [one.version for one in dataset.versions()] == [1, 2, 3]
+    # The files are those of any table.
+    assert values(lance.dataset(uri)) == [2]
+    assert not list(Path(uri).glob("_versions/*.manifest-*"))
+
+
+def test_named_by_an_option(uri: str, store: InSqlite) -> None:
+    options = {"manifest_store": NAMED, "database": store.path}
+    lance_spark.write_dataset(rows(1), uri, storage_options=options)
+    dataset = lance_spark.open_dataset(uri, storage_options=options)
+    assert values(dataset) == [1]
+    assert store.latest(uri) is not None
+    (task,) = pickle.loads(pickle.dumps(dataset.plan()))
+    assert [batch.num_rows for batch in task.batches()] == [1]
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ("in_sqlite", "give package.module:name"),
+        ("no.such.module:x", "cannot be imported"),
+        (f"{__name__}:nothing", "cannot be imported"),
+        ("builtins:dict", "is no ManifestStore"),
+        (17, "is no ManifestStore"),
+    ],
+)
+def test_names_of_nothing(uri: str, named: Any, message: str) -> None:
+    with pytest.raises(InvalidOptionError, match=message):
+        lance_spark.open_dataset(uri, manifest_store=named)
+
+
+def staged(uri: str, store: InSqlite, version: int) -> Path:
+    """Set a version back to its staging file."""
+    entry = store.get(uri, version)
+    assert entry is not None
+    place = Path(uri) / entry.path
+    staging = place.with_name(f"{place.name}-b77cf1d6-9b0b-4a7f-8cb1-0a1fc4a9d1ae")
+    place.rename(staging)
+    store.put_final(uri, ManifestEntry(version, f"_versions/{staging.name}", entry.size))
+    return staging
+
+
+def test_half_done_commits_are_finished(uri: str, store: InSqlite) -> None:
+    lance_spark.write_dataset(rows(1), uri, manifest_store=store)
+    lance_spark.write_dataset(rows(2), uri, "append", manifest_store=store)
+    staging = staged(uri, store, 2)
+    assert lance.dataset(uri).version == 1
+    assert values(lance_spark.open_dataset(uri, manifest_store=store)) == [1, 2]
+    assert not staging.exists()
+    assert lance.dataset(uri).version == 2
+
+
+def test_a_staging_file_that_is_lost(uri: str, store: InSqlite) -> None:
+    lance_spark.write_dataset(rows(1), uri, manifest_store=store)
+    lance_spark.write_dataset(rows(2), uri, "append", manifest_store=store)
+    staged(uri, store, 2).unlink()
+    with pytest.raises(StorageError, match=r"18446744073709551613\.manifest: there is no such"):
+        lance_spark.open_dataset(uri, manifest_store=store)
+    with pytest.raises(VersionNotFoundError):
+        lance_spark.open_dataset(uri, 2, manifest_store=store)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/etc/passwd", "../x/_versions/1.manifest", "_versions/3.manifest", "_versions/d2.manifest"],
+)
+def test_entries_that_name_something_else(uri: str, store: InSqlite, path: str) -> None:
+    lance_spark.write_dataset(rows(1), uri, manifest_store=store)
+    store.put_if_absent(uri, ManifestEntry(2, path))
+    with pytest.raises(CorruptTableError, match="correct its entry"):
+        lance_spark.open_dataset(uri, manifest_store=store)
+
+
+def test_whatever_a_store_raises(
+    uri: str, store: InSqlite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lance_spark.write_dataset(rows(1), uri, manifest_store=store)
+
+    def broken(*_: object) -> bool:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    monkeypatch.setattr(InSqlite, "put_if_absent", broken)
+    with pytest.raises(UncertainCommitError, match="disk I/O error"):
+        lance_spark.write_dataset(rows(2), uri, "append", manifest_store=store)
+    monkeypatch.setattr(InSqlite, "latest", broken)
+    with pytest.raises(StorageError, match="disk I/O error"):
+        lance_spark.open_dataset(uri, manifest_store=store)
+
+
+def test_only_what_is_newer_is_asked_for(uri: str, store: InSqlite) -> None:
+    for value in range(6):
+        lance_spark.write_dataset(
+            rows(value), uri, "append" if value else "create", manifest_store=store
+        )
+    files = ObjectStore.from_uri(uri, {"manifest_store": store})
+    assert [one.version for one in list_since(files, 4)] == [4, 5, 6]
+    for place in Path(uri).glob("_versions/*"):
+        place.unlink()
+    # The store is the truth; files are only listed for what it does not know.
+    found = newest(files)
+    assert found is not None
+    assert found.version == 6
