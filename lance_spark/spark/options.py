@@ -26,6 +26,7 @@ _IGNORED = frozenset(
 READ_NAMES = (
     "version",
     "timestamp",
+    "branch",
     "tag",
     "columns",
     "batch_size",
@@ -54,7 +55,6 @@ _ELSEWHERE = {
     "nearest": "vector search is not in this release",
     "fulltextquery": "full-text search is not in this release",
     "filter": "use .where(...) on the DataFrame",
-    "branch": "branches are not in this release",
     "write_mode": 'use .mode("append") or .mode("overwrite")',
     "mode": 'use .mode("append") or .mode("overwrite")',
     "location": "use path",
@@ -83,6 +83,7 @@ _FILE_VERSIONS = ("stable", "2.0", "2.1", "2.2")
 _BLOB_HANDLING = ("all_binary", "blobs_descriptions", "all_descriptions", "none")
 _BLOB_MODES = ("reference", "ingest")
 _INT64_MAX = 2**63 - 1
+_UINT64_MAX = 2**64 - 1
 
 NO_PATH = (
     "option path is missing: give the table's folder or URI, as in "
@@ -105,11 +106,13 @@ class ReadOptions:
     path : str
         Folder or URI of the table.
     version : int or None
-        Version to read; the newest if neither version, tag nor timestamp is given.
+        Version to read, detached ones too; the newest if neither version, tag nor timestamp is given.
     timestamp : datetime or None
         Read the version that was the newest at this time (UTC).
+    branch : str or None
+        Read this branch, "main" being the main one; the one that the path is the root of if None.
     tag : str or None
-        Read the version that the tag names.
+        Read the version that the tag names, which is on the branch if one is given.
     columns : tuple of str or None
         Columns to read, children of structs with dots; all if None.
     batch_size : int or None
@@ -127,6 +130,7 @@ class ReadOptions:
     path: str
     version: int | None = None
     timestamp: datetime | None = None
+    branch: str | None = None
     tag: str | None = None
     columns: tuple[str, ...] | None = None
     batch_size: int | None = None
@@ -154,8 +158,9 @@ class ReadOptions:
             raise InvalidOptionError(NO_PATH)
         return cls(
             path=parts.path,
-            version=_whole("version", plain),
+            version=_whole("version", plain, limit=_UINT64_MAX),
             timestamp=_timestamp(plain.get("timestamp")),
+            branch=_text("branch", plain),
             tag=_text("tag", plain),
             columns=_columns(plain.get("columns")),
             batch_size=_whole("batch_size", plain, limit=2**31 - 1),
@@ -175,6 +180,8 @@ class WriteOptions:
     ----------
     path : str
         Folder or URI of the table.
+    branch : str or None
+        Write to this branch, "main" being the main one; to the one that the path is the root of if None.
     data_storage_version : str or None
         Version of the data files; the table's own, or the stable one for a new table, if None.
     max_rows_per_file, max_bytes_per_file : int or None
@@ -198,6 +205,7 @@ class WriteOptions:
     """
 
     path: str
+    branch: str | None = None
     data_storage_version: str | None = None
     max_rows_per_file: int | None = None
     max_bytes_per_file: int | None = None
@@ -231,6 +239,7 @@ class WriteOptions:
         stable_row_ids = plain.get("enable_stable_row_ids")
         return cls(
             path=parts.path,
+            branch=_text("branch", plain),
             data_storage_version=_file_version(plain.get("data_storage_version")),
             max_rows_per_file=_whole("max_rows_per_file", plain),
             max_bytes_per_file=_whole("max_bytes_per_file", plain),
@@ -324,7 +333,7 @@ def _whole(
     text = plain.get(name)
     if text is None:
         return None
-    if re.fullmatch(r"\s*\+?[0-9]{1,19}\s*", text) and least <= int(text) <= limit:
+    if re.fullmatch(r"\s*\+?[0-9]{1,20}\s*", text) and least <= int(text) <= limit:
         return int(text)
     raise InvalidOptionError(
         f"option {name}: give a whole number from {least} to {limit}, not {_shown(text)}"

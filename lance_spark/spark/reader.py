@@ -129,10 +129,9 @@ def open_table(options: ReadOptions) -> Dataset:
     from lance_spark.dataset import open_dataset
 
     chosen: dict[str, Any] = {}
-    if options.tag is not None:
-        chosen["tag"] = options.tag
-    if options.timestamp is not None:
-        chosen["timestamp"] = options.timestamp
+    for name in ("branch", "tag", "timestamp"):
+        if (value := getattr(options, name)) is not None:
+            chosen[name] = value
     return open_dataset(
         options.path, options.version, storage_options=options.storage_options or None, **chosen
     )

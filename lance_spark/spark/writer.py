@@ -156,6 +156,7 @@ def make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> D
         options.path,
         target,
         mode="overwrite" if overwrite else "append",
+        branch=options.branch,
         data_storage_version=options.data_storage_version,
         storage_options=options.storage_options or None,
         blobs=blob_options(
@@ -175,7 +176,9 @@ def existing_schema(options: WriteOptions) -> pa.Schema | None:
     from lance_spark.errors import TableNotFoundError
 
     try:
-        return open_dataset(options.path, storage_options=options.storage_options or None).schema
+        return open_dataset(
+            options.path, branch=options.branch, storage_options=options.storage_options or None
+        ).schema
     except TableNotFoundError:
         return None
 
