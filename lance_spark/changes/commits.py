@@ -87,7 +87,7 @@ def check_writable(table: OpenTable) -> None:
     ------
     UnsupportedFeatureError
     """
-    flags.check_writable(table.manifest.flags, table.store.display, replaces_schema=False)
+    flags.check_writable(table.manifest.flags, table.store.display)
 
 
 def names_of(columns: object, what: str) -> list[str]:

@@ -193,7 +193,7 @@ def check_rows_writable(table: OpenTable, *, data_files: bool) -> None:
     UnsupportedFeatureError, UnsupportedError
     """
     manifest, name = table.manifest, table.store.display
-    flags.check_writable(manifest.flags, name, replaces_schema=False)
+    flags.check_writable(manifest.flags, name)
     if not manifest.has_writer_version:
         raise UnsupportedError(
             f"{name}: the table was written by an early release of Lance, which did not count rows reliably; "

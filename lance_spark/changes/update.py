@@ -24,6 +24,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.types as pat
 from pyroaring import BitMap
 
 from lance_spark.changes.assignments import Assignment, assign, field_ids, parse_assignments
@@ -41,7 +42,7 @@ from lance_spark.changes.optimistic import (
     run_all,
 )
 from lance_spark.changes.rewriting import RowReader, keeping_references
-from lance_spark.errors import InvalidOptionError
+from lance_spark.errors import InvalidInputError, InvalidOptionError
 from lance_spark.file.blob_fields import input_schema
 from lance_spark.file.schema import Field, Schema
 from lance_spark.file.writer import check_types
@@ -254,10 +255,14 @@ class UpdateTask:
                 first, last = np.searchsorted(offsets, [rows.start, rows.stop])
                 values = new.slice(int(first), int(last - first))
                 if len(values) < len(rows):
-                    old = pa.Table.from_batches([align(reader.read(rows), arrow)])
+                    old = align(reader.read(rows), arrow)
                     order = np.arange(len(rows))
                     order[offsets[first:last] - start] = len(rows) + np.arange(len(values))
-                    values = pa.concat_tables([old, values]).take(pa.array(order))
+                    columns = [
+                        _merged(one, other, pa.array(order))
+                        for one, other in zip(old.columns, values.columns, strict=True)
+                    ]
+                    values = pa.Table.from_arrays(columns, schema=arrow)
                 for batch in values.combine_chunks().to_batches():
                     writer.write(batch)
         finally:
@@ -468,3 +473,17 @@ def _carrying(fragments: Iterable[Fragment], ids: Words, created: Words) -> list
         found.append(Fragment.from_proto(proto, "new fragment"))
         start = stop
     return found
+
+
+def _merged(old: pa.Array, new: pa.ChunkedArray, order: pa.Array) -> pa.ChunkedArray:
+    """Return values that are chosen from two arrays put together."""
+    kind = old.type
+    if not pat.is_dictionary(kind):
+        return pa.chunked_array([old, *new.chunks], kind).take(order)
+    # Arrow does not unify all dictionaries that files can have.
+    plain = [one.cast(kind.value_type) for one in (old, *new.chunks)]
+    both = pa.chunked_array(plain, kind.value_type).take(order).combine_chunks()
+    try:
+        return pa.chunked_array([both.dictionary_encode().cast(kind)])
+    except pa.ArrowInvalid as error:
+        raise InvalidInputError(f"new values make too many for {kind}: {error}") from None

@@ -136,6 +136,7 @@ def test_as_pylance_updates(
             one.deletion_file.id = 0
             if stable:
                 one.inline_row_ids = b""
+        message.update.updated_fragments.sort(key=lambda one: one.id)
         messages.append(message)
     assert messages[0] == messages[1]
 
@@ -273,7 +274,7 @@ def test_indexes_stay_right(tmp_path: Path, mode: str, kind: str, stable: bool) 
     theirs = lance.dataset(str(tmp_path))
     for number in (*range(ROWS), 104, 114):
         found = theirs.to_table(filter=f"id = {number}")["word"].to_pylist()
-        assert found == [expected[number]] * (number in expected)
+        assert found == ([expected[number]] if number in expected else [])
     for word in ("x", *(f"w{i}" for i in range(ROWS))):
         found = theirs.to_table(filter=f"word = '{word}'")["id"].to_pylist()
         assert sorted(found) == [i for i, one in expected.items() if one == word]
@@ -314,26 +315,24 @@ def test_other_columns_stay_what_they_are(tmp_path: Path, version: str, mode: st
     data = pa.table({"id": range(6), **NESTED})
     lance.write_dataset(data, str(tmp_path), max_rows_per_file=4, data_storage_version=version)
     dataset = lance_spark.open_dataset(str(tmp_path))
-    order = pa.array([0, 3, 1, 2, 4, 5] if mode == "rows" else range(6))
     for filters in ([("id", "in", [1, 2])], []):
         dataset = dataset.update({"id": lambda r: pc.multiply(r["id"], 1)}, filters, mode=mode)
         theirs = lance.dataset(str(tmp_path))
         theirs.validate()
-        found = theirs.to_table()
-        assert (
-            found.sort_by("id")
-            .combine_chunks()
-            .equals(dataset.to_table().sort_by("id").combine_chunks())
-        )
-        assert found.sort_by("id").to_pylist() == data.to_pylist()
-        if filters and mode == "columns":
-            assert found.take(order)["id"].to_pylist() == list(range(6))
+        found = theirs.to_table().to_pylist()
+        assert found == dataset.to_table().to_pylist()
+        assert sorted(found, key=lambda row: row["id"]) == data.to_pylist()
+        if filters:
+            # The first fragment has four rows; those that move come behind all others.
+            order = [0, 3, 4, 5, 1, 2] if mode == "rows" else list(range(6))
+            assert [row["id"] for row in found] == order
 
 
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
 @pytest.mark.parametrize("mode", ["rows", "columns"])
-def test_new_values_of_every_kind(tmp_path: Path, mode: str) -> None:
+def test_new_values_of_every_kind(tmp_path: Path, mode: str, version: str) -> None:
     data = pa.table({"id": range(6), **NESTED})
-    lance.write_dataset(data, str(tmp_path), max_rows_per_file=4)
+    lance.write_dataset(data, str(tmp_path), max_rows_per_file=4, data_storage_version=version)
     values = {
         "none": 7,
         "struct": {"a": 9, "b": ["y", None]},
@@ -347,13 +346,17 @@ def test_new_values_of_every_kind(tmp_path: Path, mode: str) -> None:
     }
     dataset = lance_spark.open_dataset(str(tmp_path))
     dataset.update(values, [("id", "in", [1, 4])], mode=mode)
-    found = lance.dataset(str(tmp_path)).to_table().sort_by("id")
+    found = by_id(tmp_path)
     plain = {n: v.as_py() if isinstance(v, pa.Scalar) else v for n, v in values.items()}
-    for at, (row, old) in enumerate(zip(found.to_pylist(), data.to_pylist(), strict=True)):
+    for at, (row, old) in enumerate(zip(found, data.to_pylist(), strict=True)):
         assert row == ({"id": at, **plain} if at in (1, 4) else old)
     again = {n: (lambda r, n=n: r.column(r.schema.get_field_index(n))) for n in NESTED}
     lance_spark.open_dataset(str(tmp_path)).update(again, [("id", ">", 2)], mode=mode)
-    assert lance.dataset(str(tmp_path)).to_table().sort_by("id") == found
+    assert by_id(tmp_path) == found
+
+
+def by_id(path: Path) -> list[dict[str, Any]]:
+    return sorted(lance.dataset(str(path)).to_table().to_pylist(), key=lambda row: row["id"])
 
 
 @pytest.mark.parametrize("mode", ["rows", "columns"])
@@ -484,20 +487,19 @@ def by_pylance(dataset: lance.LanceDataset, change: str, value: str) -> None:
     else:
         fragment = dataset.get_fragment(first // 10)
         new = pa.table({"id": range(first, last + 1), "word": [value] * (last - first + 1)})
-        for _ in range(2):
-            metadata, fields = fragment.update_columns(new, left_on="id")
-            operation = lance.LanceOperation.Update(
-                updated_fragments=[metadata],
-                fields_modified=fields,
-                update_mode="rewrite_columns",
-            )
-            try:
-                lance.LanceDataset.commit(dataset.uri, operation, read_version=dataset.version)
-                return
-            except OSError as error:
-                assert "Retryable" in str(error)
-            dataset = lance.dataset(dataset.uri)
-            fragment = dataset.get_fragment(first // 10)
+        metadata, fields = fragment.update_columns(new, left_on="id")
+        operation = lance.LanceOperation.Update(
+            updated_fragments=[metadata],
+            fields_modified=fields,
+            update_mode="rewrite_columns",
+        )
+        try:
+            lance.LanceDataset.commit(dataset.uri, operation, read_version=dataset.version)
+        except OSError as error:
+            # Whoever commits such an update has to see to it.
+            if "Retryable" not in str(error) or dataset.version > 2:
+                raise
+            by_pylance(lance.dataset(dataset.uri), change, value)
 
 
 def after(found: dict[int, str], change: str, value: str) -> dict[int, str]:
@@ -517,6 +519,8 @@ def after(found: dict[int, str], change: str, value: str) -> dict[int, str]:
 def test_two_changes_at_once(
     tmp_path: Path, stable: bool, order: str, one: str, other: str
 ) -> None:
+    if (one, other, order) == ("update 3", "columns 3", "theirs after ours"):
+        pytest.skip("the row is in another fragment then, and update_columns is about one fragment")
     theirs = new_table(tmp_path, enable_stable_row_ids=stable)
     theirs.create_scalar_index("id", "BTREE")
     ours = lance_spark.open_dataset(str(tmp_path))
@@ -570,7 +574,7 @@ def test_what_makes_no_sense(tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", ["legacy", "2.3"])
 def test_versions_that_are_not_written(tmp_path: Path, version: str) -> None:
     new_table(tmp_path, data_storage_version=version)
-    with pytest.raises(UnsupportedFeatureError, match="0.1|2.3"):
+    with pytest.raises(UnsupportedFeatureError, match=r"0\.1|2\.3"):
         lance_spark.open_dataset(str(tmp_path)).update({"word": "x"})
 
 
