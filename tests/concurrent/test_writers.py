@@ -1,0 +1,108 @@
+"""Eight processes, half of them pylance's, change one table at once: every acknowledged change is there, exactly once."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import lance
+import pytest
+
+import lance_spark
+from tests.concurrent.writers import CONFIG_KEY, MILLION, rows
+
+CHANGES = 20
+WRITERS = ["ours", "pylance"] * 4
+
+
+def replay(said: list[list[Any]]) -> tuple[dict[int, int], str | None]:
+    """The rows and the configuration that a writer was told that the table has."""
+    values: dict[int, int] = {}
+    config = None
+    for kind, *arguments in said:
+        if kind == "append":
+            values.update({one: one for one in arguments[0]})
+        elif kind == "delete":
+            for one in arguments[0]:
+                del values[one]
+        elif kind == "update":
+            values.update(dict.fromkeys(arguments[0], arguments[1]))
+        elif kind == "config":
+            config = arguments[0]
+    return values, config
+
+
+def run(path: Path) -> list[list[list[Any]]]:
+    """Let all writers loose at the same moment; what each of them said."""
+    processes = [
+        subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "tests.concurrent.writers",
+                str(path),
+                kind,
+                str(number),
+                str(CHANGES),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for number, kind in enumerate(WRITERS, 1)
+    ]
+    for process in processes:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline()) == ["ready"]
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    said = []
+    for process in processes:
+        output, errors = process.communicate(timeout=300)
+        assert process.returncode == 0, errors[-3000:]
+        said.append([json.loads(line) for line in output.splitlines()])
+    return said
+
+
+@pytest.mark.parametrize("stable_row_ids", [False, True])
+def test_every_acknowledged_change_is_there_once(tmp_path: Path, stable_row_ids: bool) -> None:
+    path = tmp_path / "table"
+    lance.write_dataset(rows([1, 2, 3]), str(path), enable_stable_row_ids=stable_row_ids)
+    said = run(path)
+    assert all(len(one) == CHANGES for one in said)
+
+    expected = {1: 1, 2: 2, 3: 3}
+    config = {}
+    for number, one in enumerate(said, 1):
+        values, value = replay(one)
+        assert all(number * MILLION <= row < (number + 1) * MILLION for row in values)
+        expected.update(values)
+        if value is not None:
+            config[CONFIG_KEY.format(number)] = value
+
+    newest = lance.dataset(str(path))
+    newest.validate()
+    found = newest.to_table().to_pylist()
+    assert len(found) == len(expected)
+    assert {row["id"]: row["value"] for row in found} == expected
+    assert newest.config() == config
+
+    # A change is a version, and a compaction two; nothing else made any, and both clients read each of them.
+    versions = [one["version"] for one in newest.versions()]
+    assert versions == [one.version for one in lance_spark.open_dataset(str(path)).versions()]
+    assert len(versions) > len(WRITERS) * CHANGES // 2
+    for version in versions:
+        theirs = lance.dataset(str(path), version=version).to_table()
+        ours = lance_spark.open_dataset(str(path), version).to_table()
+        assert ours.to_pylist() == theirs.to_pylist(), version
+    if stable_row_ids:
+        columns = ["id", "_rowid", "_row_created_at_version", "_row_last_updated_at_version"]
+        ours = lance_spark.open_dataset(str(path)).to_table(columns)
+        assert ours.to_pylist() == newest.to_table(columns).to_pylist()
+        assert len(set(ours["_rowid"].to_pylist())) == len(expected)
