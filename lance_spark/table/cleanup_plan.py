@@ -232,7 +232,7 @@ class _Planner:
         self._seen.update((store.uri, one.path) for one in new)
         for location, manifest in _manifests(store, new):
             if manifest is not None:
-                flags.check_writable(manifest.flags, store.display, replaces_schema=False)
+                flags.check_writable(manifest.flags, store.display)
                 yield location, manifest
 
     def _collect(self, listing: Listing) -> CleanupPlan:

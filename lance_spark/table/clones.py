@@ -139,7 +139,7 @@ def _operation(source: OpenTable, *, is_shallow: bool, **more: Any) -> Clone:
             f"{source.store.display}: version {manifest.version} is no part of the history, so that no table or branch can begin "
             "with it; choose another version"
         )
-    flags.check_writable(manifest.flags, source.store.display, replaces_schema=False)
+    flags.check_writable(manifest.flags, source.store.display)
     branch = more.pop("branch", None)
     return Clone(
         is_shallow, manifest.version, source.store.object_uri, source.branch, branch, **more

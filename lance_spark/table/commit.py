@@ -282,9 +282,7 @@ class _Attempts:
             self._rebase()
         operation = self._transaction.operation
         if newest is not None:
-            flags.check_writable(
-                newest.flags, store.display, replaces_schema=operation.replaces_schema
-            )
+            flags.check_writable(newest.flags, store.display)
         draft = Draft(
             newest,
             enable_stable_row_ids=self._enable_stable_row_ids,

@@ -53,7 +53,7 @@ def commit_detached(
     if base is None:
         raise InvalidInputError(f"{store.display}: a detached version needs a table, there is none")
     operation = transaction.operation
-    flags.check_writable(base.flags, store.display, replaces_schema=operation.replaces_schema)
+    flags.check_writable(base.flags, store.display)
     manifests = versions.list_manifests(store)
     if versions.scheme_for_commit(store, manifests) is NamingScheme.V1:
         raise InvalidInputError(

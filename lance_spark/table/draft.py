@@ -63,6 +63,8 @@ class Draft:
         self._flags = base.flags if base else None
         self._indices: table_pb2.IndexSection | None = None
         self._places: dict[int, int] | None = None
+        self._changed: set[int] = set()
+        self._first_added = 0
         if base is None:
             self.proto = table_pb2.Manifest(version=1)
             self._index_section: bytes | None = None
@@ -70,6 +72,7 @@ class Draft:
             self.dictionaries = b""
             return
         self.proto = base.to_proto()
+        self._first_added = len(self.proto.fragments)
         self.proto.version = base.version + 1
         self._index_section = base.index_section
         self.stable_row_ids = base.flags.stable_row_ids
@@ -150,11 +153,13 @@ class Draft:
         for name in ("tag", "version_aux_data", "transaction_file"):
             self.proto.ClearField(name)
         self._places = None
+        self._changed.clear()
+        self._first_added = len(self.proto.fragments)
         self.set_index_section(manifest.index_section)
         self.stable_row_ids = manifest.flags.stable_row_ids
         self._flags = flags.Flags(
-            manifest.flags.reader,
-            manifest.flags.writer | (base.writer_feature_flags & flags.NO_TRANSACTION_FILE),
+            manifest.flags.reader | (base.reader_feature_flags & flags.FOR_EVER),
+            manifest.flags.writer | (base.writer_feature_flags & flags.WRITERS_FOR_EVER),
         )
 
     def fragment(self, fragment_id: int) -> table_pb2.DataFragment | None:
@@ -162,6 +167,7 @@ class Draft:
         if self._places is None:
             self._places = {one.id: place for place, one in enumerate(self.proto.fragments)}
         place = self._places.get(fragment_id)
+        self._changed.add(fragment_id)
         return None if place is None else self.proto.fragments[place]
 
     def replace_fragments(self, fragments: Iterable[Fragment]) -> None:
@@ -192,9 +198,12 @@ class Draft:
         self._keep_max_fragment_id()
         kept = list(fragments)
         proto = table_pb2.Manifest(fragments=kept)
+        # Those at the end are known as changed by their place.
+        self._changed.update(one.id for one in self.proto.fragments[self._first_added :])
         self.proto.ClearField("fragments")
         self.proto.MergeFrom(proto)
         self._places = None
+        self._first_added = len(kept)
 
     def set_data_storage_version(self, version: tuple[int, int]) -> None:
         """Set the version that data files have from now on."""
@@ -206,6 +215,8 @@ class Draft:
         self._keep_max_fragment_id()
         self.proto.ClearField("fragments")
         self._places = None
+        self._changed.clear()
+        self._first_added = 0
         self.set_index_section(None)
         self.dictionaries = b""
         self.keeps_content = False
@@ -279,6 +290,7 @@ class Draft:
                     f"fragment {fragment.id} has no row ids, which rows of this table keep wherever they are"
                 )
             present[fragment.id] = fragment.to_proto()
+            self._changed.add(fragment.id)
         self.set_fragments(present[number] for number in sorted(present))
 
     def finish(self, transaction_file: str) -> table_pb2.Manifest:
@@ -300,10 +312,27 @@ class Draft:
             proto,
             self._flags,
             stable_row_ids=self.stable_row_ids,
-            keeps_content=self.keeps_content,
+            changed=self._changed_fragments(),
+            covering_columns=self._has_covering_columns(),
         )
         proto.reader_feature_flags, proto.writer_feature_flags = computed.reader, computed.writer
+        if computed.writer & flags.STABLE_FIELD_IDS:
+            # Raises if nobody noted the ids that there were.
+            _ = self.base.first_new_field_id if self.base is not None else 0
+            given = (one.id for one in proto.fields)
+            proto.max_allocated_field_id = max(proto.max_allocated_field_id, *given, -1)
         return proto
+
+    def _changed_fragments(self) -> list[table_pb2.DataFragment]:
+        found = [self.fragment(number) for number in tuple(self._changed)]
+        return [one for one in found if one is not None] + self.proto.fragments[self._first_added :]
+
+    def _has_covering_columns(self) -> bool:
+        if self._indices is not None:
+            return any(index.covering_fields for index in self._indices.indices)
+        # Nobody looked into the section: it is as it was.
+        known = self._flags is not None and self._flags.reader & flags.COVERING_COLUMNS
+        return bool(known and self._index_section)
 
     def _next_fragment_id(self) -> int:
         base = self.base

@@ -2,25 +2,29 @@
 
 A manifest has 64 reader flags and 64 writer flags. An unknown one forbids to go on. What each means here:
 
-| bit | meaning | read | append | overwrite | next manifest |
-| --- | --- | --- | --- | --- | --- |
-| 0 | deletion files | yes | yes | yes | set if there are any |
-| 1 | stable row ids | yes | yes | yes | as the table was created |
-| 2 | files of version 2 (old) | yes | yes | yes | kept |
-| 3 | configuration | yes | yes | yes | writer flag, set if there is any |
-| 4 | base paths | yes | yes | yes | set if there are any |
-| 5 | no files in _transactions/ | yes | yes | yes | kept; obeyed |
-| 6 | data overlay files | yes | yes | yes | set if there are any |
-| 7 | indexes with covering columns | yes | yes | yes | kept, dropped with the indexes |
-| 8 | data files of several versions | yes | yes | yes | kept |
-| 10 | tagged fragment-reuse index | yes | yes | yes | kept |
-| 11 | row ids in hidden columns | yes | yes | yes | kept, dropped with the fragments |
-| 15 | field ids are never used again | yes | yes | no | kept |
-| 14, others | managed blobs, unknown | no | no | no | |
+| bit | meaning | read and write | next manifest |
+| --- | --- | --- | --- |
+| 0 | deletion files | yes | set if there are any |
+| 1 | stable row ids | yes | as the table was created |
+| 2 | files of version 2 (old) | yes | kept if the manifest does not say which version files have |
+| 3 | configuration | yes | writer flag, set if there is any |
+| 4 | base paths | yes | set if there are any |
+| 5 | no files in _transactions/ | yes | writer flag, kept and obeyed |
+| 6 | data overlay files | yes | set if there are any |
+| 7 | indexes with covering columns | yes | set if there are any |
+| 8 | data files of several versions | yes | kept for ever; set if there are any |
+| 10 | tagged fragment-reuse index | yes | kept for ever |
+| 11 | row ids or versions in hidden columns | yes | set if there are any |
+| 15 | field ids are never used again | yes | writer flag, kept for ever |
+| 14, others | managed blobs, unknown | no | |
+
+All flags but those of writers are in both. pylance, too, goes by what a manifest holds, but for the flags that are kept for ever,
+and for bit 5, which it leaves to each writer.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from lance_spark.errors import UnsupportedFeatureError
@@ -47,7 +51,7 @@ _NAMES = {
     1 << 16: "zone write seeds",
 }
 
-_READABLE = (
+_KNOWN = (
     DELETION_FILES
     | STABLE_ROW_IDS
     | V2_FILES
@@ -60,9 +64,13 @@ _READABLE = (
     | TAGGED_FRAGMENT_REUSE
     | ROW_LINEAGE_COLUMNS
 )
-_WRITABLE = _READABLE | STABLE_FIELD_IDS
-_COMPUTED = DELETION_FILES | STABLE_ROW_IDS | TABLE_CONFIG | BASE_PATHS | OVERLAYS
-_OF_CONTENT = COVERING_COLUMNS | ROW_LINEAGE_COLUMNS
+_KNOWN_TO_WRITERS = _KNOWN | STABLE_FIELD_IDS
+#: Once set, they stay, whatever becomes of the content.
+FOR_EVER = MIXED_FILE_VERSIONS | TAGGED_FRAGMENT_REUSE
+#: The same among the flags of writers.
+WRITERS_FOR_EVER = FOR_EVER | NO_TRANSACTION_FILE | STABLE_FIELD_IDS
+_FIRST_VERSION_2 = (0, 3)
+_LEGACY = (0, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +99,10 @@ def check_readable(flags: Flags, table: str) -> None:
     UnsupportedFeatureError
         Names the first such flag and its number.
     """
-    _refuse(flags.reader & ~_READABLE, "reader", "read", table)
+    _refuse(flags.reader & ~_KNOWN, "reader", "read", table)
 
 
-def check_writable(flags: Flags, table: str, *, replaces_schema: bool) -> None:
+def check_writable(flags: Flags, table: str) -> None:
     """Refuse a commit to a table that needs more than this release does.
 
     Parameters
@@ -102,8 +110,6 @@ def check_writable(flags: Flags, table: str, *, replaces_schema: bool) -> None:
     flags : Flags
     table : str
         What errors call the table.
-    replaces_schema : bool
-        Whether the commit gives the table a new schema, whose field ids start from 0.
 
     Raises
     ------
@@ -111,12 +117,16 @@ def check_writable(flags: Flags, table: str, *, replaces_schema: bool) -> None:
         Names the first such flag and its number.
     """
     check_readable(flags, table)
-    allowed = _READABLE if replaces_schema else _WRITABLE
-    _refuse(flags.writer & ~allowed, "writer", "write to", table)
+    _refuse(flags.writer & ~_KNOWN_TO_WRITERS, "writer", "write to", table)
 
 
 def next_flags(
-    manifest: table_pb2.Manifest, base: Flags | None, *, stable_row_ids: bool, keeps_content: bool
+    manifest: table_pb2.Manifest,
+    base: Flags | None,
+    *,
+    stable_row_ids: bool,
+    changed: Collection[table_pb2.DataFragment],
+    covering_columns: bool,
 ) -> Flags:
     """Compute the flags of a new manifest from what it holds and from those of the version before.
 
@@ -127,25 +137,70 @@ def next_flags(
     base : Flags, optional
         Those of the version before; none for a new table.
     stable_row_ids : bool
-    keeps_content : bool
-        Whether fragments and indexes of the version before live on.
+    changed : collection of table_pb2.DataFragment
+        The fragments that are not as in the version before, those in the manifest.
+    covering_columns : bool
+        Whether an index has covering columns.
     """
-    kept = ~_COMPUTED if keeps_content else ~(_COMPUTED | _OF_CONTENT)
+    base = base or Flags(0, 0)
     both = 0
-    if any(fragment.HasField("deletion_file") for fragment in manifest.fragments):
-        both |= DELETION_FILES
-    if any(fragment.overlays for fragment in manifest.fragments):
-        both |= OVERLAYS
+    for flag, is_set in _OF_FRAGMENTS.items():
+        # What is not in the version before can only be in what changed since.
+        could_be = manifest.fragments if base.reader & flag else changed
+        if any(map(is_set, could_be)):
+            both |= flag
+    if _has_other_version(changed, manifest):
+        both |= MIXED_FILE_VERSIONS
     if stable_row_ids:
         both |= STABLE_ROW_IDS
     if manifest.base_paths:
         both |= BASE_PATHS
+    if covering_columns:
+        both |= COVERING_COLUMNS
+    forever = FOR_EVER
+    if not manifest.HasField("data_format"):
+        forever |= V2_FILES
     return Flags(
-        reader=both | ((base.reader if base else 0) & kept),
+        reader=both | (base.reader & forever),
         writer=both
-        | ((base.writer if base else 0) & kept)
+        | (base.writer & (forever | WRITERS_FOR_EVER))
         | (TABLE_CONFIG if manifest.config else 0),
     )
+
+
+def _has_lineage_columns(fragment: table_pb2.DataFragment) -> bool:
+    return bool(
+        fragment.HasField("column_row_ids")
+        or fragment.HasField("column_last_updated_at_versions")
+        or fragment.HasField("column_created_at_versions")
+    )
+
+
+_OF_FRAGMENTS: dict[int, Callable[[table_pb2.DataFragment], bool]] = {
+    DELETION_FILES: lambda fragment: fragment.HasField("deletion_file"),
+    OVERLAYS: lambda fragment: bool(fragment.overlays),
+    ROW_LINEAGE_COLUMNS: _has_lineage_columns,
+}
+
+
+def _has_other_version(
+    fragments: Iterable[table_pb2.DataFragment], manifest: table_pb2.Manifest
+) -> bool:
+    """Tell whether a data file is of another version than the table says, or than another file."""
+    versions = {
+        (file.file_major_version, file.file_minor_version)
+        for fragment in fragments
+        for file in fragment.files
+    }
+    # Files of 2.0 say 0.3, or 2.0; those of version 0.1 say 0.1, 0.2 or nothing.
+    found = {
+        (2, 0) if version == _FIRST_VERSION_2 else max(version, _LEGACY) for version in versions
+    }
+    major, _, minor = manifest.data_format.version.partition(".")
+    if found and major.isdigit() and minor.isdigit():
+        table = int(major), int(minor)
+        found.add((2, 0) if table == _FIRST_VERSION_2 else max(table, _LEGACY))
+    return len(found) > 1
 
 
 def _refuse(unknown: int, side: str, verb: str, table: str) -> None:

@@ -226,6 +226,23 @@ class Manifest:
         return max((fragment.id for fragment in self._proto.fragments), default=None)
 
     @property
+    def first_new_field_id(self) -> int:
+        """The field id that the columns of an overwrite start with: 0, but in tables that never use one again.
+
+        Raises
+        ------
+        CorruptTableError
+            The table is such a one, but does not note which ids there were.
+        """
+        if not self.flags.writer & flags.STABLE_FIELD_IDS:
+            return 0
+        if not self._proto.HasField("max_allocated_field_id"):
+            raise CorruptTableError(
+                f"{self.name}: writer flag {flags.STABLE_FIELD_IDS} is set, but max_allocated_field_id is missing"
+            )
+        return self._proto.max_allocated_field_id + 1
+
+    @property
     def next_row_id(self) -> int:
         """The stable row id that the next new row gets; 0 without stable row ids."""
         return self._proto.next_row_id

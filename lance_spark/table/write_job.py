@@ -405,7 +405,8 @@ def begin_write(
         job = _planned_on(job, base, wanted, store)
     if base is None or mode == "overwrite":
         check_names(schema.names)
-        job = replace(job, schema=Schema.from_arrow(for_version(schema, job.file_version)))
+        first = base.first_new_field_id if base is not None else 0
+        job = replace(job, schema=Schema.from_arrow(for_version(schema, job.file_version), first))
     if job.file_version not in WRITABLE_VERSIONS:
         raise UnsupportedFeatureError(
             f"{store.display}: data files of version {_text(job.file_version)} are not written, only "
@@ -438,7 +439,7 @@ def _planned_on(
     job: WriteJob, base: Manifest, wanted: tuple[int, int] | None, store: ObjectStore
 ) -> WriteJob:
     replaces = job.mode == "overwrite"
-    flags.check_writable(base.flags, store.display, replaces_schema=replaces)
+    flags.check_writable(base.flags, store.display)
     if job.enable_stable_row_ids and not base.flags.stable_row_ids:
         raise InvalidOptionError(
             f"{store.display}: stable row ids can be enabled for a new table only, and there is one already"

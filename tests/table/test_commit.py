@@ -10,6 +10,7 @@ import lance
 import pyarrow as pa
 import pytest
 
+from lance_spark.dataset import write_dataset
 from lance_spark.errors import (
     CommitConflictError,
     CorruptTableError,
@@ -281,8 +282,13 @@ def test_field_ids_that_are_never_used_again(path: Path) -> None:
     made = append(path, 6)
     assert (made.flags.writer, made.to_proto().max_allocated_field_id) == (1 << 15, 5)
     assert ids(path) == list(range(9))
-    with pytest.raises(UnsupportedFeatureError, match="never used again"):
+    with pytest.raises(CommitConflictError, match="no field id again"):
         commit(store, Transaction.new(2, overwrite(path, rows(0))), made)
+    written = write_dataset(rows(0), str(path), mode="overwrite")
+    made = read_latest(store)
+    assert [one.id for one in made.to_proto().fields] == [6, 7]
+    assert (made.flags.writer, made.to_proto().max_allocated_field_id) == (1 << 15, 7)
+    assert lance.dataset(str(path)).to_table() == written.to_table() == rows(0)
 
 
 def test_a_transaction_says_what_it_was_planned_on(path: Path) -> None:

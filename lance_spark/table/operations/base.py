@@ -95,8 +95,6 @@ class Operation(ABC):
 
     __slots__ = ()
 
-    #: Whether the table gets a new schema, with field ids from 0 on.
-    replaces_schema: ClassVar[bool] = False
     #: The answer for each kind of committed operation, where nothing but the kind matters.
     conflicts: ClassVar[Mapping[str, Conflict]] = {}
 

@@ -3,7 +3,7 @@
 | field of `Overwrite` | content |
 | --- | --- |
 | fragments | the new fragments; their ids are 0 until the commit gives them some |
-| schema | the new columns; field ids start from 0 again |
+| schema | the new columns; field ids start from 0 again, or after the greatest one ever given (writer flag 32768) |
 | schema_metadata | the new schema's, instead of the old one's |
 | config_upsert_values | configuration to set beside what the table has |
 | initial_bases | base paths of a new table |
@@ -18,6 +18,7 @@ from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import ClassVar, TypeVar
 
+from lance_spark.errors import CommitConflictError
 from lance_spark.proto import file_pb2, table_pb2, transaction_pb2
 from lance_spark.table.draft import Draft
 from lance_spark.table.fragment import Fragment
@@ -45,7 +46,6 @@ class Overwrite(Operation):
         Set beside what the table has.
     """
 
-    replaces_schema: ClassVar[bool] = True
     conflicts: ClassVar[Mapping[str, Conflict]] = {
         "append": Conflict.COMPATIBLE,
         "delete": Conflict.COMPATIBLE,
@@ -116,7 +116,15 @@ class Overwrite(Operation):
         Raises
         ------
         InvalidInputError
+        CommitConflictError
+            Others gave its field ids to new columns, in a table that gives none twice.
         """
+        first = draft.base.first_new_field_id if draft.base is not None else 0
+        if any(one.id < first for one in self.schema):
+            raise CommitConflictError(
+                f"the table uses no field id again, and ids up to {first - 1} are given; write the rows again",
+                retryable=True,
+            )
         proto = draft.proto
         draft.drop_content()
         # Clusterings name columns by their ids, which start anew.

@@ -87,7 +87,7 @@ class Restore(Operation):
         CorruptTableError, StorageError
         """
         restored = draft.read_version(self.version)
-        flags.check_writable(restored.flags, restored.name, replaces_schema=False)
+        flags.check_writable(restored.flags, restored.name)
         fixed = flags.STABLE_FIELD_IDS
         if draft.base is not None and draft.base.flags.writer & ~restored.flags.writer & fixed:
             raise UnsupportedFeatureError(
