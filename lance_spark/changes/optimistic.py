@@ -121,7 +121,7 @@ def commit_rows(
     touched = operation.touched_fragments
     used = set(deletion_paths(one for one in manifest.fragments if one.id in touched))
     with suppress(StorageError):
-        table.store.delete([path for path in operation.deletion_files if path not in used])
+        table.store.delete(_new_deletion_files(table, operation) - used)
     return manifest
 
 
@@ -170,13 +170,20 @@ def run_all(
 def discard(table: OpenTable, operation: Delete | Update) -> None:
     """Delete the files of an operation that is not committed; what cannot be deleted is left to cleanup."""
     with suppress(StorageError):
-        table.store.delete(list(operation.deletion_files))
+        table.store.delete(_new_deletion_files(table, operation))
     if isinstance(operation, Update):
         known = {file.path for one in table.manifest.fragments for file in one.files}
         files = [file for one in operation.fragments for file in one.files]
         new = Fragment(0, [file for file in files if file.path not in known], 0)
         with suppress(StorageError):
             delete_fragments(table.store, [*operation.new_fragments, new])
+
+
+def _new_deletion_files(table: OpenTable, operation: Delete | Update) -> set[str]:
+    """Return the paths of the deletion files that were written for an operation: fragments that get columns keep older ones."""
+    touched = operation.touched_fragments
+    known = deletion_paths(one for one in table.manifest.fragments if one.id in touched)
+    return set(operation.deletion_files) - set(known)
 
 
 def check_rows_writable(table: OpenTable, *, data_files: bool) -> None:

@@ -579,7 +579,7 @@ def test_versions_that_are_not_written(tmp_path: Path, version: str) -> None:
 
 
 def test_retries_end(tmp_path: Path) -> None:
-    new_table(tmp_path)
+    new_table(tmp_path).delete("id = 2")
     dataset = lance_spark.open_dataset(str(tmp_path))
     lance.dataset(str(tmp_path)).delete("id = 3")
     for mode in ("rows", "columns"):
@@ -587,6 +587,11 @@ def test_retries_end(tmp_path: Path) -> None:
             dataset.update({"word": "x"}, [("id", "<", 5)], mode=mode, conflict_retries=0)
         assert caught.value.retryable
     assert data_files(tmp_path) == referred(tmp_path)
+    # Columns are rewritten beside deletion files that were there before.
+    assert [list(words(tmp_path))[:3], len(list((tmp_path / "_deletions").iterdir()))] == [
+        [0, 1, 4],
+        2,
+    ]
 
 
 def test_tasks_travel(tmp_path: Path) -> None:
