@@ -464,8 +464,8 @@ class Dataset(ChangingHandle, MaintenanceHandle):
         schema = self._select(columns, blob_handling, with_row_id, with_row_address)
         fragments: Sequence[Fragment] = self.fragments
         if target_rows is None:
-            rows = sum(fragment.physical_rows for fragment in fragments)
-            size = sum(fragment.size_bytes for fragment in fragments)
+            rows = sum([fragment.physical_rows for fragment in fragments])
+            size = sum([fragment.size_bytes for fragment in fragments])
             target_rows = default_target_rows(
                 rows, size, min_partitions, max(len(schema.fields), 1)
             )
@@ -475,6 +475,7 @@ class Dataset(ChangingHandle, MaintenanceHandle):
         if manifest.flags.stable_row_ids:
             row_meta.check_row_ids(fragments, read)
             fragments = row_meta.light(fragments, read)
+        base_paths = manifest.base_paths
         groups = pack(fragments, target_rows)
         if row_meta.needs(read, row_meta.ROW_OFFSET):
             groups = with_positions(groups, row_meta.first_positions(fragments))
@@ -485,7 +486,7 @@ class Dataset(ChangingHandle, MaintenanceHandle):
                 slices=slices,
                 batch_size=batch_size,
                 filters=comparisons,
-                base_paths=manifest.base_paths,
+                base_paths=base_paths,
                 storage_options=self._storage_options,
             )
             for slices in groups

@@ -39,13 +39,15 @@ def pack(fragments: Sequence[Fragment], target_rows: int) -> list[tuple[Fragment
     groups: list[tuple[FragmentSlice, ...]] = []
     current: list[FragmentSlice] = []
     rows = 0
+    limit = target_rows * 1.5
     for fragment in fragments:
-        for piece in _cut(fragment, target_rows):
-            if current and rows + piece.num_rows > target_rows * 1.5:
+        for piece in _cut(fragment, target_rows, limit):
+            size = piece.stop - piece.start
+            if current and rows + size > limit:
                 groups.append(tuple(current))
                 current, rows = [], 0
             current.append(piece)
-            rows += piece.num_rows
+            rows += size
             if rows >= target_rows:
                 groups.append(tuple(current))
                 current, rows = [], 0
@@ -97,13 +99,11 @@ def default_target_rows(
     return max(1, int(max(min(largest, even), smallest)))
 
 
-def _cut(fragment: Fragment, target_rows: int) -> list[FragmentSlice]:
+def _cut(fragment: Fragment, target_rows: int, limit: float) -> Sequence[FragmentSlice]:
     rows = fragment.physical_rows
-    if rows <= 0:
-        return []
-    pieces = max(1, round(rows / target_rows))
-    if pieces == 1:
-        return [FragmentSlice(fragment, 0, rows)]
+    if rows < limit:
+        return (FragmentSlice(fragment, 0, rows),) if rows > 0 else ()
+    pieces = round(rows / target_rows)
     size = -(-rows // pieces)
     if size > CUT_ALIGNMENT:
         size = -(-size // CUT_ALIGNMENT) * CUT_ALIGNMENT

@@ -16,6 +16,8 @@ from lance_spark.storage.uri import check_relative
 
 #: Row offsets are 32-bit.
 MAX_PHYSICAL_ROWS = 2**32
+#: Row addresses have 32 bits for the fragment.
+MAX_ID = 2**32 - 1
 #: Bytes of sequences that it costs less to carry along than to leave out.
 _SMALL_LINEAGE = 1024
 
@@ -258,12 +260,34 @@ class Fragment:
         proto : table_pb2.DataFragment
         source : str
             What errors call the file that the message is from.
+
+        Raises
+        ------
+        CorruptTableError
+            The id has more than 32 bits.
         """
-        self = cls.__new__(cls)
-        self._files = None
-        self._proto = proto
-        self._source = source
-        return self
+        return cls.from_protos((proto,), source)[0]
+
+    @classmethod
+    def from_protos(cls, protos: Iterable[table_pb2.DataFragment], source: str) -> list[Fragment]:
+        """Stand on messages that nobody changes any more; see `from_proto`.
+
+        Raises
+        ------
+        CorruptTableError
+            An id has more than 32 bits.
+        """
+        new = cls.__new__
+        fragments = []
+        for proto in protos:
+            if proto.id > MAX_ID:
+                raise CorruptTableError(f"{source}: {proto.id} is no id of a fragment")
+            one = new(cls)
+            one._files = None
+            one._proto = proto
+            one._source = source
+            fragments.append(one)
+        return fragments
 
     @property
     def id(self) -> int:
@@ -382,7 +406,19 @@ class Fragment:
     @property
     def size_bytes(self) -> int:
         """Bytes of the data files, as far as they are known."""
-        return sum(file.file_size_bytes for file in self._proto.files)
+        files = self._proto.files
+        if len(files) == 1:
+            size: int = files[0].file_size_bytes
+            return size
+        return sum(file.file_size_bytes for file in files)
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the message says how many rows there are, and how many of them are deleted."""
+        proto = self._proto
+        if not proto.physical_rows:
+            return False
+        return bool(not proto.HasField("deletion_file") or proto.deletion_file.num_deleted_rows)
 
     def to_proto(self) -> table_pb2.DataFragment:
         """Return a copy of the message, with all that this release does not know."""

@@ -139,9 +139,7 @@ class Manifest:
     def fragments(self) -> tuple[Fragment, ...]:
         """The fragments, in the order of their rows."""
         if self._fragments is None:
-            self._fragments = tuple(
-                Fragment.from_proto(fragment, self.name) for fragment in self._proto.fragments
-            )
+            self._fragments = tuple(Fragment.from_protos(self._proto.fragments, self.name))
         return self._fragments
 
     @property

@@ -32,20 +32,13 @@ def counted_fragments(paths: TablePaths, manifest: Manifest) -> tuple[Fragment, 
     """
     fragments = manifest.fragments
     open_all = not manifest.has_writer_version
-    unknown = [i for i, one in enumerate(fragments) if open_all or _is_unknown(one)]
+    unknown = [i for i, one in enumerate(fragments) if open_all or not one.is_counted]
     if not unknown:
         return fragments
     counted = dict(
         zip(unknown, _count(paths, [fragments[i] for i in unknown], open_all), strict=True)
     )
     return tuple(counted.get(i, one) for i, one in enumerate(fragments))
-
-
-def _is_unknown(fragment: Fragment) -> bool:
-    if not fragment.physical_rows:
-        return True
-    file = fragment.deletion_file
-    return file is not None and not file.num_deleted_rows
 
 
 def _count(paths: TablePaths, fragments: Sequence[Fragment], open_all: bool) -> list[Fragment]:

@@ -47,6 +47,7 @@ _SUFFIX = ".manifest"
 _MAX_U64 = 2**64 - 1
 _DETACHED = 2**63
 _V2_DIGITS = 20
+_V2_LENGTH = _V2_DIGITS + len(_SUFFIX)
 #: After all V2 names in the order of their bytes.
 _AFTER_V2 = f"{_MAX_U64}/"
 _FIRST_PAGE = 16
@@ -128,12 +129,13 @@ def list_since(store: ObjectStore, version: int) -> list[ManifestLocation]:
         if known and known[0].version == version:
             return known
         # Of versions before its first entry, the store knows nothing.
-        files = [one for one in _listed(store) if one.version >= version]
-        return _with_known(store, files, version)
+        return _with_known(store, _parsed_since(store.list_names(FOLDER), version), version)
     if store.lists_in_order:
         since = _since_in_order(store, version)
         if since is not None:
             return since
+    if store.is_consistent:
+        return _parsed_since(store.list_names(FOLDER), version)
     return list_manifests(store)
 
 
@@ -160,7 +162,7 @@ def newest(store: ObjectStore) -> ManifestLocation | None:
                 break
         else:
             return None
-    manifests = list_manifests(store)
+    manifests = _newest_listed(store) if store.is_consistent else list_manifests(store)
     return manifests[-1] if manifests else None
 
 
@@ -212,8 +214,28 @@ def _located(version: int, path: str) -> ManifestLocation:
     return ManifestLocation(version, path, location.scheme)
 
 
+def _newest_listed(store: ObjectStore) -> list[ManifestLocation]:
+    names = store.list_names(FOLDER)
+    first = min((name for name in names if len(name) == _V2_LENGTH), default="")
+    newest = parse_name(first)
+    return _parsed(names) if newest is None else _parsed_since(names, newest.version)
+
+
 def _listed(store: ObjectStore) -> list[ManifestLocation]:
-    located = [m for name in store.list_names(FOLDER) if (m := parse_name(name)) is not None]
+    return _parsed(store.list_names(FOLDER))
+
+
+def _parsed_since(names: list[str], version: int) -> list[ManifestLocation]:
+    """Return the manifests of `version` and after, without a look at each older one; all if there are V1 names."""
+    if any(len(name) != _V2_LENGTH and parse_name(name) is not None for name in names):
+        return _parsed(names)
+    # Names of V2 are as long as each other, and the newest is the first of them.
+    oldest = NamingScheme.V2.name_of(version)
+    return _parsed([name for name in names if name <= oldest])
+
+
+def _parsed(names: list[str]) -> list[ManifestLocation]:
+    located = [m for name in names if (m := parse_name(name)) is not None]
     # A migration from V1 to V2 makes the new name before it takes the old one away.
     located.sort(key=lambda m: (m.version, m.scheme.value))
     if all(m.scheme is located[0].scheme for m in located):
@@ -342,7 +364,7 @@ def check_scheme(store: ObjectStore, location: ManifestLocation) -> None:
         As `scheme_for_commit`.
     """
     cheap = store.lists_in_order or store.manifest_store is not None
-    scheme_for_commit(store, [location] if cheap else list_manifests(store))
+    scheme_for_commit(store, [location] if cheap else list_since(store, location.version))
 
 
 def create_manifest(store: ObjectStore, location: ManifestLocation, data: bytes) -> bool:
