@@ -7,9 +7,11 @@ dropped but are still in a file among them. Tables with writer flag 32768 note t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
-from lance_spark.errors import InvalidInputError
+from pyroaring import BitMap
+
+from lance_spark.errors import CorruptTableError, InvalidInputError, UnsupportedFeatureError
 from lance_spark.proto import file_pb2, table_pb2
 from lance_spark.table import indexes, row_ids
 from lance_spark.table.draft import Draft
@@ -70,7 +72,7 @@ def set_fields(draft: Draft, schema: Iterable[file_pb2.Field]) -> None:
 
 
 def drop_dead_files(draft: Draft) -> None:
-    """Take data files out of their fragments that have no column of the schema any more.
+    """Take data files, and overlays, out of their fragments that have no column of the schema any more.
 
     Files with hidden columns stay: row ids and versions.
     """
@@ -79,6 +81,17 @@ def drop_dead_files(draft: Draft) -> None:
         live = [file for file in fragment.files if _is_live(file, kept)]
         if len(live) < len(fragment.files):
             set_files(fragment, live)
+        if fragment.overlays:
+            drop_dead_overlays(fragment, kept)
+
+
+def drop_dead_overlays(fragment: table_pb2.DataFragment, kept: Collection[int]) -> None:
+    """Take overlays out of a fragment that have none of some fields."""
+    live = [one for one in fragment.overlays if any(n in kept for n in one.data_file.fields)]
+    if len(live) < len(fragment.overlays):
+        proto = table_pb2.DataFragment(overlays=live)
+        fragment.ClearField("overlays")
+        fragment.MergeFrom(proto)
 
 
 def drop_dead_indexes(draft: Draft) -> None:
@@ -93,15 +106,51 @@ def drop_dead_indexes(draft: Draft) -> None:
         indexes.retain_relevant(draft.indices, proto.fields, (one.id for one in proto.fragments))
 
 
-def note_change(fragment: table_pb2.DataFragment, version: int) -> None:
-    """Note the version in which all rows of a fragment of a table with stable row ids got new values."""
+def note_change(fragment: table_pb2.DataFragment, version: int, rows: BitMap | None = None) -> None:
+    """Note the version in which rows of a fragment of a table with stable row ids got new values.
+
+    Parameters
+    ----------
+    fragment : table_pb2.DataFragment
+        Changed.
+    version : int
+    rows : BitMap, optional
+        Offsets of the rows; all of them by default.
+
+    Raises
+    ------
+    CorruptTableError
+        There is no such row, or the versions noted before cannot be read.
+    UnsupportedFeatureError
+        They are in a data file.
+    """
     # Tables whose columns never change do not need it.
     import numpy as np
 
-    row_ids.carry(fragment, updated=np.full(fragment.physical_rows, version, np.uint64))
+    from lance_spark.table.row_sequences import decode_versions
+
+    count = fragment.physical_rows
+    updated = np.full(count, version, np.uint64)
+    if rows is not None:
+        name = f"fragment {fragment.id}"
+        if rows and rows.max() >= count:
+            raise CorruptTableError(f"{name}: row {rows.max()} has new values, but it has {count}")
+        known = fragment.WhichOneof("last_updated_at_version_sequence")
+        if known is not None and known != "inline_last_updated_at_versions":
+            raise UnsupportedFeatureError(
+                f"{name}: the versions of its rows are in a data file, and are not changed there for some rows; compact it first"
+            )
+        # Readers take what is not noted for the first version.
+        before = np.ones(count, np.uint64)
+        if known is not None:
+            before = decode_versions(fragment.inline_last_updated_at_versions, count, name)
+        changed = np.zeros(count, dtype=bool)
+        changed[np.array(rows, dtype=np.int64)] = True
+        updated = np.where(changed, updated, before)
+    row_ids.carry(fragment, updated=updated)
 
 
-def _is_live(file: table_pb2.DataFile, kept: set[int]) -> bool:
+def _is_live(file: table_pb2.DataFile, kept: Collection[int]) -> bool:
     return any(number in kept or number < TOMBSTONE for number in file.fields)
 
 

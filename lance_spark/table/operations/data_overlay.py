@@ -15,8 +15,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
-from lance_spark.errors import CommitConflictError
+from pyroaring import BitMap
+
+from lance_spark.errors import CommitConflictError, CorruptTableError
 from lance_spark.proto import transaction_pb2
+from lance_spark.table import columns
 from lance_spark.table.draft import Draft
 from lance_spark.table.fragment import Overlay
 from lance_spark.table.operations.base import Conflict, Operation
@@ -119,7 +122,22 @@ class DataOverlay(Operation):
                     retryable=True,
                 )
             for overlay in group.overlays:
-                Overlay.from_proto(overlay)
+                rows = _covered(Overlay.from_proto(overlay))
                 added = fragment.overlays.add()
                 added.CopyFrom(overlay)
                 added.committed_version = draft.version
+                if draft.stable_row_ids:
+                    columns.note_change(fragment, draft.version, rows)
+
+
+def _covered(overlay: Overlay) -> BitMap:
+    """Return the rows that an overlay has a new value of."""
+    rows = BitMap()
+    for data in overlay.bitmaps:
+        try:
+            rows |= BitMap.deserialize(data)
+        except ValueError as error:
+            raise CorruptTableError(
+                f"overlay {overlay.data_file.path!r}: no readable set of rows: {error}"
+            ) from None
+    return rows

@@ -6,7 +6,7 @@
 
 All files have the same columns. The columns' values in the files of before count no more: the field's id becomes -2 there,
 and a file without any other goes out of the fragment. A column that has no values yet, because it was added without, gets
-some. Indexes on the columns cover these fragments no more. Specification: table/transaction.md.
+some. The same holds for overlays of the columns. Indexes on them cover these fragments no more. Specification: table/transaction.md.
 """
 
 from __future__ import annotations
@@ -137,6 +137,7 @@ class DataReplacement(Operation):
                     retryable=True,
                 )
             _replace(fragment, file)
+            _hide_overlays(fragment, file)
             if draft.stable_row_ids:
                 columns.note_change(fragment, draft.version)
         if draft.has_indices:
@@ -159,6 +160,16 @@ class DataReplacement(Operation):
                 if unknown
                 else "a file has no fields"
             )
+
+
+def _hide_overlays(fragment: table_pb2.DataFragment, new: DataFile) -> None:
+    """Take from the overlays of a fragment what they say about columns that have new values."""
+    replaced = frozenset(new.fields)
+    for overlay in fragment.overlays:
+        fields = overlay.data_file.fields
+        fields[:] = [columns.TOMBSTONE if one in replaced else one for one in fields]
+    left = {one for overlay in fragment.overlays for one in overlay.data_file.fields}
+    columns.drop_dead_overlays(fragment, left - {columns.TOMBSTONE})
 
 
 def _replace(fragment: table_pb2.DataFragment, new: DataFile) -> None:
