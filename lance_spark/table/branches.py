@@ -171,18 +171,24 @@ def _delete_files(main: ObjectStore, name: str, others: Mapping[str, Branch]) ->
     """Delete the files of a branch, but none of those that lie in folders of others below its own."""
     root = branch_root(name)
     inner = tuple(f"{branch_root(other)}/" for other in others if other.startswith(f"{name}/"))
-    folders = sorted(set(main.list_folders(root)) & ref_names.RESERVED)
-    # Without manifests nobody could tell that the rest was a branch.
-    folders.sort(key=lambda folder: folder == versions.FOLDER)
-    for folder in folders:
-        below = f"{root}/{folder}"
-        paths = [
-            info.path for info in main.list_tree(below) if not info.path.startswith(inner or "\0")
-        ]
-        main.delete(sorted(paths))
-        for path in sorted({path.rsplit("/", 1)[0] for path in paths}, key=len, reverse=True):
-            main.remove_folder(path)
-        main.remove_folder(below)
-    parts = root.split("/")
-    for depth in range(len(parts), 1, -1):
-        main.remove_folder("/".join(parts[:depth]))
+    paths = [path for path in _own_paths(main, root) if not path.startswith(inner or "\0")]
+    # Without manifests nobody could tell that the rest was a branch: they go last, the newest last of all.
+    manifests = [path for path in paths if path.startswith(f"{root}/{versions.FOLDER}/")]
+    main.delete(sorted(set(paths).difference(manifests)))
+    main.delete(sorted(manifests, reverse=True))
+    folders = {root}
+    for path in paths:
+        parts = path.split("/")
+        folders.update("/".join(parts[:depth]) for depth in range(2, len(parts)))
+    for folder in sorted(folders, key=len, reverse=True):
+        main.remove_folder(folder)
+
+
+def _own_paths(main: ObjectStore, root: str) -> list[str]:
+    """Return the files in the folders that a table has below a root."""
+    if main.is_local:
+        # Not folder by folder, since one could be a link to somewhere else.
+        found = (info.path for info in main.list_tree(root))
+        return [path for path in found if path[len(root) + 1 :].split("/")[0] in ref_names.RESERVED]
+    folders = ref_names.RESERVED.intersection(main.list_folders(root))
+    return [info.path for folder in folders for info in main.list_tree(f"{root}/{folder}")]
