@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,7 @@ from lance_spark.table.fragment_writer import (
     FragmentWriter,
     delete_fragments,
 )
+from lance_spark.table.indexes import RewrittenIndex
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.reserve_fragments import ReserveFragments
@@ -346,6 +347,9 @@ def commit_compaction(
         if defer_index_remap or (defer_index_remap is None and _needs_reuse(reserved)):
             operation = with_reuse(operation, paths, reserved, moves)
             written.extend(operation.deletion_files)
+        else:
+            rewritten = _remapped(paths, reserved, moves, written)
+            operation = replace(operation, rewritten_indices=tuple(rewritten))
         transaction = Transaction.new(table.version, operation, properties)
         return commit(store, transaction, table.manifest, max_retries=max_retries)
     except UncertainCommitError:
@@ -426,6 +430,33 @@ def _needs_reuse(manifest: Manifest) -> bool:
         return False
     section = indexes.section_of(manifest)
     return any(not indexes.is_system(index) for index in section.indices)
+
+
+def _remapped(
+    paths: TablePaths, manifest: Manifest, moves: Sequence[MovedRows], written: list[str]
+) -> list[RewrittenIndex]:
+    """Write indexes anew that hold addresses, if it is known how; note their files."""
+    # Tables without such an index need none of it.
+    from lance_spark.changes.remap_btree import Moves, files_of, remap_btree
+
+    section = indexes.section_of(manifest)
+    stable = manifest.flags.stable_row_ids
+    old = BitMap(one.id for move in moves for one in move.old)
+    found: list[RewrittenIndex] = []
+    places: Moves | None = None
+    # With a reuse index the addresses that an index holds can be those of before an earlier compaction.
+    chosen = () if fragment_reuse.find(section) is not None else section.indices
+    for index in chosen:
+        bitmap = indexes.fragment_bitmap(index)
+        if bitmap is None or bitmap.isdisjoint(old) or indexes.kind(index) != "BTREE":
+            continue
+        if indexes.holds_addresses(index, stable):
+            places = places or Moves(paths, moves)
+            remapped = remap_btree(paths, index, places)
+            if remapped is not None:
+                found.append(remapped)
+                written.extend(files_of(remapped))
+    return found
 
 
 def _noted(versions: Words | None, fragment: Fragment) -> Words:

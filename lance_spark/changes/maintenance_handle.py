@@ -53,7 +53,8 @@ class MaintenanceHandle(TableHandle):
             Groups of fragments that are rewritten at the same time; 1 in local stores by default, 4 in others.
         defer_index_remap : bool, optional
             Whether the fragment reuse index tells indexes where rows have gone: by default it does if there are indexes that
-            need it. Without it these do not find the rows any more, which are searched one by one then.
+            need it. Without it BTREE indexes are written anew, and others do not find the rows any more, which are searched one
+            by one then. Tables with stable row ids do without.
         max_source_fragments, max_source_rows, max_source_bytes : int, optional
             Leaves the rest for another time.
         excluded_fragment_ids : iterable of int

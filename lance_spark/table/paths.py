@@ -162,6 +162,16 @@ class TablePaths:
         store, path = self._resolve(base_id, INDICES, name)
         return store.read_bytes(path), store.name(path)
 
+    def open_index_file(self, name: str, base_id: int | None = None) -> ByteSource:
+        """Open a file of an index; see `read_index_file`.
+
+        Raises
+        ------
+        MissingFileError, CorruptTableError, StorageError
+        """
+        store, path = self._resolve(base_id, INDICES, name)
+        return store.open(path)
+
     def open_sidecar(self, file: DataFile, blob_id: int) -> ByteSource:
         """Open a file of blobs that stands beside a data file.
 
