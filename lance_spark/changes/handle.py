@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import pyarrow as pa
 
+from lance_spark.table.bases import BaseLike
 from lance_spark.table.handle import TableHandle
 from lance_spark.table.transaction import with_message
 
@@ -282,6 +283,37 @@ class ChangingHandle(TableHandle):
     def replace_field_metadata(self, field_name: str, new_metadata: Mapping[str, str]) -> Self:
         """Set the metadata of a column in place of what there is; see `update_field_metadata`."""
         return self.update_field_metadata({field_name: new_metadata}, replace=True)
+
+    def add_bases(
+        self,
+        new_bases: Iterable[BaseLike],
+        transaction_properties: Mapping[str, str] | None = None,
+        *,
+        commit_message: str | None = None,
+        max_retries: int = 20,
+    ) -> Self:
+        """Add base paths: other places where files of the table may lie.
+
+        Parameters
+        ----------
+        new_bases : iterable of BasePath
+            pylance's `DatasetBasePath` does too. Those without an id, or of the id 0, are given one.
+        transaction_properties, commit_message, max_retries
+            See the class.
+
+        Raises
+        ------
+        InvalidInputError
+            The table has one of that name, path or id.
+        CommitConflictError
+            Others added such a one meanwhile.
+        UnsupportedFeatureError, CorruptTableError, StorageError
+        """
+        from lance_spark.changes.settings import add_bases
+
+        properties = with_message(transaction_properties, commit_message)
+        table = add_bases(self._table, new_bases, properties=properties, max_retries=max_retries)
+        return type(self)(table, self._storage_options)
 
     def restore(
         self,

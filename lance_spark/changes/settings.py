@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from lance_spark.changes.commits import change_schema, check_writable, commit_operation
 from lance_spark.changes.optimistic import at_version
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema import Field
+from lance_spark.storage.uri import parse_uri
+from lance_spark.table.bases import BaseLike
 from lance_spark.table.commit import DEFAULT_MAX_RETRIES
 from lance_spark.table.open import OpenTable, read_latest
 from lance_spark.table.operations.restore import Restore
+from lance_spark.table.operations.update_bases import UpdateBases
 from lance_spark.table.operations.update_config import MapUpdate, UpdateConfig, map_update
+from lance_spark.table.paths import BasePath
 
 _PRIMARY_KEY = "lance-schema:unenforced-primary-key"
 Values = Mapping[str, str | None]
@@ -74,6 +78,23 @@ def update_config(
         return UpdateConfig(**updates, field_metadata=fields)
 
     return change_schema(table, plan, properties=properties, max_retries=max_retries)
+
+
+def add_bases(
+    table: OpenTable,
+    new_bases: Iterable[BaseLike],
+    *,
+    properties: Mapping[str, str] | None = None,
+    max_retries: int = DEFAULT_MAX_RETRIES,
+) -> OpenTable:
+    """Add base paths; see `Dataset.add_bases`."""
+    bases = tuple(
+        BasePath(one.id or 0, parse_uri(one.path).uri, bool(one.is_dataset_root), one.name)
+        for one in new_bases
+    )
+    return change_schema(
+        table, lambda _: UpdateBases(bases), properties=properties, max_retries=max_retries
+    )
 
 
 def restore(
