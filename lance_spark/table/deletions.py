@@ -52,16 +52,17 @@ def read_deletions(paths: TablePaths, fragment: Fragment) -> Offsets:
 
 def _read(paths: TablePaths, fragment: Fragment, file: DeletionFile) -> Offsets:
     content, name = paths.read_deletion_file(file, fragment.id)
-    decode = decode_arrow if file.file_type is DeletionFileType.ARROW else decode_bitmap
-    offsets = decode(np.frombuffer(content, np.uint8), name)
+    data = np.frombuffer(content, np.uint8)
+    if file.file_type is DeletionFileType.ARROW:
+        offsets = decode_arrow(data, name)
+    else:
+        offsets = decode_bitmap(data, name, fragment.physical_rows)
     if file.num_deleted_rows and len(offsets) != file.num_deleted_rows:
         raise CorruptFileError(
             f"{name}: it deletes {len(offsets)} rows, but the manifest says {file.num_deleted_rows}"
         )
     if len(offsets) and fragment.physical_rows and offsets[-1] >= fragment.physical_rows:
-        raise CorruptFileError(
-            f"{name}: it deletes row {offsets[-1]} of a fragment of {fragment.physical_rows} rows"
-        )
+        raise _outside(name, int(offsets[-1]), fragment.physical_rows)
     return offsets
 
 
@@ -95,7 +96,7 @@ def decode_arrow(data: Bytes, name: str) -> Offsets:
     return np.unique(batch.column(0).to_numpy()).astype(np.int64)
 
 
-def decode_bitmap(data: Bytes, name: str) -> Offsets:
+def decode_bitmap(data: Bytes, name: str, num_rows: int = 0) -> Offsets:
     """Decode a deletion file of the `.bin` kind.
 
     Parameters
@@ -103,6 +104,8 @@ def decode_bitmap(data: Bytes, name: str) -> Offsets:
     data : uint8 array
     name : str
         What errors call the file.
+    num_rows : int
+        Rows of the fragment; 0 if they are not known.
 
     Raises
     ------
@@ -112,7 +115,10 @@ def decode_bitmap(data: Bytes, name: str) -> Offsets:
         bitmap = BitMap.deserialize(data.tobytes())
     except (ValueError, MemoryError) as error:
         raise CorruptFileError(f"{name}: no readable Roaring bitmap: {error}") from error
-    return np.array(bitmap, dtype=np.int64)
+    # The greatest one first: a few bytes can stand for billions of rows.
+    if num_rows and bitmap and bitmap.max() >= num_rows:
+        raise _outside(name, bitmap.max(), num_rows)
+    return offsets_of(bitmap)
 
 
 def decode_offsets(data: bytes, num_rows: int, name: str) -> Offsets:
@@ -139,4 +145,13 @@ def decode_offsets(data: bytes, num_rows: int, name: str) -> Offsets:
     # The greatest one first: a few bytes can stand for billions of rows.
     if bitmap and bitmap.max() >= num_rows:
         raise CorruptTableError(f"{name}: row {bitmap.max()} of a fragment of {num_rows} rows")
-    return np.array(bitmap, dtype=np.int64)
+    return offsets_of(bitmap)
+
+
+def offsets_of(bitmap: BitMap) -> Offsets:
+    """Return the numbers in a bitmap, increasing."""
+    return np.frombuffer(bitmap.to_array(), np.uint32).astype(np.int64)
+
+
+def _outside(name: str, row: int, num_rows: int) -> CorruptFileError:
+    return CorruptFileError(f"{name}: it deletes row {row} of a fragment of {num_rows} rows")
