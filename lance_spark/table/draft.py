@@ -106,12 +106,16 @@ class Draft:
         CorruptTableError
         """
         if self._indices is None:
+            # Tables without indexes do without its package of bitmaps.
+            from lance_spark.table.indexes import check_section
+
+            name = self.base.name if self.base else "the new manifest"
             self._indices = table_pb2.IndexSection()
             try:
                 self._indices.ParseFromString(self._index_section or b"")
             except DecodeError as error:
-                name = self.base.name if self.base else "the new manifest"
                 raise CorruptTableError(f"{name}: no readable index section: {error}") from None
+            check_section(self._indices, name)
         return self._indices
 
     @property

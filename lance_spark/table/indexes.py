@@ -48,6 +48,7 @@ from lance_spark.table.manifest import Manifest
 
 FRAGMENT_REUSE = fragment_reuse.NAME
 MEM_WAL = "__lance_mem_wal"
+_MAX_FRAGMENTS = 2**23
 #: Names of segments that are no index of a column.
 SYSTEM_NAMES = frozenset({FRAGMENT_REUSE, MEM_WAL})
 
@@ -116,7 +117,34 @@ def section_of(manifest: Manifest) -> table_pb2.IndexSection:
         section.ParseFromString(manifest.index_section or b"")
     except DecodeError as error:
         raise CorruptTableError(f"{manifest.name}: no readable index section: {error}") from None
+    check_section(section, manifest.name)
     return section
+
+
+def check_section(section: table_pb2.IndexSection, name: str) -> None:
+    """Refuse indexes whose ids or bitmaps cannot be read, or cover more fragments than any table has.
+
+    Parameters
+    ----------
+    section : table_pb2.IndexSection
+    name : str
+        What errors call the manifest.
+
+    Raises
+    ------
+    CorruptTableError
+    """
+    for index in section.indices:
+        try:
+            uuid_of(index)
+            bitmap = fragment_bitmap(index)
+        except CorruptTableError as error:
+            raise CorruptTableError(f"{name}: {error}") from None
+        # Some hundred kilobytes can stand for four billion numbers, which nobody must list.
+        if bitmap is not None and len(bitmap) > _MAX_FRAGMENTS:
+            raise CorruptTableError(
+                f"{name}: index {index.name!r}: it covers {len(bitmap)} fragments, {_MAX_FRAGMENTS} are the limit"
+            )
 
 
 def uuid_of(index: table_pb2.IndexMetadata) -> str:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from lance_spark.table.row_sequences import RowIds
     from lance_spark.table.segments import Words
 
+_MAX_U64 = 2**64 - 1
 
 #: Columns that every table has of its rows; pylance refuses tables that have one of their own.
 RESERVED_NAMES = frozenset(
@@ -72,13 +73,17 @@ def assign(fragment: table_pb2.DataFragment, next_row_id: int, version: int) -> 
     Raises
     ------
     InvalidInputError
-        It brings more ids than it has rows.
+        It brings more ids than it has rows, or there are not enough new ones.
     CorruptTableError
         What it brings cannot be read.
     """
     from lance_spark.table.row_sequences import decode_row_ids
 
     rows = fragment.physical_rows
+    if next_row_id + rows > _MAX_U64:
+        raise InvalidInputError(
+            f"row ids are used up: the next one would be {next_row_id}; write the table anew"
+        )
     if fragment.WhichOneof("row_id_sequence") is None:
         new = rows
         ids = rowids_pb2.RowIdSequence(segments=[_range(next_row_id, next_row_id + rows)])
