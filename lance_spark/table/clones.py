@@ -25,7 +25,6 @@ from lance_spark.errors import (
     UncertainCommitError,
 )
 from lance_spark.file.blob_fields import has_blobs
-from lance_spark.proto import table_pb2
 from lance_spark.storage.copies import Copy, copy_files
 from lance_spark.storage.store import ObjectStore
 from lance_spark.storage.uri import check_relative
@@ -33,14 +32,13 @@ from lance_spark.table import flags, versions
 from lance_spark.table.draft import Draft
 from lance_spark.table.fragment import DeletionFile
 from lance_spark.table.fragment_writer import new_data_file_name
+from lance_spark.table.indexes import section_of, uuid_of
 from lance_spark.table.manifest import Manifest, encode, read_manifest
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.clone import Clone
 from lance_spark.table.paths import DATA, DELETIONS, INDICES, TablePaths
 from lance_spark.table.transaction import FOLDER, Transaction, read_transaction
 from lance_spark.table.versions import ManifestLocation, NamingScheme
-
-_UUID_BYTES = 16
 
 
 def shallow_clone(source: OpenTable, target: ObjectStore, *, branch: str | None = None) -> Manifest:
@@ -248,8 +246,8 @@ def _copies(
 def _index_copies(manifest: Manifest, paths: TablePaths, target: ObjectStore) -> Iterator[Copy]:
     if manifest.index_section is None:
         return
-    for index in Draft(manifest).indices.indices:
-        name = _uuid(index, manifest)
+    for index in section_of(manifest).indices:
+        name = uuid_of(index)
         base = index.base_id if index.HasField("base_id") else None
         store, path = paths.locate(base, INDICES, name)
         yield from _folder(store, path, target, f"{INDICES}/{name}")
@@ -268,12 +266,3 @@ def _checked(path: str, manifest: Manifest) -> str:
         return check_relative(path)
     except InvalidInputError as error:
         raise CorruptTableError(f"{manifest.name}: data file {path!r}: {error}") from None
-
-
-def _uuid(index: table_pb2.IndexMetadata, manifest: Manifest) -> str:
-    digits = index.uuid.uuid.hex()
-    if len(digits) != 2 * _UUID_BYTES:
-        raise CorruptTableError(
-            f"{manifest.name}: index {index.name!r}: its uuid has {len(digits) // 2} bytes, not {_UUID_BYTES}"
-        )
-    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))

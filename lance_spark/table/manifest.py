@@ -268,12 +268,17 @@ class Manifest:
         Raises
         ------
         CorruptTableError
-            One has no path.
+            One has no path, or two have one id.
         """
-        try:
-            return {base.id: BasePath.from_proto(base) for base in self._proto.base_paths}
-        except InvalidInputError as error:
-            raise CorruptTableError(f"{self.name}: base paths: {error}") from None
+        found: dict[int, BasePath] = {}
+        for base in self._proto.base_paths:
+            if base.id in found:
+                raise CorruptTableError(f"{self.name}: two base paths have the id {base.id}")
+            try:
+                found[base.id] = BasePath.from_proto(base)
+            except InvalidInputError as error:
+                raise CorruptTableError(f"{self.name}: base paths: {error}") from None
+        return found
 
     @property
     def has_writer_version(self) -> bool:
