@@ -1,0 +1,74 @@
+"""Tags, branches and clones of tables on an object store, with and without an external manifest store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import lance
+import pyarrow as pa
+import pytest
+
+import lance_spark
+from tests.storage.aws import BUCKET, Aws, serving
+
+
+@pytest.fixture(scope="module")
+def aws() -> Iterator[Aws]:
+    with serving() as server:
+        server.create_table("lock")
+        yield server
+
+
+def numbers(start: int) -> pa.Table:
+    return pa.table({"i": pa.array(range(start, start + 3), pa.int64())})
+
+
+@pytest.mark.parametrize(
+    "form", [f"s3://{BUCKET}/{{}}", f"s3+ddb://{BUCKET}/{{}}?ddbTableName=lock"]
+)
+def test_refs(aws: Aws, form: str) -> None:
+    uri = form.format("refs" + form[2])
+    mine, theirs = {"storage_options": aws.ours}, {"storage_options": aws.theirs}
+    lance.write_dataset(numbers(0), uri, **theirs)
+    lance_spark.write_dataset(numbers(3), uri, "append", **mine)
+    ours, other = lance_spark.open_dataset(uri, **mine), lance.dataset(uri, **theirs)
+    ours.tags.create("mine", 1)
+    other.tags.create("theirs", 1)
+    assert ours.tags.list() == other.tags.list()
+    made = ours.create_branch("feat/x")
+    other.create_branch("feat/y")
+    assert ours.branches.list() == other.branches.list()
+    lance_spark.write_dataset(numbers(10), uri, "append", branch="feat/y", **mine)
+    branch = other.checkout_version(("feat/x", None))
+    assert branch.to_table() == made.to_table()
+    lance.write_dataset(numbers(20), branch, mode="append")
+    for name, start in (("feat/x", 20), ("feat/y", 10)):
+        expected = pa.concat_tables([numbers(0), numbers(3), numbers(start)])
+        opened = lance_spark.open_dataset(uri, branch=name, **mine)
+        assert (opened.version, opened.branch, opened.to_table()) == (3, name, expected)
+        assert other.checkout_version((name, None)).to_table() == expected
+        assert lance_spark.open_dataset(opened.uri, **mine).branch == name
+    nested = lance_spark.open_dataset(uri, branch="feat/x", **mine).create_branch("feat/x/z")
+    assert nested.count_rows() == other.checkout_version(("feat/x/z", None)).count_rows() == 9
+    clone = nested.shallow_clone(form.format("clone" + form[2]))
+    assert lance.dataset(clone.uri, **theirs).to_table() == nested.to_table()
+    copy = nested.deep_clone(form.format("copy" + form[2]))
+    expected = nested.to_table()
+    ours.branches.delete("feat/x/z")
+    ours.branches.delete("feat/x")
+    assert list(ours.branches.list()) == list(other.branches.list()) == ["feat/y"]
+    assert not aws.names(uri.partition("://")[2].partition("?")[0].split("/")[1] + "/tree/feat/x")
+    assert lance.dataset(copy.uri, **theirs).to_table() == expected
+    assert lance.dataset(uri, **theirs).count_rows() == 6
+
+
+def test_base_paths(aws: Aws) -> None:
+    uri = f"s3://{BUCKET}/based"
+    base = lance.DatasetBasePath(f"s3://{BUCKET}/base", name="b")
+    made = lance_spark.write_dataset(
+        numbers(0), uri, initial_bases=[base], target_bases=["b"], storage_options=aws.ours
+    )
+    assert len(aws.names("base/")) == 1
+    theirs = lance.dataset(uri, storage_options=aws.theirs)
+    assert theirs.to_table() == made.to_table() == numbers(0)
+    assert [one.path for one in theirs.base_paths().values()] == [base.path]
