@@ -27,8 +27,8 @@ from lance_spark.scan.fragment import FragmentReader
 from lance_spark.scan.row_meta import with_all
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit import DEFAULT_MAX_RETRIES
-from lance_spark.table.deletion_writer import write_deletions
-from lance_spark.table.deletions import Offsets
+from lance_spark.table.deletion_writer import encode_bitmap, write_deletions
+from lance_spark.table.deletions import Offsets, offsets_of
 from lance_spark.table.fragment import DeletionFile, Fragment
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.open import OpenTable
@@ -65,7 +65,7 @@ class FragmentDeletion:
     @property
     def offsets(self) -> Offsets:
         """Offsets of the rows that were deleted now, increasing."""
-        return np.array(BitMap.deserialize(self.bitmap), dtype=np.int64)
+        return offsets_of(BitMap.deserialize(self.bitmap))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +151,7 @@ def delete_offsets(
     if len(rows) + len(deleted) < fragment.physical_rows:
         union = np.sort(np.concatenate([deleted, rows]))
         file = write_deletions(paths.store, fragment.id, read_version, union)
-    bitmap = BitMap(rows.astype(np.uint32)).serialize()
-    return FragmentDeletion(fragment.id, file, bitmap, len(rows))
+    return FragmentDeletion(fragment.id, file, encode_bitmap(rows), len(rows))
 
 
 def plan_delete(

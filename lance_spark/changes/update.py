@@ -50,6 +50,7 @@ from lance_spark.scan.filters import Comparison, parse_filters
 from lance_spark.scan.row_meta import with_all
 from lance_spark.table.align import align
 from lance_spark.table.commit import DEFAULT_MAX_RETRIES
+from lance_spark.table.deletion_writer import encode_bitmap
 from lance_spark.table.deletions import Offsets
 from lance_spark.table.fragment import DataFile, Fragment, Lineage
 from lance_spark.table.fragment_writer import (
@@ -232,9 +233,8 @@ class UpdateTask:
         except BaseException:
             writer.abort()
             raise
-        bitmap = BitMap(found.astype(np.uint32)).serialize()
         state = self._with_file(paths, fragment, file)
-        return ChangedColumns(state, bitmap, file.fields, len(found))
+        return ChangedColumns(state, encode_bitmap(found), file.fields, len(found))
 
     def _write_columns(
         self,
@@ -377,10 +377,7 @@ def update_operation(
             fragments=tuple(one.fragment for one in columns),
             fields_modified=tuple(sorted({n for one in columns for n in one.field_ids if n >= 0})),
             mode=UpdateMode.REWRITE_COLUMNS,
-            updated_offsets={
-                one.fragment.id: np.array(BitMap.deserialize(one.bitmap), np.int64)
-                for one in columns
-            },
+            updated_offsets={one.fragment.id: BitMap.deserialize(one.bitmap) for one in columns},
         )
     deletions = {one.fragment_id: one for result in results for one in result.deletions}
     return Update(

@@ -7,6 +7,7 @@ again.
 
 from __future__ import annotations
 
+import array
 import secrets
 
 import numpy as np
@@ -75,5 +76,11 @@ def encode_arrow(offsets: Offsets) -> bytes:
 
 def encode_bitmap(offsets: Offsets) -> bytes:
     """Return the bytes of a deletion file of the `.bin` kind."""
-    data: bytes = BitMap(offsets.astype(np.uint32)).serialize()
+    data: bytes = bitmap_of(offsets).serialize()
     return data
+
+
+def bitmap_of(offsets: Offsets) -> BitMap:
+    """Return a bitmap of row offsets."""
+    # It takes arrays of Python's own at once, those of numpy number by number.
+    return BitMap(array.array("I", offsets.astype(np.uint32).tobytes()))

@@ -9,8 +9,10 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyroaring import BitMap
 
 import lance_spark
+from lance_spark.errors import CorruptFileError
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import deletions
 from lance_spark.table.commit import commit
@@ -105,3 +107,15 @@ def test_what_is_kept_is_bounded() -> None:
     assert cache.get(large) is None
     assert cache.get(keys[0]) is not None
     assert pickle.loads(pickle.dumps(cache)).get(keys[0]) is None
+
+
+def test_rows_that_a_fragment_does_not_have(tmp_path: Path) -> None:
+    """A few bytes can stand for every row that a fragment can have at most."""
+    numbers(tmp_path).delete("id < 6000")
+    (file,) = (tmp_path / "_deletions").iterdir()
+    every = BitMap(range(2**16))
+    every.run_optimize()
+    file.write_bytes(every.serialize())
+    assert file.stat().st_size < 40
+    with pytest.raises(CorruptFileError, match=r"row 65535 of a fragment of 12000 rows"):
+        lance_spark.open_dataset(str(tmp_path)).to_table()

@@ -663,14 +663,14 @@ def test_the_message(tmp_path: Path) -> None:
     operation = operation_of(message, "x")
     assert isinstance(operation, Update)
     assert operation.mode is UpdateMode.REWRITE_COLUMNS
-    assert operation.updated_offsets[3].tolist() == [1, 3]
+    assert list(operation.updated_offsets[3]) == [1, 3]
     assert operation.touched_fragments == {3, 4, 5}
     again = transaction_pb2.Transaction()
     operation.write_to(again)
     assert again == message
     older = transaction_pb2.Transaction()
     older.update.updated_fragment_offsets[3].values.extend([9, 1])
-    assert operation_of(older, "x").updated_offsets[3].tolist() == [1, 9]  # type: ignore[attr-defined]
+    assert list(operation_of(older, "x").updated_offsets[3]) == [1, 9]  # type: ignore[attr-defined]
 
 
 def test_keys_of_real_merges(tmp_path: Path) -> None:

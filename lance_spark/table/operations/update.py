@@ -32,7 +32,7 @@ from pyroaring import BitMap
 from lance_spark.errors import CommitConflictError, CorruptTableError
 from lance_spark.proto import table_pb2, transaction_pb2
 from lance_spark.table import indexes
-from lance_spark.table.deletions import Offsets
+from lance_spark.table.deletions import Offsets, offsets_of
 from lance_spark.table.draft import Draft
 from lance_spark.table.fragment import Fragment, Lineage
 from lance_spark.table.operations.base import Conflict, Operation, Rebase
@@ -70,7 +70,7 @@ class Update(Operation):
     fields_for_preserving_frag_bitmap : tuple of int
     mode : UpdateMode
     inserted_rows : InsertedKeys, optional
-    updated_offsets : mapping of int to int64 array
+    updated_offsets : mapping of int to BitMap
         Rows that changed where they are, by fragment.
     compacted_sstables : tuple of table_pb2.CompactedSsTable
         Nobody changes the messages any more.
@@ -105,7 +105,7 @@ class Update(Operation):
     fields_for_preserving_frag_bitmap: tuple[int, ...] = ()
     mode: UpdateMode = UpdateMode.REWRITE_ROWS
     inserted_rows: InsertedKeys | None = None
-    updated_offsets: Mapping[int, Offsets] = field(default_factory=dict, compare=False)
+    updated_offsets: Mapping[int, BitMap] = field(default_factory=dict, compare=False)
     compacted_sstables: tuple[table_pb2.CompactedSsTable, ...] = ()
     affected: Mapping[int, Offsets] | None = field(default=None, compare=False)
 
@@ -164,8 +164,7 @@ class Update(Operation):
                 f"{source}: an update of unknown mode {message.update_mode}"
             ) from None
         offsets = {
-            number: np.unique(np.asarray(rows.values, np.int64))
-            for number, rows in message.updated_fragment_offsets.items()
+            number: BitMap(rows.values) for number, rows in message.updated_fragment_offsets.items()
         }
         for number, bitmap in message.updated_fragment_offset_bitmaps.items():
             offsets[number] = _decode_offsets(bitmap, number, source)
@@ -197,8 +196,7 @@ class Update(Operation):
         if self.inserted_rows is not None:
             message.inserted_rows.CopyFrom(self.inserted_rows.to_proto())
         for number, offsets in self.updated_offsets.items():
-            bitmap = BitMap(offsets.astype(np.uint32)).serialize()
-            message.updated_fragment_offset_bitmaps[number] = bitmap
+            message.updated_fragment_offset_bitmaps[number] = offsets.serialize()
 
     def conflict(self, committed: Operation) -> Conflict:
         """Tell what a committed operation means for this one."""
@@ -293,7 +291,7 @@ class Update(Operation):
 
 
 def _advance(
-    found: table_pb2.DataFragment, fragment: Fragment, offsets: Offsets, version: int
+    found: table_pb2.DataFragment, fragment: Fragment, offsets: BitMap, version: int
 ) -> None:
     """Note the version of the last change of some rows."""
     # Tables that never changed rows in place do not need the codec.
@@ -306,11 +304,11 @@ def _advance(
         last = np.ones(rows, np.uint64)
     else:
         last = decode_versions(known, rows, fragment.name)
-    if len(offsets) and int(offsets[-1]) >= rows:
+    if offsets and offsets.max() >= rows:
         raise CorruptTableError(
-            f"{fragment.name}: row {int(offsets[-1])} was updated, but it has {rows} rows"
+            f"{fragment.name}: row {offsets.max()} was updated, but it has {rows} rows"
         )
-    last[offsets] = version
+    last[offsets_of(offsets)] = version
     found.inline_last_updated_at_versions = encode_versions(last)
 
 
@@ -322,9 +320,9 @@ def _without_versions(fragment: Fragment) -> table_pb2.DataFragment:
     return proto
 
 
-def _decode_offsets(data: bytes, fragment_id: int, source: str) -> Offsets:
+def _decode_offsets(data: bytes, fragment_id: int, source: str) -> BitMap:
     try:
-        return np.array(BitMap.deserialize(data), dtype=np.int64)
+        return BitMap.deserialize(data)
     except ValueError as error:
         raise CorruptTableError(
             f"{source}: no readable bitmap of updated rows of fragment {fragment_id}: {error}"
