@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -50,12 +51,104 @@ def overwrite(path: str) -> None:
     lance_spark.write_dataset(rows(300, 4), path, mode="overwrite")
 
 
-#: By name. None of them leaves the rows as they were.
+def delete(path: str) -> None:
+    lance_spark.open_dataset(path).delete([("id", "in", [0, 4])])
+
+
+def delete_fragment(path: str) -> None:
+    lance_spark.open_dataset(path).delete([("id", "<", 3)])
+
+
+def update_rows(path: str) -> None:
+    lance_spark.open_dataset(path).update({"word": "new"}, [("id", "in", [2, 7])])
+
+
+def update_columns(path: str) -> None:
+    lance_spark.open_dataset(path).update({"word": "new"}, [("id", ">", 4)], mode="columns")
+
+
+def compact(path: str) -> None:
+    lance_spark.open_dataset(path).compact_files()
+
+
+def add_columns(path: str) -> None:
+    lance_spark.open_dataset(path).add_columns({"more": 7})
+
+
+def drop_columns(path: str) -> None:
+    lance_spark.open_dataset(path).drop_columns(["word"])
+
+
+def cast_column(path: str) -> None:
+    lance_spark.open_dataset(path).alter_columns({"path": "id", "data_type": pa.int32()})
+
+
+def update_config(path: str) -> None:
+    lance_spark.open_dataset(path).update_config({"owner": "somebody"})
+
+
+def restore(path: str) -> None:
+    lance_spark.open_dataset(path, 1).restore()
+
+
+def create_tag(path: str) -> None:
+    lance_spark.open_dataset(path).tags.create("release", 2)
+
+
+def update_tag(path: str) -> None:
+    lance_spark.open_dataset(path).tags.update("first", 2)
+
+
+def delete_tag(path: str) -> None:
+    lance_spark.open_dataset(path).tags.delete("first")
+
+
+def create_branch(path: str) -> None:
+    lance_spark.open_dataset(path).create_branch("work")
+
+
+def delete_branch(path: str) -> None:
+    lance_spark.open_dataset(path).branches.delete("old")
+
+
+def write_to_branch(path: str) -> None:
+    lance_spark.write_dataset(rows(400, 3), path, mode="append", branch="old")
+
+
+def cleanup(path: str) -> None:
+    lance_spark.open_dataset(path).cleanup_old_versions(
+        timedelta(0), delete_unverified=True, error_if_tagged_old_versions=False
+    )
+
+
+#: By name. Each of them leaves another table behind.
 OPERATIONS: dict[str, Callable[[str], None]] = {
-    "append": append,
-    "append_files": append_files,
-    "overwrite": overwrite,
+    one.__name__: one
+    for one in (
+        append,
+        append_files,
+        overwrite,
+        delete,
+        delete_fragment,
+        update_rows,
+        update_columns,
+        compact,
+        add_columns,
+        drop_columns,
+        cast_column,
+        update_config,
+        restore,
+        create_tag,
+        update_tag,
+        delete_tag,
+        create_branch,
+        delete_branch,
+        write_to_branch,
+        cleanup,
+    )
 }
+#: Those that are many steps by nature: what they leave behind half done is sound, and doing them again ends them.
+GRADUAL = frozenset({"cleanup"})
 
 
 def run(path: str, operation: str, last_step: int) -> None:
