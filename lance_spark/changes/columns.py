@@ -28,7 +28,7 @@ from lance_spark.file.schema import Schema
 from lance_spark.file.writer import check_types
 from lance_spark.proto import file_pb2, table_pb2
 from lance_spark.scan.fragment import FragmentReader
-from lance_spark.table.columns import TOMBSTONE
+from lance_spark.table.columns import is_live
 from lance_spark.table.commit import DEFAULT_MAX_RETRIES
 from lance_spark.table.deletions import Offsets
 from lance_spark.table.fragment import DataFile, Fragment
@@ -409,7 +409,7 @@ def delete_files(paths: TablePaths, files: Iterable[NewFile]) -> None:
 def _with_file(fragment: Fragment, file: DataFile | None, kept: set[int]) -> Fragment:
     """Return a fragment with a new file, without those that no column of the schema is left of."""
     proto = fragment.to_proto()
-    files = [one for one in proto.files if any(n in kept or n < TOMBSTONE for n in one.fields)]
+    files = [one for one in proto.files if is_live(one, kept)]
     if file is not None:
         files.append(file.to_proto())
     if len(files) == len(proto.files) and file is None:

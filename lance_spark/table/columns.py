@@ -78,7 +78,7 @@ def drop_dead_files(draft: Draft) -> None:
     """
     kept = {one.id for one in draft.proto.fields}
     for fragment in draft.proto.fragments:
-        live = [file for file in fragment.files if _is_live(file, kept)]
+        live = [file for file in fragment.files if is_live(file, kept)]
         if len(live) < len(fragment.files):
             set_files(fragment, live)
         if fragment.overlays:
@@ -150,7 +150,8 @@ def note_change(fragment: table_pb2.DataFragment, version: int, rows: BitMap | N
     row_ids.carry(fragment, updated=updated)
 
 
-def _is_live(file: table_pb2.DataFile, kept: Collection[int]) -> bool:
+def is_live(file: table_pb2.DataFile, kept: Collection[int]) -> bool:
+    """Tell whether a data file has one of some fields, or a hidden column."""
     return any(number in kept or number < TOMBSTONE for number in file.fields)
 
 

@@ -11,7 +11,7 @@ some. The same holds for overlays of the columns. Indexes on them cover these fr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -129,6 +129,7 @@ class DataReplacement(Operation):
         CorruptTableError
         """
         self._check(draft)
+        kept = {one.id for one in draft.proto.fields}
         for fragment_id, file in self.replacements:
             fragment = draft.fragment(fragment_id)
             if fragment is None:
@@ -136,7 +137,7 @@ class DataReplacement(Operation):
                     f"the table has no fragment {fragment_id}, whose columns are to be replaced",
                     retryable=True,
                 )
-            _replace(fragment, file)
+            _replace(fragment, file, kept)
             _hide_overlays(fragment, file)
             if draft.stable_row_ids:
                 columns.note_change(fragment, draft.version)
@@ -172,7 +173,7 @@ def _hide_overlays(fragment: table_pb2.DataFragment, new: DataFile) -> None:
     columns.drop_dead_overlays(fragment, left - {columns.TOMBSTONE})
 
 
-def _replace(fragment: table_pb2.DataFragment, new: DataFile) -> None:
+def _replace(fragment: table_pb2.DataFragment, new: DataFile, kept: Collection[int]) -> None:
     replaced = frozenset(new.fields)
     for file in fragment.files:
         if replaced.isdisjoint(file.fields):
@@ -188,7 +189,5 @@ def _replace(fragment: table_pb2.DataFragment, new: DataFile) -> None:
     for file in fragment.files:
         left = [columns.TOMBSTONE if one in replaced else one for one in file.fields]
         file.fields[:] = left
-    files = [
-        file for file in fragment.files if any(one != columns.TOMBSTONE for one in file.fields)
-    ]
+    files = [file for file in fragment.files if columns.is_live(file, kept)]
     columns.set_files(fragment, [*files, new.to_proto()])
