@@ -463,4 +463,4 @@ def test_memory_is_bounded_by_a_window(tmp_path: Path) -> None:
     (task,) = plan_compaction(open_table(uri))
     peak = pool.max_memory()
     task.run()
-    assert pool.max_memory() - max(peak, before) < 90 * 1024 * 1024
+    assert pool.max_memory() - max(peak, before) < 60 * 1024 * 1024
