@@ -33,6 +33,7 @@ _ENDPOINT_VARIABLE = "DYNAMODB_ENDPOINT"
 _KEYS = {"HASH": ("base_uri", "S"), "RANGE": ("version", "N")}
 _COMMITTER = "lancedb"
 _LAST_VERSION = 2**63 - 1
+_LAST_DETACHED = 2**64 - 1
 #: Answers that say that nothing was done and trying again will not help.
 _REFUSALS = (
     "AccessDenied",
@@ -84,6 +85,16 @@ class DynamoDbManifestStore(ManifestStore):
         base = _base(root)
         return [self._parse(base, item) for item in self._query(base, version)]
 
+    def forget(self, root: str) -> None:
+        """Remove all entries of a table."""
+        base = _base(root)
+        for item in list(self._query(base, 0, last=_LAST_DETACHED)):
+            with self._request("delete_item") as delete_item:
+                delete_item(
+                    TableName=self._table,
+                    Key={name: item[name] for name, _ in _KEYS.values()},
+                )
+
     def put_if_absent(self, root: str, entry: ManifestEntry) -> bool:
         """Add the entry of a version, if there is none."""
         return self._put(
@@ -116,7 +127,13 @@ class DynamoDbManifestStore(ManifestStore):
         return True
 
     def _query(
-        self, base: str, first: int, *, newest_first: bool = False, limit: int | None = None
+        self,
+        base: str,
+        first: int,
+        *,
+        last: int = _LAST_VERSION,
+        newest_first: bool = False,
+        limit: int | None = None,
     ) -> Iterator[dict[str, Any]]:
         arguments: dict[str, Any] = {
             "TableName": self._table,
@@ -125,7 +142,7 @@ class DynamoDbManifestStore(ManifestStore):
             "ExpressionAttributeValues": {
                 ":base": {"S": base},
                 ":first": {"N": str(first)},
-                ":last": {"N": str(_LAST_VERSION)},
+                ":last": {"N": str(last)},
             },
             "ScanIndexForward": not newest_first,
         }

@@ -83,6 +83,9 @@ class ManifestStore(ABC):
         entries = (self.get(root, number) for number in range(version, last + 1))
         return [entry for entry in entries if entry is not None]
 
+    def forget(self, root: str) -> None:  # noqa: B027 - stores can do without
+        """Remove all entries of a table that is deleted: of a branch. Without, there can be no other of that name."""
+
 
 def load(named: object, options: Mapping[str, Any]) -> ManifestStore:
     """Return the manifest store that the option `manifest_store` names.

@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from lance_spark.errors import InvalidInputError, TableExistsError, TableNotFoundError
+from lance_spark.storage.errors import translated
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import ref_json, ref_names, versions
 from lance_spark.table.branch_files import (
@@ -175,6 +176,10 @@ def _delete_files(main: ObjectStore, name: str, others: Mapping[str, Branch]) ->
     # Without manifests nobody could tell that the rest was a branch: they go last, the newest last of all.
     manifests = [path for path in paths if path.startswith(f"{root}/{versions.FOLDER}/")]
     main.delete(sorted(set(paths).difference(manifests)))
+    store = branch_store(main, name)
+    if store.manifest_store is not None:
+        with translated(store.display, store.options):
+            store.manifest_store.forget(store.object_uri)
     main.delete(sorted(manifests, reverse=True))
     folders = {root}
     for path in paths:

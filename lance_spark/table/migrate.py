@@ -8,7 +8,7 @@ again, and a table that has been migrated stays as it is.
 
 from __future__ import annotations
 
-from lance_spark.errors import CorruptTableError, MissingFileError
+from lance_spark.errors import CorruptTableError, MissingFileError, UnsupportedError
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import versions
 from lance_spark.table.versions import FOLDER, ManifestLocation, NamingScheme
@@ -33,10 +33,16 @@ def migrate_to_v2(store: ObjectStore) -> int:
     ------
     TableNotFoundError
         There is no table.
+    UnsupportedError
+        An external manifest store knows the names.
     CorruptTableError
         Two manifests of one version differ.
     StorageError
     """
+    if store.manifest_store is not None:
+        raise UnsupportedError(
+            f"{store.display}: an external manifest store names the manifests, which keep their names"
+        )
     renamed = 0
     for _ in range(_MAX_ROUNDS):
         names = [versions.parse_name(name) for name in store.list_names(FOLDER)]

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import lance_spark
+from lance_spark.errors import UnsupportedError
 from tests.storage.aws import BUCKET, Aws, serving
 
 
@@ -59,7 +60,19 @@ def test_refs(aws: Aws, form: str) -> None:
     assert list(ours.branches.list()) == list(other.branches.list()) == ["feat/y"]
     assert not aws.names(uri.partition("://")[2].partition("?")[0].split("/")[1] + "/tree/feat/x")
     assert lance.dataset(copy.uri, **theirs).to_table() == expected
+    # Nothing is left that a branch of the same name could stumble over.
+    other.create_branch("feat/x", 1)
+    assert lance_spark.open_dataset(uri, branch="feat/x", **mine).to_table() == numbers(0)
+    ours.branches.delete("feat/x")
+    assert ours.create_branch("feat/x").count_rows() == 6
     assert lance.dataset(uri, **theirs).count_rows() == 6
+
+
+def test_names_of_an_external_manifest_store(aws: Aws) -> None:
+    uri = f"s3+ddb://{BUCKET}/named?ddbTableName=lock"
+    made = lance_spark.write_dataset(numbers(0), uri, storage_options=aws.ours)
+    with pytest.raises(UnsupportedError, match="keep their names"):
+        made.migrate_manifest_paths_v2()
 
 
 def test_base_paths(aws: Aws) -> None:
