@@ -10,7 +10,8 @@ that name beside the old ones add to it.
 
 What was committed since an index was built can have changed rows of it. Rows that were deleted or moved by an update do not matter: the
 index finds them in fragments where they are no more. Columns that were written anew in fragments that stay do, so these fragments are
-taken out of the new segments' bitmaps; fragments that were rewritten as a whole make it necessary to build it again.
+taken out of the new segments' bitmaps; fragments that were rewritten as a whole make it necessary to build it again, unless the fragment
+reuse index tells where their rows have gone.
 
 Specification: table/transaction.md.
 """
@@ -25,7 +26,7 @@ from pyroaring import BitMap
 
 from lance_spark.errors import CommitConflictError
 from lance_spark.proto import table_pb2, transaction_pb2
-from lance_spark.table import indexes
+from lance_spark.table import fragment_reuse, indexes
 from lance_spark.table.draft import Draft
 from lance_spark.table.operations.base import Conflict, Operation, Rebase
 
@@ -106,21 +107,31 @@ class CreateIndex(Operation):
         if kind in ("merge", "update_mem_wal_state"):
             return Conflict.RETRYABLE
         if kind == KIND:
-            apart = _names(self).isdisjoint(_names(committed))
+            apart = _names(self, brings=True).isdisjoint(_names(committed))
+            apart = apart and _names(self).isdisjoint(_names(committed, brings=True))
             return Conflict.COMPATIBLE if apart else Conflict.RETRYABLE
         if kind == "rewrite":
-            gone = BitMap(committed.removed_fragments)
-            bitmaps = [indexes.fragment_bitmap(index) for index in self._of_columns]
-            if any(bitmap is None or not bitmap.isdisjoint(gone) for bitmap in bitmaps):
-                return Conflict.RETRYABLE
-            # It may have brought another entry than the one that this one was made from.
-            changes_reuse = indexes.FRAGMENT_REUSE in _names(self)
-            return Conflict.RETRYABLE if changes_reuse else Conflict.COMPATIBLE
+            return self._conflict_with_rewrite(BitMap(committed.removed_fragments))
         if kind == "data_replacement":
             fields = {number for index in self._of_columns for number in index.fields}
             apart = fields.isdisjoint(committed.modified_fields)
             return Conflict.COMPATIBLE if apart else Conflict.RETRYABLE
         return self.conflicts.get(kind, Conflict.RETRYABLE)
+
+    def _conflict_with_rewrite(self, gone: BitMap) -> Conflict:
+        if indexes.FRAGMENT_REUSE in _names(self):
+            # The rewrite may have brought another entry than the one that this one was made from.
+            return Conflict.RETRYABLE
+        answer = Conflict.COMPATIBLE
+        for index in self._of_columns:
+            covered = indexes.fragment_bitmap(index)
+            if covered is not None and covered.isdisjoint(gone):
+                continue
+            # Pylance does not build on the reuse index for these.
+            if covered is None or indexes.kind(index) == "NGRAM":
+                return Conflict.RETRYABLE
+            answer = Conflict.REBASE
+        return answer
 
     @property
     def _of_columns(self) -> list[table_pb2.IndexMetadata]:
@@ -131,12 +142,15 @@ class CreateIndex(Operation):
         return indexes.MEM_WAL in _names(self)
 
     def rebase(self, rebase: Rebase) -> CreateIndex:
-        """Take fragments out of bitmaps where indexed columns were written anew.
+        """Take fragments out of bitmaps where indexed columns were written anew; look whether rows that moved can be followed.
 
         Raises
         ------
-        CorruptTableError
+        CommitConflictError
+            Some cannot.
+        CorruptTableError, StorageError
         """
+        self._check_moves(rebase)
         if not any(one.kind in _REWRITES_COLUMNS for one in rebase.committed):
             return self
         newest = rebase.newest.message
@@ -144,6 +158,34 @@ class CreateIndex(Operation):
         before = rebase.base.message.fragments
         indexes.prune_rewritten_columns(section, before, newest.fragments, newest.fields)
         return replace(self, new_indices=tuple(section.indices))
+
+    def _check_moves(self, rebase: Rebase) -> None:
+        gone = BitMap(
+            number
+            for one in rebase.committed
+            if one.kind == "rewrite"
+            for number in one.removed_fragments
+        )
+        entry = fragment_reuse.find(indexes.section_of(rebase.newest))
+        known: list[tuple[BitMap, int]] = []
+        if entry is not None and gone and not fragment_reuse.is_tagged(entry):
+            content = fragment_reuse.read_content(rebase.paths, entry)
+            known = [
+                (BitMap(digest.id for digest in group.old_fragments), version.dataset_version)
+                for version in content.legacy_versions
+                for group in version.groups
+            ]
+        for index in self._of_columns:
+            covered = indexes.fragment_bitmap(index) or BitMap()
+            told = BitMap()
+            for old, version in known:
+                if old.issubset(covered) and index.dataset_version < version:
+                    told |= old
+            if not (covered & gone).issubset(told):
+                raise CommitConflictError(
+                    f"index {index.name!r}: rows that it covers were moved to other fragments since it was built; build it again",
+                    retryable=True,
+                )
 
     def apply(self, draft: Draft) -> None:
         """Make the change.
@@ -166,6 +208,7 @@ class CreateIndex(Operation):
         indexes.replace_segments(draft.indices, [*kept, *self.new_indices])
 
 
-def _names(operation: Operation) -> frozenset[str]:
-    """Return the names of the indexes that an operation brings or takes away segments of."""
-    return frozenset(one.name for one in (*operation.new_indexes, *operation.removed_indexes))
+def _names(operation: Operation, *, brings: bool = False) -> frozenset[str]:
+    """Return the names of the indexes that an operation brings segments of, or takes some away."""
+    removed = () if brings else operation.removed_indexes
+    return frozenset(one.name for one in (*operation.new_indexes, *removed))
