@@ -106,3 +106,16 @@ def test_a_store_that_is_no_folder() -> None:
     gone = {1, 11, 21, 31, 41, 22}
     words = {i: "x" if i < 15 else "y" if i > 45 else f"w{i}" for i in range(50)}
     assert found == {i: w for i, w in words.items() if i not in gone}
+
+
+def test_a_branch_leaves_the_others_alone(tmp_path: Path) -> None:
+    path = str(tmp_path)
+    lance.write_dataset(rows(0, 30), path, max_rows_per_file=10).create_branch("x")
+    stale = lance_spark.open_dataset(path, branch="x")
+    lance_spark.open_dataset(path, branch="x").delete([("id", "<", 3)])
+    stale.delete([("id", "==", 4)]).update({"word": "b"}, [("id", "==", 7)])
+    branch = lance.dataset(path).checkout_version(("x", None))
+    branch.validate()
+    found = {row["id"]: row["word"] for row in branch.to_table().to_pylist()}
+    assert found == {i: "b" if i == 7 else f"w{i}" for i in range(5, 30)} | {3: "w3"}
+    assert lance.dataset(path).to_table() == rows(0, 30)
