@@ -167,21 +167,69 @@ def test_from_versions_tags_and_branches(path: Path, create: Create) -> None:
     assert ids(path) == [0, *range(2, 9)]
 
 
-@CLIENTS
-def test_every_change_on_a_branch_is_read_by_pylance(path: Path, create: Create) -> None:
+def files_below(path: Path) -> set[str]:
+    return {str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()}
+
+
+def shallow_clone(path: Path, create: Create) -> Path:
+    target = Path(f"{path}-clone")
+    client: Any = open_dataset(str(path)) if create is our_branch else lance.dataset(str(path))
+    client.shallow_clone(str(target), (None, None))
+    return target
+
+
+def rooted_branch(path: Path, create: Create) -> Path:
     create(path, "b")
-    ours = open_dataset(str(path), branch="b")
-    ours = ours.delete([("id", "in", [0, 7])]) or open_dataset(str(path), branch="b")
-    assert found(path, "b") == [2, 3, 4, 5, 6, 8]
-    write_dataset(rows(10), str(path / "tree/b"), "append")
-    assert found(path, "b") == [2, 3, 4, 5, 6, 8, 10, 11, 12]
-    ours = open_dataset(str(path), branch="b")
-    ours.tags.create("on-b")
-    write_dataset(rows(70), str(path), "overwrite", branch="b")
-    assert found(path, "b") == [70, 71, 72]
-    assert sorted(open_dataset(str(path), tag="on-b").to_table()["id"].to_pylist())[-1] == 12
-    assert lance.dataset(str(path), version="on-b").count_rows() == 9
+    return path / "tree/b"
+
+
+@CLIENTS
+@pytest.mark.parametrize("make", [rooted_branch, shallow_clone])
+def test_every_change_of_rows_that_lie_elsewhere(
+    path: Path, create: Create, make: Callable[[Path, Create], Path]
+) -> None:
+    """Fragments, deletions and indexes of the parent, changed on the branch."""
+    before = files_below(path) - {"_refs", "tree"}
+    root = make(path, create)
+
+    def agreed(dataset: Dataset) -> list[int]:
+        theirs = lance.dataset(str(root))
+        theirs.validate()
+        assert dataset.version == theirs.version
+        assert dataset.to_table() == theirs.to_table()
+        for one in dataset.to_table()["id"].to_pylist():
+            assert theirs.to_table(filter=f"id = {one}").num_rows == 1
+        return sorted(dataset.to_table()["id"].to_pylist())
+
+    start = open_dataset(str(root))
+    dataset = start.delete([("id", "in", [0, 7])])
+    assert agreed(dataset) == [2, 3, 4, 5, 6, 8]
+    dataset = dataset.update({"word": "new"}, [("id", "==", 3)])
+    assert agreed(dataset) == [2, 3, 4, 5, 6, 8]
+    dataset = dataset.update({"word": "newer"}, [("id", "==", 8)], mode="columns")
+    assert agreed(dataset) == [2, 3, 4, 5, 6, 8]
+    dataset = dataset.add_columns({"more": 7})
+    assert agreed(dataset) == [2, 3, 4, 5, 6, 8]
+    words = dict(zip(*dataset.to_table(["id", "word"]).to_pydict().values(), strict=True))
+    assert words == {2: "w2", 3: "new", 4: "w4", 5: "w5", 6: "w6", 8: "newer"}
+    dataset = dataset.drop_columns(["word"])
+    assert agreed(dataset) == [2, 3, 4, 5, 6, 8]
+    dataset, _ = dataset.compact_files()
+    assert agreed(dataset) == [2, 3, 4, 5, 6, 8]
+    assert all(file.base_id is None for one in dataset.fragments for file in one.files)
+    dataset = start.restore()
+    assert agreed(dataset) == [0, *range(2, 9)]
+    if start.branch is not None:
+        assert dataset.branch == "b"
+    lance.dataset(str(root)).delete("id = 4")
+    assert agreed(open_dataset(str(root))) == [0, 2, 3, 5, 6, 7, 8]
+    dataset = write_dataset(rows(70), str(root), "overwrite")
+    assert agreed(dataset) == [70, 71, 72]
+    if start.branch is not None:
+        assert dataset.branch == "b"
+    # The parent has seen nothing of it.
     assert ids(path) == [0, *range(2, 9)]
+    assert before <= files_below(path)
 
 
 def test_checkout(path: Path) -> None:
@@ -248,10 +296,6 @@ def test_a_name_is_taken_once(path: Path) -> None:
     with pytest.raises(InvalidInputError, match="has a branch 'c' already"):
         our_branch(path, "c")
     assert found(path, "b") == [*range(6)]
-
-
-def files_below(path: Path) -> set[str]:
-    return {str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()}
 
 
 @CLIENTS
