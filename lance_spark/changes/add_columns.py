@@ -27,6 +27,8 @@ from lance_spark.table.row_counts import counted_fragments
 #: Rows that a function gets to tell the type of its values.
 _SAMPLE_ROWS = 100
 _LEGACY = (0, 1)
+#: pylance reads and makes such tables from this version on.
+_FIRST_WITH_NEW_CHILDREN = (2, 2)
 Function = Callable[[pa.RecordBatch], Any]
 
 
@@ -128,6 +130,12 @@ def null_columns(table: OpenTable, fields: Sequence[pa.Field]) -> Merge:
     given = Schema.from_arrow(for_version(new, version))
     check_types(given, version)
     first = max_field_id(manifest.to_proto()) + 1
+    inside = [name for name in given.names if name in table.schema.names]
+    if inside and version < _FIRST_WITH_NEW_CHILDREN:
+        raise UnsupportedFeatureError(
+            f"{table.store.display}: column {inside[0]!r} gets no new children in data files of version "
+            f"{version[0]}.{version[1]}; overwrite the table with data storage version 2.2"
+        )
     merged, _ = _merged(table.schema.fields, given.fields, -1, first, ())
     return Merge(
         fragments=counted_fragments(table.paths, manifest),

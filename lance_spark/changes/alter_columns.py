@@ -155,6 +155,9 @@ def alter_columns(
         paths = [one.path for one in parsed if one.data_type is not None]
         _check_casts(current, paths)
         schema, written = _with_types(current, altered, parsed)
+        # Rows that others write for the columns of before have no values for these.
+        cast = {current.schema.field(path).id for path in paths}
+        required = any(one.id in cast and not one.nullable for one in altered.walk())
         read = current.schema.select(paths)
         return computation.commit(
             current,
@@ -162,7 +165,7 @@ def alter_columns(
             written,
             Cast(written.to_arrow()),
             schema.to_protos(),
-            preserves_nullability=preserves,
+            preserves_nullability=preserves and not required,
             properties=properties,
             max_retries=max_retries,
         )

@@ -2,7 +2,7 @@
 
 | field of `UpdateBases` | content |
 | --- | --- |
-| new_bases | the roots; those of the id 0 are numbered by the commit |
+| new_bases | the roots; those of the id 0 get the first free ones from 1 on |
 
 Names and paths are unique within a table, and so are ids. Specification: table/transaction.md.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import count
 from typing import ClassVar
 
 from lance_spark.errors import InvalidInputError
@@ -95,7 +96,8 @@ class UpdateBases(Operation):
                     )
             added = base.to_proto()
             if not added.id:
-                added.id = 1 + max((other.id for other in there), default=0)
+                taken = {other.id for other in there}
+                added.id = next(number for number in count(1) if number not in taken)
             draft.proto.base_paths.append(added)
             there.append(BasePath.from_proto(added))
 
