@@ -45,6 +45,7 @@ _WRITE = (
     _OUTSIDE,
     "blob_pack_file_size_threshold",
     "commit_retries",
+    "commit_message",
 )
 _SAME = {
     "file_format_version": "data_storage_version",
@@ -198,6 +199,8 @@ class WriteOptions:
         Bytes after which a file of packed blobs is closed; 1 GiB if None.
     commit_retries : int or None
         How often the commit starts again after other writers were faster.
+    commit_message : str or None
+        Kept with the transaction.
     column_metadata : mapping of str to mapping of str to str
         By column in lower case, what the options say about it, as keys and values of the field's metadata.
     storage_options : mapping, not shown by `repr`
@@ -215,6 +218,7 @@ class WriteOptions:
     allow_external_blob_outside_bases: bool = False
     blob_pack_file_size_threshold: int | None = None
     commit_retries: int | None = None
+    commit_message: str | None = None
     column_metadata: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
@@ -257,6 +261,7 @@ class WriteOptions:
             ),
             blob_pack_file_size_threshold=_whole("blob_pack_file_size_threshold", plain),
             commit_retries=_whole("commit_retries", plain, least=0),
+            commit_message=plain.get("commit_message"),
             column_metadata=parts.columns,
             storage_options=parts.storage,
         )

@@ -55,11 +55,15 @@ class LanceWriter(DataSourceArrowWriter):
     job : WriteJob
     names : sequence of str
         For each column of Spark's batches, the table's column that it goes to.
+    commit_message : str, optional
     """
 
-    def __init__(self, job: WriteJob, names: Sequence[str]) -> None:
+    def __init__(
+        self, job: WriteJob, names: Sequence[str], commit_message: str | None = None
+    ) -> None:
         self.job = job
         self.names = list(names)
+        self.commit_message = commit_message
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the batches of one task.
@@ -106,9 +110,10 @@ class LanceWriter(DataSourceArrowWriter):
             raise LanceError(
                 "a task of the write sent no result: nothing was committed; run the write again"
             )
+        from lance_spark.table.transaction import with_message
         from lance_spark.table.write_job import commit_or_clean_up
 
-        commit_or_clean_up(self.job, _fragments(messages))
+        commit_or_clean_up(self.job, _fragments(messages), with_message(None, self.commit_message))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove the files that the tasks wrote, unless a commit was tried.
@@ -167,7 +172,7 @@ def make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> D
         **{name: value for name, value in given.items() if value is not None},
     )
     check_types(schema, options, names, job.arrow_schema)
-    return LanceWriter(job, names)
+    return LanceWriter(job, names, options.commit_message)
 
 
 def existing_schema(options: WriteOptions) -> pa.Schema | None:

@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import functions as fn
 from pyspark.sql.types import DoubleType, StructType
 
+import lance_spark
 from tests.spark.versions import HAS_TIME
 
 Read = Callable[..., Any]
@@ -365,3 +366,14 @@ def test_a_value_that_spark_cannot_hold_is_named(read: Read, tmp_path: Path) -> 
     )
     with pytest.raises(Exception, match="column big holds a value past"):
         read().collect()
+
+
+def test_commit_message(spark: Any, tmp_path: Path) -> None:
+    path = str(tmp_path / "t.lance")
+    frame = spark.range(3)
+    frame.write.format("lance").mode("append").option("commit_message", "the first").save(path)
+    frame.write.format("lance").mode("append").save(path)
+    messages = [one.message for one in lance_spark.open_dataset(path).versions()]
+    assert messages == ["the first", None]
+    transaction = lance.dataset(path).read_transaction(1)
+    assert transaction.transaction_properties == {"__lance_commit_message": "the first"}
