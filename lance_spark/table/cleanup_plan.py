@@ -22,6 +22,7 @@ Order matters, since others go on committing meanwhile:
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -43,6 +44,7 @@ from lance_spark.table.versions import ManifestLocation, NamingScheme, list_mani
 
 #: Files that no version refers to are left alone for so long: a job may be about to commit them.
 GRACE_SECONDS = 7 * 24 * 3600
+_DETACHED = re.compile(r"d[0-9]+\.manifest")
 _READ_AT_ONCE = 16
 _LOOKS = 2
 
@@ -280,7 +282,7 @@ def detached(store: ObjectStore) -> list[ManifestLocation]:
     return [
         ManifestLocation(0, f"{versions.FOLDER}/{name}", NamingScheme.V2)
         for name in store.list_names(versions.FOLDER)
-        if name.startswith("d") and name.endswith(".manifest")
+        if _DETACHED.fullmatch(name)
     ]
 
 

@@ -227,7 +227,7 @@ def test_a_damaged_branch_stops_cleanup(path: Path) -> None:
 def test_hostile_branches_of_manifests(path: Path, branch: str) -> None:
     change(path, 9, lambda proto: setattr(proto, "branch", branch))
     before = files(path.parent)
-    with pytest.raises(CorruptTableError, match="18446744073709551606.manifest: branch"):
+    with pytest.raises(CorruptTableError, match=r"18446744073709551606\.manifest: branch"):
         clean(path)
     assert files(path.parent) == before
 
