@@ -7,7 +7,6 @@ from typing import TypedDict
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.table.branch_files import Branch, read_branches
-from lance_spark.table.branches import delete_branch, replace_branch_metadata
 from lance_spark.table.open import OpenTable
 
 # Named here because `Branches.list` hides the built-in inside the class.
@@ -81,6 +80,8 @@ class Branches:
             Tags name versions of it, or other branches were made from it.
         CorruptTableError, StorageError
         """
+        from lance_spark.table.branches import delete_branch
+
         delete_branch(self._table.main, branch)
 
     def replace_metadata(self, branch: str, metadata: Mapping[str, str]) -> None:
@@ -90,6 +91,8 @@ class Branches:
         ------
         VersionNotFoundError, InvalidInputError, CorruptTableError, StorageError
         """
+        from lance_spark.table.branches import replace_branch_metadata
+
         replace_branch_metadata(self._table.main, branch, metadata)
 
 

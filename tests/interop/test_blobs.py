@@ -163,8 +163,15 @@ def test_files_by_ids_of_tables_with_stable_ones(tmp_path: Path, version: str) -
     data = table(marked(blobs.random_values(40)))
     write(data, tmp_path / "t", version, enable_stable_row_ids=True)
     check_files(tmp_path / "t", "b", [3, 39, 3, 0])
-    with pytest.raises(lance_spark.errors.UnsupportedFeatureError, match="stable row ids"):
-        lance_spark.open_dataset(str(tmp_path / "t")).take_blobs("b", ids=[1])
+    # Rows that moved keep their ids.
+    lance.dataset(str(tmp_path / "t")).delete("i in (0, 7)")
+    lance.dataset(str(tmp_path / "t")).optimize.compact_files()
+    ids = [38, 1, 8]
+    ours = lance_spark.open_dataset(str(tmp_path / "t")).take_blobs("b", ids=ids)
+    theirs = lance.dataset(str(tmp_path / "t")).take_blobs("b", ids=ids)
+    assert [one and one.read() for one in ours] == [one and one.read() for one in theirs]
+    with pytest.raises(lance_spark.errors.InvalidInputError):
+        lance_spark.open_dataset(str(tmp_path / "t")).take_blobs("b", ids=[7])
 
 
 @pytest.fixture
