@@ -31,6 +31,8 @@ from lance_spark.table.manifest import decode, encode, read_manifest
 
 ROW = pa.table({"id": pa.array([0], pa.int64()), "text": ["x"]})
 ROWS_OF_A_FRAGMENT = 1_000_000
+# Two of them make a task.
+BYTES_OF_A_FRAGMENT = 64 * 1024 * 1024
 NAMES = ("lance_spark", "pylance")
 Calls = tuple[Callable[[], object], Callable[[], object] | None]
 
@@ -125,6 +127,7 @@ def _of_fragments(path: Path, count: int) -> dict[str, Calls]:
     proto = manifest.to_proto()
     first = proto.fragments[0]
     first.physical_rows = ROWS_OF_A_FRAGMENT
+    first.files[0].file_size_bytes = BYTES_OF_A_FRAGMENT
     fragments = [_renamed(first, number) for number in range(count)]
     del proto.fragments[:]
     proto.fragments.extend(fragments)

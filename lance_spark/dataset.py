@@ -18,7 +18,7 @@ from lance_spark.scan import row_meta
 from lance_spark.scan.blob_file import DEFAULT_BUFFER_SIZE, BlobFile
 from lance_spark.scan.filters import parse_filters
 from lance_spark.scan.open_files import OpenFiles
-from lance_spark.scan.plan import default_target_rows, pack, with_positions
+from lance_spark.scan.plan import default_target_rows, estimated_bytes, pack, with_positions
 from lance_spark.scan.positions import parse_positions
 from lance_spark.scan.take import RowFinder, take_addresses, take_rows
 from lance_spark.scan.task import ScanTask
@@ -465,9 +465,8 @@ class Dataset(ChangingHandle, MaintenanceHandle):
         fragments: Sequence[Fragment] = self.fragments
         if target_rows is None:
             rows = sum([fragment.physical_rows for fragment in fragments])
-            size = sum([fragment.size_bytes for fragment in fragments])
             target_rows = default_target_rows(
-                rows, size, min_partitions, max(len(schema.fields), 1)
+                rows, estimated_bytes(fragments, rows), min_partitions, max(len(schema.fields), 1)
             )
         manifest = self._table.manifest
         comparisons = parse_filters(filters, row_meta.with_all(self._table.schema))
@@ -475,13 +474,13 @@ class Dataset(ChangingHandle, MaintenanceHandle):
         if manifest.flags.stable_row_ids:
             row_meta.check_row_ids(fragments, read)
             fragments = row_meta.light(fragments, read)
-        base_paths = manifest.base_paths
+        uri, base_paths = self.uri, manifest.base_paths
         groups = pack(fragments, target_rows)
         if row_meta.needs(read, row_meta.ROW_OFFSET):
             groups = with_positions(groups, row_meta.first_positions(fragments))
         return [
             ScanTask(
-                uri=self.uri,
+                uri=uri,
                 lance_schema=schema,
                 slices=slices,
                 batch_size=batch_size,

@@ -19,6 +19,7 @@ CUT_ALIGNMENT = 4096
 _LARGEST_BYTES = 128 * 1024 * 1024
 _SMALLEST_BYTES = 64 * 1024 * 1024
 _SMALLEST_ROWS = 2 * 1024 * 1024
+_SAMPLE = 10_000
 
 
 def pack(fragments: Sequence[Fragment], target_rows: int) -> list[tuple[FragmentSlice, ...]]:
@@ -67,6 +68,22 @@ def with_positions(
         )
         for group in groups
     ]
+
+
+def estimated_bytes(fragments: Sequence[Fragment], rows: int) -> int:
+    """Return the bytes of the data files, from those of at most 20,000 fragments that lie evenly among all.
+
+    Parameters
+    ----------
+    fragments : sequence of Fragment
+    rows : int
+        Of all of them.
+    """
+    sample = fragments[:: max(1, len(fragments) // _SAMPLE)]
+    size = sum([fragment.size_bytes for fragment in sample])
+    if len(sample) == len(fragments):
+        return size
+    return size * rows // max(1, sum([fragment.physical_rows for fragment in sample]))
 
 
 def default_target_rows(

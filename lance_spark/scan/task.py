@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -14,9 +15,8 @@ from lance_spark.table.fragment import Fragment
 from lance_spark.table.paths import BasePath, TablePaths
 
 
-@dataclass(frozen=True, slots=True)
-class FragmentSlice:
-    """Physical rows `start` to `stop` of one fragment.
+class FragmentSlice(NamedTuple):
+    """Physical rows `start` to `stop` of one fragment. A tuple: a plan makes 100,000 of them.
 
     Attributes
     ----------

@@ -140,7 +140,13 @@ def list_since(store: ObjectStore, version: int) -> list[ManifestLocation]:
 
 
 def newest(store: ObjectStore) -> ManifestLocation | None:
-    """Return the newest manifest, by one request where that can be; None if there is no manifest.
+    """Return the newest manifest, by one request where that can be; None if there is no manifest. Raises as `list_newest`."""
+    manifests = list_newest(store)
+    return manifests[-1] if manifests else None
+
+
+def list_newest(store: ObjectStore) -> list[ManifestLocation]:
+    """Return the newest manifest, and older ones before it where a listing has them anyway; none if there is no manifest.
 
     Raises
     ------
@@ -152,18 +158,19 @@ def newest(store: ObjectStore) -> ManifestLocation | None:
     if external is not None:
         found = manifest_store.newest(store, external)
         if found is not None:
-            return _located(*found)
+            return [_located(*found)]
     elif store.lists_in_order:
         for name in _in_order(store, 1):
             location = parse_name(name)
             if location is not None:
                 if location.scheme is NamingScheme.V2:
-                    return location
+                    return [location]
                 break
         else:
-            return None
-    manifests = _newest_listed(store) if store.is_consistent else list_manifests(store)
-    return manifests[-1] if manifests else None
+            return []
+    elif store.is_consistent:
+        return _newest_listed(store)
+    return list_manifests(store)
 
 
 def _since_in_order(store: ObjectStore, version: int) -> list[ManifestLocation] | None:
@@ -353,18 +360,6 @@ def scheme_for_commit(store: ObjectStore, manifests: list[ManifestLocation]) -> 
             "finish it with Dataset.migrate_manifest_paths_v2 before writing"
         )
     return schemes.pop() if schemes else NamingScheme.V2
-
-
-def check_scheme(store: ObjectStore, location: ManifestLocation) -> None:
-    """Refuse a table that no version could be committed to, before anything is written; `location` is its newest manifest.
-
-    Raises
-    ------
-    CorruptTableError
-        As `scheme_for_commit`.
-    """
-    cheap = store.lists_in_order or store.manifest_store is not None
-    scheme_for_commit(store, [location] if cheap else list_since(store, location.version))
 
 
 def create_manifest(store: ObjectStore, location: ManifestLocation, data: bytes) -> bool:

@@ -364,14 +364,15 @@ def begin_write(
     if branch is not None and (branch != ref_names.MAIN or versions.newest(store) is not None):
         store = branch_of(store, branch)
     store.check_put_if_absent()
-    newest = versions.newest(store)
+    manifests = versions.list_newest(store)
+    newest = manifests[-1] if manifests else None
     if newest is not None and mode == "create":
         raise TableExistsError(
             f"{store.display}: there is a table already, with {versions.describe(versions.list_manifests(store))}; "
             "append to it, overwrite it, or choose another path"
         )
     if newest is not None:
-        versions.check_scheme(store, newest)
+        versions.scheme_for_commit(store, manifests)
     elif store.exists(versions.LATEST):
         raise versions.not_a_table(store)
     base = read_latest(store, newest) if newest is not None else None
