@@ -11,8 +11,9 @@ __version__ = "0.1.0"
 __all__ = ["Dataset", "LanceError", "__version__", "open_dataset", "write_dataset"]
 
 if TYPE_CHECKING:
-    from lance_spark.dataset import Dataset, open_dataset, write_dataset
+    from lance_spark.dataset import Dataset, open_dataset
     from lance_spark.errors import LanceError
+    from lance_spark.write import write_dataset
 
 
 def __getattr__(name: str) -> Any:
@@ -21,6 +22,10 @@ def __getattr__(name: str) -> Any:
         from lance_spark.errors import LanceError
 
         return LanceError
+    if name == "write_dataset":
+        from lance_spark.write import write_dataset
+
+        return write_dataset
     if name in __all__:
         from lance_spark import dataset
 

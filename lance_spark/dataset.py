@@ -1,16 +1,17 @@
-"""The handle on a Lance table without Spark: open, scan, take, write, history."""
+"""The handle on a Lance table without Spark: open, scan, take; what it inherits changes the table and tells its history."""
 
 from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from lance_spark.changes.handle import ChangingHandle
 from lance_spark.changes.maintenance_handle import MaintenanceHandle
+from lance_spark.changes.rows_handle import RowsHandle
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.blob_fields import Handling, handled
 from lance_spark.file.schema import Schema
@@ -28,14 +29,13 @@ from lance_spark.table.open import OpenTable, open_table
 from lance_spark.table.row_counts import counted_fragments
 
 if TYPE_CHECKING:
-    from lance_spark.table.bases import BaseLike
-    from lance_spark.table.cleanup import CleanupStats
+    pass
 
 #: Rows of a batch at most. Many rows per batch are what columnar engines work best with.
 DEFAULT_BATCH_SIZE = 65_536
 
 
-class Dataset(ChangingHandle, MaintenanceHandle):
+class Dataset(ChangingHandle, RowsHandle, MaintenanceHandle):
     """One version of a Lance table. Immutable: later commits are not seen.
 
     Made by `open_dataset` and `write_dataset`.
@@ -252,177 +252,6 @@ class Dataset(ChangingHandle, MaintenanceHandle):
         finder = self._row_finder()
         return take_blobs(self._table, self.fragments, blob_column, given, buffer_size, finder)
 
-    def delete(
-        self,
-        filters: Iterable[Sequence[Any]] | None = None,
-        *,
-        ids: Sequence[int] | None = None,
-        addresses: Sequence[int] | None = None,
-        indices: Sequence[int] | None = None,
-        conflict_retries: int = 10,
-        max_retries: int = 20,
-    ) -> Dataset:
-        """Delete rows in one commit. Files stay as they are: deletion files say which of their rows are gone.
-
-        Parameters
-        ----------
-        filters : iterable of (column, operator, value), optional
-            As in `to_batches`; an empty list stands for all rows.
-        ids, addresses, indices : sequence of int, optional
-            Delete only some of these rows: row ids, row addresses (fragment id << 32 | offset), or positions in the table's
-            order; one of the three. Rows that are deleted already are passed over.
-        conflict_retries : int
-            How often the rows are looked for again, in the newest version, because others changed some of the same.
-        max_retries : int
-            How often to start a commit again after other writers were faster.
-
-        Returns
-        -------
-        Dataset
-            The version that was committed, even if no row was found.
-
-        Raises
-        ------
-        InvalidInputError
-            Nothing says which rows, a filter makes no sense, or there is no such row.
-        CommitConflictError
-            Others committed what this change cannot follow.
-        UnsupportedFeatureError, CorruptFileError, CorruptTableError, StorageError
-        """
-        from lance_spark.changes.chosen_rows import ChosenRows
-        from lance_spark.changes.delete import delete_rows
-
-        rows = None
-        if not (ids is addresses is indices is None):
-            rows = ChosenRows(self._table, ids=ids, addresses=addresses, indices=indices)
-        retries = {"conflict_retries": conflict_retries, "max_retries": max_retries}
-        return Dataset(delete_rows(self._table, filters, rows, **retries), self._storage_options)
-
-    def update(
-        self,
-        updates: Mapping[str, Any],
-        filters: Iterable[Sequence[Any]] | None = None,
-        *,
-        mode: Literal["rows", "columns"] = "rows",
-        conflict_retries: int = 10,
-        max_retries: int = 20,
-    ) -> Dataset:
-        """Give rows new values in one commit.
-
-        Parameters
-        ----------
-        updates : mapping of str to value, pa.Scalar or callable
-            New values by column. A callable gets the rows that change, as a record batch with all columns, and returns as many
-            values.
-        filters : iterable of (column, operator, value), optional
-            As in `to_batches`; all rows are updated if there are none.
-        mode : str
-            ``rows`` writes the rows to new fragments, and deletes them in the old ones. ``columns`` writes new files for these
-            columns only, with all rows of each fragment that has some to change, which stay where they are.
-        conflict_retries : int
-            How often the update is planned again, on the newest version, because others changed some of the same rows.
-        max_retries : int
-            How often to start a commit again after other writers were faster.
-
-        Returns
-        -------
-        Dataset
-            The version that was committed, even if no row was found.
-
-        Raises
-        ------
-        InvalidInputError, SchemaMismatchError
-            A filter makes no sense, there is no such column, or a value is none of its type.
-        CommitConflictError
-            Others committed what this change cannot follow.
-        UnsupportedFeatureError, CorruptFileError, CorruptTableError, StorageError
-        """
-        from lance_spark.changes.update import update_rows
-
-        table = update_rows(
-            self._table,
-            updates,
-            filters,
-            mode=mode,
-            conflict_retries=conflict_retries,
-            max_retries=max_retries,
-        )
-        return Dataset(table, self._storage_options)
-
-    def cleanup_old_versions(
-        self,
-        older_than: datetime.timedelta | None = None,
-        retain_versions: int | None = None,
-        *,
-        versions: Iterable[int] | None = None,
-        before_version: int | None = None,
-        delete_unverified: bool = False,
-        error_if_tagged_old_versions: bool = True,
-        delete_rate_limit: int | None = None,
-        delete_concurrency: int | None = None,
-        dry_run: bool = False,
-    ) -> CleanupStats:
-        """Remove old versions, and the files that only they refer to.
-
-        The newest version, this one and those between them stay, and so do versions with a tag, versions that a branch was
-        made from and needs, and whatever files they and all branches refer to. Versions that clones elsewhere need cannot
-        be known: give them tags.
-
-        Parameters
-        ----------
-        older_than : timedelta, optional
-            Remove versions that were committed so long ago; two weeks if nothing else is given.
-        retain_versions : int, optional
-            Keep so many of the newest versions.
-        versions : iterable of int, optional
-            Remove these versions only.
-        before_version : int, optional
-            Remove versions of lower number only.
-        delete_unverified : bool
-            Remove files that no version refers to whatever their age, instead of those older than 7 days only. Nobody may
-            be writing to the table.
-        error_if_tagged_old_versions : bool
-            Whether it is an error if versions with tags could go; else they are kept.
-        delete_rate_limit : int, optional
-            Files deleted per second at most.
-        delete_concurrency : int, optional
-            Requests under way at once; 16 by default, on local disks always one.
-        dry_run : bool
-            Only tell what would be removed.
-
-        Returns
-        -------
-        CleanupStats
-            Numbers and names of what was removed. A version goes only if everything that is given allows it.
-
-        Raises
-        ------
-        InvalidInputError
-            A limit is out of range, or versions with tags could go, and that is an error. Nothing is removed.
-        CorruptTableError, UnsupportedFeatureError
-            A version cannot be read, so that nobody can tell what it needs. Nothing is removed.
-        StorageError
-        """
-        from lance_spark.table.cleanup import cleanup, policy_for
-
-        policy = policy_for(
-            older_than,
-            retain_versions,
-            versions=versions,
-            before_version=before_version,
-            delete_unverified=delete_unverified,
-            error_if_tagged_old_versions=error_if_tagged_old_versions,
-        )
-        return cleanup(
-            self._table.store,
-            policy,
-            read_version=self.version,
-            branch=self._table.manifest.branch,
-            dry_run=dry_run,
-            delete_rate_limit=delete_rate_limit,
-            delete_concurrency=delete_concurrency,
-        )
-
     def plan(
         self,
         columns: Sequence[str] | None = None,
@@ -559,165 +388,3 @@ def open_dataset(
         storage_options=storage_options,
     )
     return Dataset(table, storage_options)
-
-
-def write_dataset(
-    data: pa.Table | pa.RecordBatch | pa.RecordBatchReader | Iterable[pa.RecordBatch],
-    uri: str,
-    mode: Literal["create", "append", "overwrite"] = "create",
-    *,
-    schema: pa.Schema | None = None,
-    data_storage_version: str | None = None,
-    max_rows_per_file: int | None = None,
-    max_bytes_per_file: int | None = None,
-    enable_stable_row_ids: bool = False,
-    external_blob_mode: Literal["reference", "ingest"] = "reference",
-    allow_external_blob_outside_bases: bool = False,
-    blob_pack_file_size_threshold: int | None = None,
-    commit_retries: int | None = None,
-    commit_message: str | None = None,
-    transaction_properties: Mapping[str, str] | None = None,
-    branch: str | None = None,
-    initial_bases: Sequence[BaseLike] | None = None,
-    target_bases: Sequence[str] | None = None,
-    target_all_bases: bool | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-    manifest_store: ManifestStore | str | None = None,
-) -> Dataset:
-    """Write rows to a table in one commit.
-
-    Parameters
-    ----------
-    data : Table, RecordBatch, RecordBatchReader or iterable of RecordBatch
-    uri : str
-        A path, or a URI of any scheme that fsspec knows.
-    mode : str
-        ``create`` (there must be no table), ``append`` or ``overwrite`` (both create a missing table).
-    schema : pa.Schema, optional
-        Of an iterable that may be empty; otherwise the first batch tells.
-    data_storage_version : str, optional
-        ``2.0``, ``2.1``, ``2.2`` or ``stable`` (2.2), which is the default for new tables. An append keeps the
-        table's. Version 2.0 stores neither maps nor null structs.
-    max_rows_per_file, max_bytes_per_file : int, optional
-        A data file is closed once it holds so many rows or bytes; by default 1,048,576 rows or 90 GiB.
-    enable_stable_row_ids : bool
-        Of a new table: row ids that survive compaction.
-    external_blob_mode : str
-        What becomes of blobs that are given as URIs: ``reference`` keeps the URI, ``ingest`` stores what it names.
-    allow_external_blob_outside_bases : bool
-        References are refused unless this is true: nobody watches over what they name.
-    blob_pack_file_size_threshold : int, optional
-        A file of packed blobs is closed once it has so many bytes; by default 1 GiB.
-    commit_retries : int, optional
-        How often the commit starts again after other writers were faster; by default 20 times.
-    commit_message : str, optional
-        Kept with the version; see `Dataset.versions`.
-    transaction_properties : mapping of str to str, optional
-        Kept with the version.
-    branch : str, optional
-        Write to this branch, which there is; ``main`` for the main one. The one that `uri` is the root of, if none is given.
-    initial_bases : sequence of BasePath, optional
-        Other places where files of the table can lie, with the mode ``create`` only. pylance's `DatasetBasePath` does too.
-    target_bases : sequence of str, optional
-        Names or paths of the base paths that new data files go to, one after the other.
-    target_all_bases : bool, optional
-        True: new data files go to the table itself and all base paths, one after the other; False: to all base paths.
-    storage_options : mapping, optional
-        Settings of the store.
-    manifest_store : ManifestStore or str, optional
-        As for `open_dataset`.
-
-    Returns
-    -------
-    Dataset
-        The version that was committed.
-
-    Raises
-    ------
-    TableExistsError
-        The mode is ``create`` and there is a table.
-    SchemaMismatchError
-        The columns are not those of the table.
-    CommitConflictError
-        Others committed what this write cannot follow.
-    InvalidInputError, InvalidOptionError, UnsupportedTypeError, StorageError
-    """
-    # Readers need none of it.
-    from lance_spark.file.blob_write import blob_options
-    from lance_spark.table.transaction import with_message
-    from lance_spark.table.write_job import begin_write, commit_or_clean_up
-
-    blobs = blob_options(
-        external_blob_mode, allow_external_blob_outside_bases, blob_pack_file_size_threshold
-    )
-    storage_options = with_store(storage_options, manifest_store)
-    found, batches = _batches(data, schema)
-    given = {
-        "max_rows_per_file": max_rows_per_file,
-        "max_bytes_per_file": max_bytes_per_file,
-        "commit_retries": commit_retries,
-    }
-    limits: dict[str, Any] = {name: n for name, n in given.items() if n is not None}
-    job = begin_write(
-        str(uri),
-        found,
-        mode=mode,
-        data_storage_version=data_storage_version,
-        enable_stable_row_ids=enable_stable_row_ids,
-        storage_options=storage_options,
-        blobs=blobs,
-        branch=branch,
-        initial_bases=initial_bases,
-        target_bases=target_bases,
-        target_all_bases=target_all_bases,
-        **limits,
-    )
-    writer = job.writer()
-    try:
-        for batch in batches:
-            writer.write(batch)
-        fragments = writer.finish()
-    except BaseException:
-        writer.abort()
-        raise
-    properties = with_message(transaction_properties, commit_message)
-    version = commit_or_clean_up(job, fragments, properties)
-    return open_dataset(job.uri, version, storage_options=storage_options)
-
-
-def _batches(data: Any, schema: pa.Schema | None) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
-    if isinstance(data, pa.Table):
-        return data.schema, data.to_batches()
-    if isinstance(data, pa.RecordBatch):
-        return data.schema, [data]
-    if isinstance(data, pa.RecordBatchReader):
-        return data.schema, data
-    if not isinstance(data, Iterable) or isinstance(data, str | bytes | Mapping):
-        raise InvalidInputError(
-            f"data must be a Table, a RecordBatch or an iterator of batches, not {type(data).__name__}"
-        )
-    batches = iter(data)
-    if schema is not None:
-        return schema, _checked(batches, schema)
-    first = next(batches, None)
-    if first is None:
-        raise InvalidInputError("data has no batch to tell the schema: give it as `schema`")
-    if not isinstance(first, pa.RecordBatch):
-        raise InvalidInputError(f"data yields {type(first).__name__}, not RecordBatch")
-    return first.schema, _chain(first, _checked(batches, first.schema))
-
-
-def _chain(first: pa.RecordBatch, rest: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield first
-    yield from rest
-
-
-def _checked(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        if not isinstance(batch, pa.RecordBatch):
-            raise InvalidInputError(f"data yields {type(batch).__name__}, not RecordBatch")
-        if not batch.schema.equals(schema):
-            raise InvalidInputError(
-                f"data yields batches of different schemas: first {schema}, then {batch.schema}"
-            )
-        yield batch

@@ -13,6 +13,7 @@ ROOT = Path(__file__).parent.parent
 ROOMS = [
     "pyspark_lance",
     "lance_spark.spark",
+    "lance_spark.write",
     "lance_spark.dataset",
     "lance_spark.changes",
     "lance_spark.index",

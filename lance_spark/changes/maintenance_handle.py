@@ -1,10 +1,11 @@
-"""What a handle on a version does to keep a table fast: compaction, and the indexes that there are.
+"""What a handle on a version does to keep a table fast and small: compaction, indexes that there are, cleanup.
 
 The names, arguments and results are those of pylance's `LanceDataset`, where it has them.
 """
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,6 +15,7 @@ from lance_spark.table.transaction import with_message
 if TYPE_CHECKING:
     from lance_spark.changes.compact import CompactionMetrics
     from lance_spark.changes.indices import IndexDescription
+    from lance_spark.table.cleanup import CleanupStats
 
 
 class MaintenanceHandle(TableHandle):
@@ -169,3 +171,77 @@ class MaintenanceHandle(TableHandle):
         properties = with_message(transaction_properties, commit_message)
         manifest = drop_index(self._table, name, properties=properties, max_retries=max_retries)
         return type(self)(at_version(self._table, manifest), self._storage_options)
+
+    def cleanup_old_versions(
+        self,
+        older_than: datetime.timedelta | None = None,
+        retain_versions: int | None = None,
+        *,
+        versions: Iterable[int] | None = None,
+        before_version: int | None = None,
+        delete_unverified: bool = False,
+        error_if_tagged_old_versions: bool = True,
+        delete_rate_limit: int | None = None,
+        delete_concurrency: int | None = None,
+        dry_run: bool = False,
+    ) -> CleanupStats:
+        """Remove old versions, and the files that only they refer to.
+
+        The newest version, this one and those between them stay, and so do versions with a tag, versions that a branch was
+        made from and needs, and whatever files they and all branches refer to. Versions that clones elsewhere need cannot
+        be known: give them tags.
+
+        Parameters
+        ----------
+        older_than : timedelta, optional
+            Remove versions that were committed so long ago; two weeks if nothing else is given.
+        retain_versions : int, optional
+            Keep so many of the newest versions.
+        versions : iterable of int, optional
+            Remove these versions only.
+        before_version : int, optional
+            Remove versions of lower number only.
+        delete_unverified : bool
+            Remove files that no version refers to whatever their age, instead of those older than 7 days only. Nobody may
+            be writing to the table.
+        error_if_tagged_old_versions : bool
+            Whether it is an error if versions with tags could go; else they are kept.
+        delete_rate_limit : int, optional
+            Files deleted per second at most.
+        delete_concurrency : int, optional
+            Requests under way at once; 16 by default, on local disks always one.
+        dry_run : bool
+            Only tell what would be removed.
+
+        Returns
+        -------
+        CleanupStats
+            Numbers and names of what was removed. A version goes only if everything that is given allows it.
+
+        Raises
+        ------
+        InvalidInputError
+            A limit is out of range, or versions with tags could go, and that is an error. Nothing is removed.
+        CorruptTableError, UnsupportedFeatureError
+            A version cannot be read, so that nobody can tell what it needs. Nothing is removed.
+        StorageError
+        """
+        from lance_spark.table.cleanup import cleanup, policy_for
+
+        policy = policy_for(
+            older_than,
+            retain_versions,
+            versions=versions,
+            before_version=before_version,
+            delete_unverified=delete_unverified,
+            error_if_tagged_old_versions=error_if_tagged_old_versions,
+        )
+        return cleanup(
+            self._table.store,
+            policy,
+            read_version=self.version,
+            branch=self._table.manifest.branch,
+            dry_run=dry_run,
+            delete_rate_limit=delete_rate_limit,
+            delete_concurrency=delete_concurrency,
+        )

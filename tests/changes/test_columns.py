@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from lance_spark.dataset import Dataset, open_dataset, write_dataset
+from lance_spark.dataset import Dataset, open_dataset
 from lance_spark.errors import (
     CommitConflictError,
     InvalidInputError,
@@ -27,6 +27,7 @@ from lance_spark.table.columns import max_field_id
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.open import read_latest
 from lance_spark.table.write_job import WRITABLE_VERSIONS
+from lance_spark.write import write_dataset
 
 VERSIONS = [f"{major}.{minor}" for major, minor in WRITABLE_VERSIONS]
 

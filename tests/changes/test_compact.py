@@ -16,7 +16,7 @@ from pyroaring import BitMap, BitMap64
 
 from lance_spark.changes.compact import CompactionTask, commit_compaction, plan_compaction
 from lance_spark.changes.compaction_plan import CompactionOptions, plan_groups
-from lance_spark.dataset import Dataset, open_dataset, write_dataset
+from lance_spark.dataset import Dataset, open_dataset
 from lance_spark.errors import (
     CommitConflictError,
     InvalidOptionError,
@@ -26,6 +26,7 @@ from lance_spark.errors import (
 from lance_spark.proto import table_pb2
 from lance_spark.table.fragment import DeletionFile, DeletionFileType, Fragment
 from lance_spark.table.open import OpenTable, open_table
+from lance_spark.write import write_dataset
 from tests.table.indexed_tables import copy
 
 LINEAGE = ["_rowid", "_row_created_at_version", "_row_last_updated_at_version"]

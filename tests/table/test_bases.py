@@ -9,7 +9,7 @@ import lance
 import pytest
 from lance.dataset import DatasetBasePath
 
-from lance_spark.dataset import open_dataset, write_dataset
+from lance_spark.dataset import open_dataset
 from lance_spark.errors import CommitConflictError, InvalidInputError
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit import commit
@@ -17,6 +17,7 @@ from lance_spark.table.open import read_latest
 from lance_spark.table.operations.update_bases import UpdateBases
 from lance_spark.table.paths import BasePath
 from lance_spark.table.transaction import Transaction
+from lance_spark.write import write_dataset
 from tests.table.pylance_tables import new_table, rows
 
 Base = tuple[int, str | None, str, bool]

@@ -10,7 +10,6 @@ import lance
 import pyarrow as pa
 import pytest
 
-from lance_spark.dataset import write_dataset
 from lance_spark.errors import (
     CommitConflictError,
     CorruptTableError,
@@ -34,6 +33,7 @@ from lance_spark.table.open import read_latest
 from lance_spark.table.operations.append import Append
 from lance_spark.table.operations.overwrite import Overwrite
 from lance_spark.table.transaction import Transaction, read_transaction
+from lance_spark.write import write_dataset
 from tests.table.pylance_tables import ids, manifests, new_table, rows, written_by_pylance
 
 

@@ -14,7 +14,7 @@ import pytest
 from lance.dataset import Index, IndexFile
 from pyroaring import BitMap
 
-from lance_spark.dataset import open_dataset, write_dataset
+from lance_spark.dataset import open_dataset
 from lance_spark.errors import (
     CommitConflictError,
     CorruptTableError,
@@ -30,6 +30,7 @@ from lance_spark.table.operations.base import Conflict
 from lance_spark.table.operations.create_index import CreateIndex
 from lance_spark.table.operations.registry import KINDS, operation_of
 from lance_spark.table.transaction import Transaction
+from lance_spark.write import write_dataset
 from tests.table.indexed_tables import copy
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from lance.dataset import DatasetBasePath
 
-from lance_spark.dataset import Dataset, open_dataset, write_dataset
+from lance_spark.dataset import Dataset, open_dataset
 from lance_spark.errors import CorruptTableError, UnsupportedFeatureError
 from lance_spark.proto import table_pb2
 from lance_spark.storage.store import ObjectStore
@@ -19,6 +19,7 @@ from lance_spark.table.flags import Flags
 from lance_spark.table.manifest import encode
 from lance_spark.table.open import read_latest
 from lance_spark.table.versions import latest
+from lance_spark.write import write_dataset
 from tests.table.pylance_tables import new_table, rows
 
 Theirs = Callable[[lance.LanceDataset], object]

@@ -9,7 +9,8 @@ from pathlib import Path
 import lance
 import pytest
 
-from lance_spark.dataset import open_dataset, write_dataset
+from lance_spark.dataset import open_dataset
+from lance_spark.write import write_dataset
 from tests.table.indexed_tables import (
     ROWS,
     SCALAR,

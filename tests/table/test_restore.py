@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from lance.dataset import DatasetBasePath
 
-from lance_spark.dataset import open_dataset, write_dataset
+from lance_spark.dataset import open_dataset
 from lance_spark.errors import CommitConflictError, UnsupportedFeatureError, VersionNotFoundError
 from lance_spark.proto import table_pb2
 from lance_spark.storage.store import ObjectStore
@@ -22,6 +22,7 @@ from lance_spark.table.operations.append import Append
 from lance_spark.table.operations.restore import Restore
 from lance_spark.table.transaction import Transaction
 from lance_spark.table.versions import find
+from lance_spark.write import write_dataset
 from tests.table.pylance_tables import new_table, rows
 from tests.table.test_flags import patch, raise_flags
 

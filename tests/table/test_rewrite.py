@@ -12,7 +12,7 @@ from pyroaring import BitMap
 
 from lance_spark.changes.compact import commit_compaction, plan_compaction
 from lance_spark.changes.compaction_plan import CompactionOptions
-from lance_spark.dataset import open_dataset, write_dataset
+from lance_spark.dataset import open_dataset
 from lance_spark.errors import CommitConflictError, CorruptTableError, InvalidInputError
 from lance_spark.proto import table_pb2, transaction_pb2
 from lance_spark.table.commit import commit
@@ -25,6 +25,7 @@ from lance_spark.table.operations.registry import KINDS, operation_of
 from lance_spark.table.operations.reserve_fragments import ReserveFragments
 from lance_spark.table.operations.rewrite import Rewrite, RewriteGroup
 from lance_spark.table.transaction import Transaction
+from lance_spark.write import write_dataset
 
 
 def table(path: Path, fragments: int = 6, *, stable: bool = False) -> str:

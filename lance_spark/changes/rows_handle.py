@@ -1,0 +1,113 @@
+"""What a handle on a version does to its rows: deletes and updates.
+
+The names are those of pylance's `LanceDataset`; rows are chosen by filters, ids, addresses or positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, Self
+
+from lance_spark.table.handle import TableHandle
+
+
+class RowsHandle(TableHandle):
+    """One version of a table, and changes of its rows. Immutable: each returns the version that was committed."""
+
+    def delete(
+        self,
+        filters: Iterable[Sequence[Any]] | None = None,
+        *,
+        ids: Sequence[int] | None = None,
+        addresses: Sequence[int] | None = None,
+        indices: Sequence[int] | None = None,
+        conflict_retries: int = 10,
+        max_retries: int = 20,
+    ) -> Self:
+        """Delete rows in one commit. Files stay as they are: deletion files say which of their rows are gone.
+
+        Parameters
+        ----------
+        filters : iterable of (column, operator, value), optional
+            As in `to_batches`; an empty list stands for all rows.
+        ids, addresses, indices : sequence of int, optional
+            Delete only some of these rows: row ids, row addresses (fragment id << 32 | offset), or positions in the table's
+            order; one of the three. Rows that are deleted already are passed over.
+        conflict_retries : int
+            How often the rows are looked for again, in the newest version, because others changed some of the same.
+        max_retries : int
+            How often to start a commit again after other writers were faster.
+
+        Returns
+        -------
+        Self
+            The version that was committed, even if no row was found.
+
+        Raises
+        ------
+        InvalidInputError
+            Nothing says which rows, a filter makes no sense, or there is no such row.
+        CommitConflictError
+            Others committed what this change cannot follow.
+        UnsupportedFeatureError, CorruptFileError, CorruptTableError, StorageError
+        """
+        from lance_spark.changes.chosen_rows import ChosenRows
+        from lance_spark.changes.delete import delete_rows
+
+        rows = None
+        if not (ids is addresses is indices is None):
+            rows = ChosenRows(self._table, ids=ids, addresses=addresses, indices=indices)
+        retries = {"conflict_retries": conflict_retries, "max_retries": max_retries}
+        table = delete_rows(self._table, filters, rows, **retries)
+        return type(self)(table, self._storage_options)
+
+    def update(
+        self,
+        updates: Mapping[str, Any],
+        filters: Iterable[Sequence[Any]] | None = None,
+        *,
+        mode: Literal["rows", "columns"] = "rows",
+        conflict_retries: int = 10,
+        max_retries: int = 20,
+    ) -> Self:
+        """Give rows new values in one commit.
+
+        Parameters
+        ----------
+        updates : mapping of str to value, pa.Scalar or callable
+            New values by column. A callable gets the rows that change, as a record batch with all columns, and returns as many
+            values.
+        filters : iterable of (column, operator, value), optional
+            As in `to_batches`; all rows are updated if there are none.
+        mode : str
+            ``rows`` writes the rows to new fragments, and deletes them in the old ones. ``columns`` writes new files for these
+            columns only, with all rows of each fragment that has some to change, which stay where they are.
+        conflict_retries : int
+            How often the update is planned again, on the newest version, because others changed some of the same rows.
+        max_retries : int
+            How often to start a commit again after other writers were faster.
+
+        Returns
+        -------
+        Self
+            The version that was committed, even if no row was found.
+
+        Raises
+        ------
+        InvalidInputError, SchemaMismatchError
+            A filter makes no sense, there is no such column, or a value is none of its type.
+        CommitConflictError
+            Others committed what this change cannot follow.
+        UnsupportedFeatureError, CorruptFileError, CorruptTableError, StorageError
+        """
+        from lance_spark.changes.update import update_rows
+
+        table = update_rows(
+            self._table,
+            updates,
+            filters,
+            mode=mode,
+            conflict_retries=conflict_retries,
+            max_retries=max_retries,
+        )
+        return type(self)(table, self._storage_options)

@@ -1,0 +1,177 @@
+"""Writing a table in one commit, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+
+from lance_spark.dataset import Dataset, open_dataset
+from lance_spark.errors import InvalidInputError
+from lance_spark.storage.manifest_store import ManifestStore, with_store
+
+if TYPE_CHECKING:
+    from lance_spark.table.bases import BaseLike
+
+
+def write_dataset(
+    data: pa.Table | pa.RecordBatch | pa.RecordBatchReader | Iterable[pa.RecordBatch],
+    uri: str,
+    mode: Literal["create", "append", "overwrite"] = "create",
+    *,
+    schema: pa.Schema | None = None,
+    data_storage_version: str | None = None,
+    max_rows_per_file: int | None = None,
+    max_bytes_per_file: int | None = None,
+    enable_stable_row_ids: bool = False,
+    external_blob_mode: Literal["reference", "ingest"] = "reference",
+    allow_external_blob_outside_bases: bool = False,
+    blob_pack_file_size_threshold: int | None = None,
+    commit_retries: int | None = None,
+    commit_message: str | None = None,
+    transaction_properties: Mapping[str, str] | None = None,
+    branch: str | None = None,
+    initial_bases: Sequence[BaseLike] | None = None,
+    target_bases: Sequence[str] | None = None,
+    target_all_bases: bool | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    manifest_store: ManifestStore | str | None = None,
+) -> Dataset:
+    """Write rows to a table in one commit.
+
+    Parameters
+    ----------
+    data : Table, RecordBatch, RecordBatchReader or iterable of RecordBatch
+    uri : str
+        A path, or a URI of any scheme that fsspec knows.
+    mode : str
+        ``create`` (there must be no table), ``append`` or ``overwrite`` (both create a missing table).
+    schema : pa.Schema, optional
+        Of an iterable that may be empty; otherwise the first batch tells.
+    data_storage_version : str, optional
+        ``2.0``, ``2.1``, ``2.2`` or ``stable`` (2.2), which is the default for new tables. An append keeps the
+        table's. Version 2.0 stores neither maps nor null structs.
+    max_rows_per_file, max_bytes_per_file : int, optional
+        A data file is closed once it holds so many rows or bytes; by default 1,048,576 rows or 90 GiB.
+    enable_stable_row_ids : bool
+        Of a new table: row ids that survive compaction.
+    external_blob_mode : str
+        What becomes of blobs that are given as URIs: ``reference`` keeps the URI, ``ingest`` stores what it names.
+    allow_external_blob_outside_bases : bool
+        References are refused unless this is true: nobody watches over what they name.
+    blob_pack_file_size_threshold : int, optional
+        A file of packed blobs is closed once it has so many bytes; by default 1 GiB.
+    commit_retries : int, optional
+        How often the commit starts again after other writers were faster; by default 20 times.
+    commit_message : str, optional
+        Kept with the version; see `Dataset.versions`.
+    transaction_properties : mapping of str to str, optional
+        Kept with the version.
+    branch : str, optional
+        Write to this branch, which there is; ``main`` for the main one. The one that `uri` is the root of, if none is given.
+    initial_bases : sequence of BasePath, optional
+        Other places where files of the table can lie, with the mode ``create`` only. pylance's `DatasetBasePath` does too.
+    target_bases : sequence of str, optional
+        Names or paths of the base paths that new data files go to, one after the other.
+    target_all_bases : bool, optional
+        True: new data files go to the table itself and all base paths, one after the other; False: to all base paths.
+    storage_options : mapping, optional
+        Settings of the store.
+    manifest_store : ManifestStore or str, optional
+        As for `open_dataset`.
+
+    Returns
+    -------
+    Dataset
+        The version that was committed.
+
+    Raises
+    ------
+    TableExistsError
+        The mode is ``create`` and there is a table.
+    SchemaMismatchError
+        The columns are not those of the table.
+    CommitConflictError
+        Others committed what this write cannot follow.
+    InvalidInputError, InvalidOptionError, UnsupportedTypeError, StorageError
+    """
+    # Readers need none of it.
+    from lance_spark.file.blob_write import blob_options
+    from lance_spark.table.transaction import with_message
+    from lance_spark.table.write_job import begin_write, commit_or_clean_up
+
+    blobs = blob_options(
+        external_blob_mode, allow_external_blob_outside_bases, blob_pack_file_size_threshold
+    )
+    storage_options = with_store(storage_options, manifest_store)
+    found, batches = _batches(data, schema)
+    given = {
+        "max_rows_per_file": max_rows_per_file,
+        "max_bytes_per_file": max_bytes_per_file,
+        "commit_retries": commit_retries,
+    }
+    limits: dict[str, Any] = {name: n for name, n in given.items() if n is not None}
+    job = begin_write(
+        str(uri),
+        found,
+        mode=mode,
+        data_storage_version=data_storage_version,
+        enable_stable_row_ids=enable_stable_row_ids,
+        storage_options=storage_options,
+        blobs=blobs,
+        branch=branch,
+        initial_bases=initial_bases,
+        target_bases=target_bases,
+        target_all_bases=target_all_bases,
+        **limits,
+    )
+    writer = job.writer()
+    try:
+        for batch in batches:
+            writer.write(batch)
+        fragments = writer.finish()
+    except BaseException:
+        writer.abort()
+        raise
+    properties = with_message(transaction_properties, commit_message)
+    version = commit_or_clean_up(job, fragments, properties)
+    return open_dataset(job.uri, version, storage_options=storage_options)
+
+
+def _batches(data: Any, schema: pa.Schema | None) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
+    if isinstance(data, pa.Table):
+        return data.schema, data.to_batches()
+    if isinstance(data, pa.RecordBatch):
+        return data.schema, [data]
+    if isinstance(data, pa.RecordBatchReader):
+        return data.schema, data
+    if not isinstance(data, Iterable) or isinstance(data, str | bytes | Mapping):
+        raise InvalidInputError(
+            f"data must be a Table, a RecordBatch or an iterator of batches, not {type(data).__name__}"
+        )
+    batches = iter(data)
+    if schema is not None:
+        return schema, _checked(batches, schema)
+    first = next(batches, None)
+    if first is None:
+        raise InvalidInputError("data has no batch to tell the schema: give it as `schema`")
+    if not isinstance(first, pa.RecordBatch):
+        raise InvalidInputError(f"data yields {type(first).__name__}, not RecordBatch")
+    return first.schema, _chain(first, _checked(batches, first.schema))
+
+
+def _chain(first: pa.RecordBatch, rest: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield first
+    yield from rest
+
+
+def _checked(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        if not isinstance(batch, pa.RecordBatch):
+            raise InvalidInputError(f"data yields {type(batch).__name__}, not RecordBatch")
+        if not batch.schema.equals(schema):
+            raise InvalidInputError(
+                f"data yields batches of different schemas: first {schema}, then {batch.schema}"
+            )
+        yield batch
