@@ -56,6 +56,7 @@ bench: java $(VENV)/.bench
 	$(BIN)/python benchmarks/decode.py
 	$(BIN)/python benchmarks/encodings.py
 	$(BIN)/python benchmarks/start.py
+	$(BIN)/python benchmarks/changes.py
 	$(BIN)/python benchmarks/table.py
 
 $(VENV)/bin/python:
