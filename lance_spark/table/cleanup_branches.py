@@ -27,7 +27,7 @@ def origin(name: str, own: str | None, branches: Mapping[str, Branch]) -> int | 
         All that have a file.
     """
     steps = branches[name].identifier
-    start = branches[own].identifier if own in branches else ()
+    start = branches[own].identifier if own is not None and own in branches else ()
     if steps and start is not None and (own is None or start):
         depth = len(start)
         return steps[depth][0] if len(steps) > depth and steps[:depth] == start else None

@@ -123,7 +123,8 @@ def classify(info: FileInfo) -> Candidate | None:
         return Candidate(info, FileKind.TEMPORARY, _folder_owner(steps))
     if folder == versions.FOLDER and (staging := _STAGING.fullmatch(name)):
         location = versions.parse_name(staging[1])
-        return location and Candidate(info, FileKind.TEMPORARY, "", location.version)
+        if location is not None:
+            return Candidate(info, FileKind.TEMPORARY, "", location.version)
     if folder == DATA and name.endswith(".lance"):
         return Candidate(info, FileKind.DATA, info.path)
     if folder == DATA and name.endswith(".blob") and len(steps) == _DEPTH_OF_BLOBS:
