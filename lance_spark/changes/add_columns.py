@@ -130,7 +130,8 @@ def null_columns(table: OpenTable, fields: Sequence[pa.Field]) -> Merge:
     given = Schema.from_arrow(for_version(new, version))
     check_types(given, version)
     first = max_field_id(manifest.to_proto()) + 1
-    inside = [name for name in given.names if name in table.schema.names]
+    structs = {one.name for one in table.schema.fields if one.logical_type == "struct"}
+    inside = [name for name in given.names if name in structs]
     if inside and version < _FIRST_WITH_NEW_CHILDREN:
         raise UnsupportedFeatureError(
             f"{table.store.display}: column {inside[0]!r} gets no new children in data files of version "

@@ -287,6 +287,7 @@ class _Attempts:
             newest,
             enable_stable_row_ids=self._enable_stable_row_ids,
             read_version=lambda version: read_version(store, version),
+            planned_on=self._transaction.read_version,
         )
         operation.apply(draft)
         message = self._transaction.encode()

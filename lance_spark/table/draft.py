@@ -37,12 +37,15 @@ class Draft:
         For a new table; others stay as they were created.
     read_version : callable, optional
         Reads the manifest of a version of the table.
+    planned_on : int, optional
+        The version that the operation was planned on, if it is another one than the base.
 
     Attributes
     ----------
     proto : table_pb2.Manifest
         What the base has, with the next version's number.
     base : Manifest or None
+    planned_on : int or None
     stable_row_ids : bool
     dictionaries : bytes
         Dictionary values that stand before the sections, where the fields of version 0.1 say that they are.
@@ -56,8 +59,10 @@ class Draft:
         *,
         enable_stable_row_ids: bool = False,
         read_version: Callable[[int], Manifest] | None = None,
+        planned_on: int | None = None,
     ) -> None:
         self.base = base
+        self.planned_on = planned_on
         self.keeps_content = True
         self._read_version = read_version
         self._flags = base.flags if base else None

@@ -6,7 +6,7 @@
 
 All files have the same columns. The columns' values in the files of before count no more: the field's id becomes -2 there,
 and a file without any other goes out of the fragment. A column that has no values yet, because it was added without, gets
-some. The same holds for overlays of the columns. Indexes on them cover these fragments no more. Specification: table/transaction.md.
+some. The same holds for overlays of the columns that there were when it was planned. Indexes on them cover these fragments no more. Specification: table/transaction.md.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class DataReplacement(Operation):
                     retryable=True,
                 )
             _replace(fragment, file, kept)
-            _hide_overlays(fragment, file)
+            _hide_overlays(fragment, file, draft.planned_on)
             if draft.stable_row_ids:
                 columns.note_change(fragment, draft.version)
         if draft.has_indices:
@@ -163,10 +163,15 @@ class DataReplacement(Operation):
             )
 
 
-def _hide_overlays(fragment: table_pb2.DataFragment, new: DataFile) -> None:
-    """Take from the overlays of a fragment what they say about columns that have new values."""
+def _hide_overlays(fragment: table_pb2.DataFragment, new: DataFile, planned_on: int | None) -> None:
+    """Take from the overlays of a fragment what they say about columns that have new values.
+
+    What others committed since the replacement was planned stays on top of it.
+    """
     replaced = frozenset(new.fields)
     for overlay in fragment.overlays:
+        if planned_on is not None and overlay.committed_version > planned_on:
+            continue
         fields = overlay.data_file.fields
         fields[:] = [columns.TOMBSTONE if one in replaced else one for one in fields]
     left = {one for overlay in fragment.overlays for one in overlay.data_file.fields}
