@@ -19,7 +19,13 @@ from lance_spark.scan import row_meta
 from lance_spark.scan.blob_file import DEFAULT_BUFFER_SIZE, BlobFile
 from lance_spark.scan.filters import parse_filters
 from lance_spark.scan.open_files import OpenFiles
-from lance_spark.scan.plan import default_target_rows, estimated_bytes, pack, with_positions
+from lance_spark.scan.plan import (
+    collection_paused,
+    default_target_rows,
+    estimated_bytes,
+    pack,
+    with_positions,
+)
 from lance_spark.scan.positions import parse_positions
 from lance_spark.scan.take import RowFinder, take_addresses, take_rows
 from lance_spark.scan.task import ScanTask
@@ -252,6 +258,7 @@ class Dataset(ChangingHandle, RowsHandle, MaintenanceHandle):
         finder = self._row_finder()
         return take_blobs(self._table, self.fragments, blob_column, given, buffer_size, finder)
 
+    @collection_paused()
     def plan(
         self,
         columns: Sequence[str] | None = None,

@@ -6,7 +6,9 @@ the target is cut into equal slices. Order is kept: the tasks, one after the oth
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from lance_spark.scan.task import FragmentSlice
 from lance_spark.table.fragment import Fragment
@@ -20,6 +22,18 @@ _LARGEST_BYTES = 128 * 1024 * 1024
 _SMALLEST_BYTES = 64 * 1024 * 1024
 _SMALLEST_ROWS = 2 * 1024 * 1024
 _SAMPLE = 10_000
+
+
+@contextmanager
+def collection_paused() -> Iterator[None]:
+    """Let no cyclic garbage be looked for: among the objects of a large plan, the search takes longer than the planning."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def pack(fragments: Sequence[Fragment], target_rows: int) -> list[tuple[FragmentSlice, ...]]:
