@@ -409,11 +409,10 @@ def delete_files(paths: TablePaths, files: Iterable[NewFile]) -> None:
 def _with_file(fragment: Fragment, file: DataFile | None, kept: set[int]) -> Fragment:
     """Return a fragment with a new file, without those that no column of the schema is left of."""
     proto = fragment.to_proto()
-    files = [one for one in proto.files if is_live(one, kept)]
-    if file is not None:
-        files.append(file.to_proto())
-    if len(files) == len(proto.files) and file is None:
+    if file is None:
         return fragment
+    files = [one for one in proto.files if is_live(one, kept)]
+    files.append(file.to_proto())
     del proto.files[:]
     proto.files.extend(files)
     return Fragment.from_proto(proto, fragment.name)

@@ -36,15 +36,21 @@ def max_field_id(manifest: table_pb2.Manifest) -> int:
 
 
 def check_new_fields(manifest: table_pb2.Manifest, schema: Iterable[file_pb2.Field]) -> None:
-    """Refuse new fields with the id of a field that there is or was.
+    """Refuse new fields with the id of a field that there is or was, and other types for fields that there are.
 
     Raises
     ------
     InvalidInputError
     """
-    known = {one.id for one in manifest.fields}
+    known = {one.id: one for one in manifest.fields}
     greatest = max_field_id(manifest)
     for one in schema:
+        there = known.get(one.id, one)
+        if (there.logical_type, there.parent_id) != (one.logical_type, one.parent_id):
+            raise InvalidInputError(
+                f"field {one.id} is {there.name!r} of type {there.logical_type}, and would become {one.name!r} of type "
+                f"{one.logical_type}; give that another id"
+            )
         if one.id not in known and one.id <= greatest:
             raise InvalidInputError(
                 f"the new field {one.name!r} has the id {one.id}, but ids up to {greatest} are those of fields that there "
@@ -74,13 +80,14 @@ def set_fields(draft: Draft, schema: Iterable[file_pb2.Field]) -> None:
 def drop_dead_files(draft: Draft) -> None:
     """Take data files, and overlays, out of their fragments that have no column of the schema any more.
 
-    Files with hidden columns stay: row ids and versions.
+    Files with hidden columns stay: row ids and versions. So does one file of each fragment, whatever it holds: pylance does not
+    open a fragment without any, which is what it makes of one whose columns all have no values yet.
     """
     kept = {one.id for one in draft.proto.fields}
     for fragment in draft.proto.fragments:
         live = [file for file in fragment.files if is_live(file, kept)]
         if len(live) < len(fragment.files):
-            set_files(fragment, live)
+            set_files(fragment, live or fragment.files[:1])
         if fragment.overlays:
             drop_dead_overlays(fragment, kept)
 

@@ -142,6 +142,8 @@ class Merge(Operation):
         self, draft: Draft, old: tuple[Fragment, ...], new: tuple[Fragment, ...]
     ) -> None:
         given = {fragment.id: fragment for fragment in old}
+        if len(given) < len(old):
+            raise InvalidInputError("a merge lists a fragment twice")
         for proto in draft.proto.fragments:
             fragment = given.get(proto.id)
             if fragment is None:
