@@ -1,0 +1,458 @@
+"""Random histories of one small table that both clients change in turn, and what has to be true after each step.
+
+A history is a list of steps; a step is a kind of change, a client, a seed of its own and how old the version is that it is planned on.
+What is left of a list when some of its steps are taken out is a history too, so that `shrink` finds a short one that fails the same way:
+
+    python -m tests.interop.histories SEED
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import lance
+
+import lance_spark
+from lance_spark.errors import (
+    CommitConflictError,
+    InvalidInputError,
+    LanceError,
+    SchemaMismatchError,
+)
+from lance_spark.storage.store import ObjectStore
+from lance_spark.table.manifest import Manifest, read_manifest
+from lance_spark.table.versions import list_manifests
+from tests.interop.history_checks import check_content, check_manifest, check_queries
+from tests.interop.history_model import Change, State, settled
+from tests.interop.history_steps import MAKERS, Common, Maker, append, first_columns
+
+FRESH = 0
+#: Changes are planned on versions so much older than the newest one.
+AGES = (FRESH,) * 8 + (1, 1, 2, 3)
+REFS = ("restore", "tag", "branch", "cleanup")
+_WEIGHTS = {"restore": 1, "tag": 1, "branch": 1, "cleanup": 1}
+
+
+@dataclass(frozen=True)
+class Step:
+    """What is done, by whom, with which randomness, planned how many versions ago."""
+
+    kind: str
+    ours: bool
+    seed: int
+    age: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.kind} by {'us' if self.ours else 'pylance'}, seed {self.seed}, age {self.age}"
+        )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A whole history before it happens."""
+
+    seed: int
+    steps: tuple[Step, ...]
+
+    @classmethod
+    def of_seed(cls, seed: int) -> Plan:
+        random = Random(seed)
+        makers = {maker.__name__: weight for maker, weight in MAKERS.items()}
+        weights = {**makers, **_WEIGHTS}
+        stale = random.random() < 0.6
+        steps = [
+            Step(
+                random.choices(list(weights), list(weights.values()))[0],
+                random.random() < 0.5,
+                random.randrange(1 << 30),
+                random.choice(AGES) if stale else FRESH,
+            )
+            for _ in range(random.randrange(15, 31))
+        ]
+        return cls(seed, tuple(steps))
+
+
+@dataclass
+class Branch:
+    """The versions of a branch that there are, and what they hold."""
+
+    uri: str
+    states: dict[int, State] = field(default_factory=dict)
+    manifests: dict[int, Manifest] = field(default_factory=dict)
+
+    @property
+    def newest(self) -> int:
+        return max(self.states)
+
+
+class KnownBugError(Exception):
+    """pylance did what only a bug of its own explains; the history ends here."""
+
+
+@dataclass
+class History:
+    """A history while it happens."""
+
+    plan: Plan
+    path: Path
+    counts: Counter[str] = field(default_factory=Counter)
+    log: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        random = Random(self.plan.seed)
+        self.common = Common(random.choice(["2.0", "2.1", "2.2"]), random.random() < 0.5)
+        self.branches: dict[str, Branch] = {"main": Branch(str(self.path))}
+        self.tags: dict[str, tuple[str, int]] = {}
+        self.names = iter(range(1000))
+        self.random = random
+
+    def run(self) -> None:
+        self.create()
+        for place, step in enumerate(self.plan.steps):
+            random = Random(step.seed)
+            name = random.choice(list(self.branches)) if random.random() < 0.4 else "main"
+            branch = self.branches[name]
+            if step.kind in REFS:
+                getattr(self, step.kind)(step, random, name, branch)
+            else:
+                maker = next(one for one in MAKERS if one.__name__ == step.kind)
+                self.change(step, random, branch, maker)
+            if place % 8 == 7 or place == len(self.plan.steps) - 1:
+                self.check_all()
+
+    def create(self) -> None:
+        random, common = self.random, self.common
+        columns = first_columns(common, random)
+        rows = common.rows(columns, common.keys(random.choice([0, 3, 12, 40])), random)
+        state = State(columns, rows)
+        options: dict[str, Any] = {
+            "max_rows_per_file": random.choice([5, 13, 100]),
+            "data_storage_version": common.data_version,
+            "enable_stable_row_ids": common.stable,
+        }
+        ours = random.random() < 0.5
+        write = lance_spark.write_dataset if ours else lance.write_dataset
+        if not ours and random.random() < 0.2:
+            options["enable_v2_manifest_paths"] = False
+        write(state.table(), str(self.path), **options)
+        self.log.append(
+            f"create by {'us' if ours else 'pylance'}: {len(rows)} rows, {options}, {state.schema}"
+        )
+        self.accept(self.branches["main"], [state], Change("create", None, None, lambda _, n: n))
+
+    def ours(self, branch: Branch, version: int | None = None) -> lance_spark.Dataset:
+        return lance_spark.open_dataset(branch.uri, version)
+
+    def theirs(self, branch: Branch, version: int | None = None) -> lance.LanceDataset:
+        return lance.dataset(branch.uri, version=version)
+
+    def change(self, step: Step, random: Random, branch: Branch, maker: Maker) -> None:
+        versions = sorted(branch.states)
+        version = versions[-1 - min(step.age, len(versions) - 1)]
+        planned, now = branch.states[version], branch.states[versions[-1]]
+        change = maker(self.common, planned, random)
+        if change is None:
+            return
+        ours = (step.ours or change.theirs is None) and change.ours is not None
+        if not ours and maker is append and _was_cast(planned, now):
+            self.counts["pylance loses what is appended to a column that was cast meanwhile"] += 1
+            return
+        self.make(change, ours, branch, version, planned, now)
+
+    def make(
+        self, change: Change, ours: bool, branch: Branch, version: int, planned: State, now: State
+    ) -> None:
+        stale = version != branch.newest
+        self.log.append(
+            f"{branch.uri[len(str(self.path)) :] or 'main'} {branch.newest}: {change.name} "
+            f"by {'us' if ours else 'pylance'}{f', planned on {version}' if stale else ''}"
+        )
+        try:
+            if ours:
+                assert change.ours is not None
+                change.ours(self.ours(branch, version))
+            else:
+                assert change.theirs is not None
+                change.theirs(self.theirs(branch, version))
+        except (LanceError, OSError, ValueError, RuntimeError) as error:
+            refused = change.refusal and change.refusal in str(error).lower()
+            if not refused and not (stale and _says_conflict(error, planned, now)):
+                raise
+            self.log.append(f"   {type(error).__name__}: {error}")
+            self.counts["refused" if refused else "conflicts"] += 1
+            self.accept(branch, [now], replace(change, name="nothing", commits=False))
+            return
+        self.counts[change.name.split()[0]] += 1
+        self.accept(branch, list(_outcomes(change, planned, now, stale)), change)
+
+    def accept(self, branch: Branch, outcomes: list[State], change: Change) -> None:
+        """Find out which of the outcomes the newest version is, and that it is one."""
+        theirs, ours = self.theirs(branch), self.ours(branch)
+        version = theirs.version
+        assert ours.version == version, f"we see version {ours.version}, pylance {version}"
+        before = branch.newest if branch.states else 0
+        if version == before and not change.commits:
+            outcomes = [branch.states[before]]
+        else:
+            assert version > before, f"still version {version}"
+            # A compaction that failed has reserved fragments.
+            several = ("compact", "index", "optimize", "nothing")
+            assert version == before + 1 or change.name.startswith(several)
+        outcomes = [settled(outcome, version) for outcome in outcomes]
+        state = check_content(ours, theirs, outcomes, change, stable=self.common.stable)
+        check_queries(ours, theirs, state, Random(version))
+        for between in range(before + 1, version):
+            branch.states[between] = branch.states[before]
+        branch.states[version] = state
+        self.check_new_manifests(branch, change)
+
+    def check_new_manifests(self, branch: Branch, change: Change) -> None:
+        store = ObjectStore.from_uri(branch.uri)
+        for location in list_manifests(store):
+            if location.version in branch.manifests:
+                continue
+            manifest = read_manifest(store, location)
+            before = branch.manifests.get(location.version - 1)
+            check_manifest(manifest, before, change)
+            branch.manifests[location.version] = manifest
+
+    # What is no change of the newest version alone.
+
+    def restore(self, step: Step, random: Random, name: str, branch: Branch) -> None:
+        version = random.choice(sorted(branch.states))
+        old = branch.states[version]
+        change = Change(
+            f"restore {version}",
+            lambda dataset: dataset.restore(),
+            lambda dataset: dataset.restore(),
+            lambda _planned, _now: old,
+            gives_back_fragments=True,
+        )
+        now = branch.states[branch.newest]
+        self.make(change, step.ours, branch, version, now, now)
+
+    def tag(self, step: Step, random: Random, name: str, branch: Branch) -> None:
+        version = random.choice(sorted(branch.states))
+        tags = self.main(step.ours).tags
+        reference = (name if name != "main" else None, version)
+        choice = random.random()
+        if choice < 0.5 or not self.tags:
+            tag = f"t{next(self.names)}"
+            tags.create(tag, reference)
+            self.tags[tag] = (name, version)
+            done = f"tag {tag}: {reference}"
+        else:
+            tag = random.choice(sorted(self.tags))
+            if choice < 0.75:
+                tags.update(tag, reference)
+                self.tags[tag] = (name, version)
+                done = f"tag {tag} is now {reference}"
+            else:
+                tags.delete(tag)
+                del self.tags[tag]
+                done = f"delete tag {tag}"
+        self.log.append(f"{done} by {'us' if step.ours else 'pylance'}")
+
+    def branch(self, step: Step, random: Random, name: str, branch: Branch) -> None:
+        leaves = [one for one in self.branches if one != "main" and self.can_go(one)]
+        who = "us" if step.ours else "pylance"
+        if leaves and random.random() < 0.4:
+            gone = random.choice(leaves)
+            self.log.append(f"delete branch {gone} by {who}")
+            self.main(step.ours).branches.delete(gone)
+            del self.branches[gone]
+            return
+        if len(self.branches) > 3:
+            return
+        version = random.choice(sorted(branch.states))
+        new = f"b{next(self.names)}"
+        new = f"{name}/{new}" if name != "main" and random.random() < 0.5 else new
+        self.log.append(f"branch {new} of {name} {version} by {who}")
+        reference = (name if name != "main" else None, version)
+        made = self.main(step.ours).create_branch(new, reference)
+        state = branch.states[version]
+        found = Branch(str(self.path / "tree" / new))
+        self.branches[new] = found
+        assert made.version == version
+        found.states[version] = state
+        self.check_new_manifests(found, Change("branch", None, None, lambda _, n: n))
+
+    def can_go(self, name: str) -> bool:
+        """Whether nothing is based on a branch."""
+        listed = self.main(ours=True).branches.list()
+        return not any(one["parent_branch"] == name for one in listed.values()) and not any(
+            branch == name for branch, _ in self.tags.values()
+        )
+
+    def cleanup(self, step: Step, random: Random, name: str, branch: Branch) -> None:
+        keep = random.choice([1, 2, 4])
+        unverified = random.random() < 0.5
+        options: dict[str, Any] = {"retain_versions": keep, "delete_unverified": unverified}
+        if random.random() < 0.5:
+            options = {"older_than": timedelta(0), "delete_unverified": unverified}
+        self.log.append(
+            f"clean up {name} {branch.newest} {options} by {'us' if step.ours else 'pylance'}"
+        )
+        dataset = self.ours(branch) if step.ours else self.theirs(branch)
+        dataset.cleanup_old_versions(error_if_tagged_old_versions=False, **options)
+        left = {one.version for one in list_manifests(ObjectStore.from_uri(branch.uri))}
+        newest = sorted(branch.states)[-options.get("retain_versions", 1) :]
+        tagged = {version for one, version in self.tags.values() if one == name}
+        assert left <= branch.states.keys()
+        assert left >= {*newest, *(tagged & branch.states.keys())}, f"versions {left} are left"
+        branch.states = {version: branch.states[version] for version in sorted(left)}
+        branch.manifests = {version: branch.manifests[version] for version in sorted(left)}
+
+    def main(self, ours: bool) -> Any:
+        branch = self.branches["main"]
+        return self.ours(branch) if ours else self.theirs(branch)
+
+    def check_all(self) -> None:
+        """Every version that there is, on all branches; tags; lists."""
+        for branch in self.branches.values():
+            ours = [one.version for one in self.ours(branch).versions()]
+            theirs = sorted(one["version"] for one in self.theirs(branch).versions())
+            assert ours == theirs == sorted(branch.states), (ours, theirs, sorted(branch.states))
+            for version, state in branch.states.items():
+                change = Change(f"version {version}", None, None, lambda _, now: now)
+                check_content(
+                    self.ours(branch, version),
+                    self.theirs(branch, version),
+                    [state],
+                    change,
+                    stable=self.common.stable,
+                )
+        ours_main, theirs_main = self.main(ours=True), self.main(ours=False)
+        for listed in (ours_main.tags.list(), theirs_main.tags.list()):
+            found = {tag: (one["branch"] or "main", one["version"]) for tag, one in listed.items()}
+            assert found == self.tags
+        assert ours_main.branches.list().keys() == self.branches.keys() - {"main"}
+        assert theirs_main.branches.list().keys() == self.branches.keys() - {"main"}
+
+
+def _outcomes(change: Change, planned: State, now: State, stale: bool) -> Iterator[State]:
+    """What the change may leave: it was planned again, or is committed as it was planned."""
+    for base in (now, planned) if stale else (now,):
+        if base is planned and not _untouched(change, planned, now):
+            continue
+        try:
+            yield change.effect(base, now)
+        except (KeyError, AttributeError):
+            continue
+
+
+def _untouched(change: Change, planned: State, now: State) -> bool:
+    numbers = {one.number for one in planned.columns} & {one.number for one in now.columns}
+    for key in change.looks_at:
+        old, new = planned.rows[key], now.rows.get(key)
+        if new is None or any(old.values.get(n) != new.values.get(n) for n in numbers):
+            return False
+    return True
+
+
+def _was_cast(planned: State, now: State) -> bool:
+    types = {one.number: one.type for one in planned.columns}
+    return any(types.get(one.number, one.type) != one.type for one in now.columns)
+
+
+def _says_conflict(error: Exception, planned: State, now: State) -> bool:
+    if isinstance(error, CommitConflictError):
+        return True
+    other_columns = planned.columns != now.columns
+    if isinstance(error, LanceError):
+        return other_columns and isinstance(error, InvalidInputError | SchemaMismatchError)
+    text = str(error).lower()
+    return other_columns or any(
+        word in text for word in ("conflict", "preempted", "incompatible", "contention")
+    )
+
+
+def run(seed: int, folder: Path) -> Counter[str]:
+    """Let a history happen; AssertionError, or whatever a client raised, if something is wrong."""
+    return run_plan(Plan.of_seed(seed), folder)
+
+
+def run_plan(plan: Plan, folder: Path) -> Counter[str]:
+    path = folder / f"history-{plan.seed}"
+    history = History(plan, path)
+    try:
+        with _quiet():
+            history.run()
+    except KnownBugError as bug:
+        history.counts[f"pylance: {bug}"] += 1
+    except BaseException as error:
+        for line in [f"history {plan.seed}", *history.log]:
+            error.add_note(line)
+        raise
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+    return history.counts
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def failure(plan: Plan, folder: Path) -> BaseException | None:
+    try:
+        run_plan(plan, folder)
+    except BaseException as error:  # pylance panics with a BaseException
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        return error
+    return None
+
+
+def same_kind(one: BaseException, other: BaseException | None) -> bool:
+    """Whether two histories fail alike: in the same line of the checks or of the clients."""
+    return other is not None and _place(one) == _place(other)
+
+
+def _place(error: BaseException) -> tuple[str, str, int]:
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return type(error).__name__, last.filename, last.lineno or 0
+
+
+def shrink(plan: Plan, folder: Path, say: Callable[[str], object] = print) -> Plan:
+    """Take steps out for as long as the history fails in the same way."""
+    original = failure(plan, folder)
+    if original is None:
+        raise ValueError(f"history {plan.seed} does not fail")
+    size = max(len(plan.steps) // 2, 1)
+    while True:
+        place, removed = 0, False
+        while place < len(plan.steps):
+            shorter = replace(plan, steps=plan.steps[:place] + plan.steps[place + size :])
+            if same_kind(original, failure(shorter, folder)):
+                plan, removed = shorter, True
+            else:
+                place += size
+        say(f"{len(plan.steps)} steps")
+        if size == 1 and not removed:
+            return plan
+        size = max(size // 2, 1)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as name:
+        short = shrink(Plan.of_seed(int(sys.argv[1])), Path(name))
+        error = failure(short, Path(name))
+        assert error is not None
+        traceback.print_exception(error)

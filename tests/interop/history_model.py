@@ -1,0 +1,215 @@
+"""What a table of a random history must hold: versions, columns, rows, row ids, written down by plain Python.
+
+A column is known by a number of its own, so that it stays the same one through renaming and casts; a row by its key, a column that is
+never touched. A change is a function of two states: the one that it was planned on, and the newest one when it was committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+
+#: Stands for the version that is being committed, until its number is known.
+NOW = -1
+WORDS = ["ash", "birch", "cedar", "elm", "fir", "hazel", "larch", "maple", "oak", "pine"]
+KEY = pa.field("key", pa.int64(), nullable=False)
+
+INTEGERS = (pa.int16(), pa.int32(), pa.int64())
+FLOATS = (pa.float32(), pa.float64())
+STRINGS = (pa.string(), pa.large_string())
+VECTOR = pa.list_(pa.float32(), 4)
+LABELS = pa.list_(pa.string())
+STRUCT = pa.struct([("x", pa.int32()), ("y", pa.string())])
+DEEP = pa.struct(
+    [("p", pa.struct([("q", pa.int64())])), ("l", pa.list_(pa.int32())), ("z", pa.float64())]
+)
+ROWS = pa.list_(pa.struct([("m", pa.int32()), ("n", pa.string())]))
+TYPES = (
+    *INTEGERS,
+    *INTEGERS,
+    *FLOATS,
+    *STRINGS,
+    pa.string(),
+    pa.bool_(),
+    pa.date32(),
+    pa.binary(),
+    pa.timestamp("us"),
+    pa.decimal128(9, 2),
+    VECTOR,
+    LABELS,
+    STRUCT,
+    DEEP,
+    ROWS,
+)
+
+
+def random_value(kind: pa.DataType, random: Random, *, solid: bool = False) -> Any:
+    """A value, null now and then; `solid` leaves out what file version 2.0 does not keep."""
+    if random.random() < 0.12 and not (solid and pa.types.is_nested(kind)):
+        return None
+    if pa.types.is_integer(kind):
+        return random.randrange(30)
+    if pa.types.is_floating(kind):
+        return random.randrange(-40, 40) / 4
+    if pa.types.is_boolean(kind):
+        return random.random() < 0.5
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return " ".join(random.choice(WORDS) for _ in range(random.choice([1, 1, 1, 2])))
+    if pa.types.is_fixed_size_list(kind):
+        return [float(random.randrange(8)) for _ in range(kind.list_size)]
+    if pa.types.is_list(kind):
+        return [_not_null(kind.value_type, random, solid) for _ in range(random.randrange(1, 4))]
+    if pa.types.is_struct(kind):
+        return {one.name[0]: random_value(one.type, random, solid=solid) for one in kind}
+    number = random.randrange(20_000)
+    if pa.types.is_binary(kind):
+        return number.to_bytes(random.choice([2, 3, 60]), "little")
+    if pa.types.is_decimal(kind):
+        return Decimal(number) / 100
+    moment = datetime(2020, 1, 1) + timedelta(minutes=number)
+    return moment.date() if pa.types.is_date(kind) else moment
+
+
+def _not_null(kind: pa.DataType, random: Random, solid: bool) -> Any:
+    while (value := random_value(kind, random, solid=solid)) is None:
+        pass
+    return value
+
+
+def named(value: Any, kind: pa.DataType) -> Any:
+    """A value with the names that the children of structs have; in the model their first letters stand for them."""
+    if value is None:
+        return None
+    if pa.types.is_struct(kind):
+        return {one.name: named(value.get(one.name[0]), one.type) for one in kind}
+    if pa.types.is_list(kind):
+        return [named(item, kind.value_type) for item in value]
+    return value
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column, the same one as long as `number` is the same."""
+
+    number: int
+    name: str
+    type: pa.DataType
+
+    @property
+    def field(self) -> pa.Field:
+        return pa.field(self.name, self.type)
+
+
+@dataclass(frozen=True)
+class Row:
+    """Values by number of the column, and what tables with stable row ids say of a row.
+
+    Attributes
+    ----------
+    values : mapping
+    created, updated : int
+        Versions.
+    row_id : int or None
+        None until it has been seen.
+    """
+
+    values: Mapping[int, Any]
+    created: int = NOW
+    updated: int = NOW
+    row_id: int | None = None
+
+    def with_values(self, values: Mapping[int, Any], *, touch: bool = True) -> Row:
+        """The row with some new values; `touch` says whether that counts as an update."""
+        updated = NOW if touch else self.updated
+        return replace(self, values={**self.values, **values}, updated=updated)
+
+
+Rows = Mapping[int, Row]
+
+
+@dataclass(frozen=True)
+class State:
+    """What one version holds; rows by key, in their order as far as it is known."""
+
+    columns: tuple[Column, ...] = ()
+    rows: Rows = field(default_factory=dict)
+    config: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([KEY, *(column.field for column in self.columns)])
+
+    def column(self, number: int) -> Column | None:
+        return next((one for one in self.columns if one.number == number), None)
+
+    def of_type(self, *kinds: pa.DataType) -> list[Column]:
+        return [one for one in self.columns if one.type in kinds]
+
+    def with_rows(self, rows: Rows) -> State:
+        return replace(self, rows=rows)
+
+    def with_columns(self, columns: tuple[Column, ...]) -> State:
+        return replace(self, columns=columns)
+
+    def table(
+        self, rows: Rows | None = None, columns: tuple[Column, ...] | None = None
+    ) -> pa.Table:
+        """All rows, or some, as they are to be read."""
+        rows = self.rows if rows is None else rows
+        columns = self.columns if columns is None else columns
+        arrays = [pa.array(list(rows), pa.int64())]
+        for column in columns:
+            values = [named(row.values.get(column.number), column.type) for row in rows.values()]
+            arrays.append(pa.array(values, column.type))
+        return pa.table(arrays, schema=pa.schema([KEY, *(column.field for column in columns)]))
+
+
+def settled(state: State, version: int) -> State:
+    """The state after the version's number is known."""
+    rows = {}
+    for key, row in state.rows.items():
+        created = version if row.created == NOW else row.created
+        updated = version if row.updated == NOW else row.updated
+        rows[key] = replace(row, created=created, updated=updated)
+    return state.with_rows(rows)
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change, as both clients make it.
+
+    Attributes
+    ----------
+    name : str
+    ours, theirs : callable or None
+        Make it on a handle of the version that it is planned on; None if a client cannot.
+    effect : callable
+        The state that it leaves, of the one that it was planned on and the newest one.
+    keeps_order : bool
+        Whether the rows of the effect are in the table's order.
+    looks_at : frozenset of int
+        Keys of the rows that it was planned on, which nobody may have changed if it is committed as planned.
+    commits : bool
+        Whether there is a new version for sure.
+    gives_back_fragments : bool
+        Whether fragments of old versions come back.
+    refusal : str
+        A word of the error by which both clients may refuse it, in small letters.
+    """
+
+    name: str
+    ours: Callable[[Any], Any] | None
+    theirs: Callable[[Any], Any] | None
+    effect: Callable[[State, State], State]
+    keeps_order: bool = True
+    looks_at: frozenset[int] = frozenset()
+    commits: bool = True
+    gives_back_fragments: bool = False
+    refusal: str = ""

@@ -1,0 +1,22 @@
+"""Random histories of tables that both clients change in turn; pylance and a plain Python model are the judges.
+
+`LANCE_SPARK_TEST_HISTORIES` sets how many are tried. `python -m tests.interop.histories SEED` shrinks one that fails.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.interop.histories import run
+
+HISTORIES = int(os.environ.get("LANCE_SPARK_TEST_HISTORIES", "40"))
+GROUP = 4
+
+
+@pytest.mark.parametrize("first", range(0, HISTORIES, GROUP))
+def test_histories(tmp_path: Path, first: int) -> None:
+    for seed in range(first, min(first + GROUP, HISTORIES)):
+        run(seed, tmp_path)
