@@ -236,6 +236,7 @@ def commit_deletes(
     deletions: Iterable[FragmentDeletion],
     predicate: str = "",
     *,
+    properties: Mapping[str, str] | None = None,
     max_retries: int = DEFAULT_MAX_RETRIES,
 ) -> Manifest:
     """Make the deletions of all tasks part of the table.
@@ -248,6 +249,8 @@ def commit_deletes(
         None at all make a version too.
     predicate : str
         Which rows were meant, as text.
+    properties : mapping of str to str, optional
+        Of the transaction.
     max_retries : int
         How often to start again after other writers were faster.
 
@@ -263,7 +266,7 @@ def commit_deletes(
     UncertainCommitError, StorageError, CorruptTableError
     """
     operation = delete_operation(table, deletions, predicate)
-    return commit_rows(table, operation, max_retries=max_retries)
+    return commit_rows(table, operation, properties=properties, max_retries=max_retries)
 
 
 def undo(store: ObjectStore, deletions: Iterable[FragmentDeletion]) -> None:
@@ -281,6 +284,7 @@ def delete_rows(
     filters: Iterable[Sequence[Any]] | None,
     rows: Callable[[OpenTable], Mapping[int, Offsets]] | None,
     *,
+    properties: Mapping[str, str] | None,
     conflict_retries: int,
     max_retries: int,
 ) -> OpenTable:
@@ -292,6 +296,8 @@ def delete_rows(
     filters : iterable of (column, operator, value), optional
     rows : callable, optional
         Returns the offsets by fragment, in a version, of the rows that are meant.
+    properties : mapping of str to str, optional
+        Of the transaction.
     conflict_retries, max_retries : int
     """
     if filters is None and rows is None:
@@ -305,7 +311,9 @@ def delete_rows(
         done = run_all(tasks, DeleteTask.run, partial(undo, current.store), local=local)
         deletions = [deletion for part in done for deletion in part]
         text = describe(parse_filters(conditions, with_all(current.schema)), chosen)
-        return commit_deletes(current, deletions, text, max_retries=max_retries)
+        return commit_deletes(
+            current, deletions, text, properties=properties, max_retries=max_retries
+        )
 
     return retried(table, change, conflict_retries)
 

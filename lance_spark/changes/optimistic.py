@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TypeVar
@@ -92,7 +92,11 @@ def retried(
 
 
 def commit_rows(
-    table: OpenTable, operation: Delete | Update, *, max_retries: int = DEFAULT_MAX_RETRIES
+    table: OpenTable,
+    operation: Delete | Update,
+    *,
+    properties: Mapping[str, str] | None = None,
+    max_retries: int = DEFAULT_MAX_RETRIES,
 ) -> Manifest:
     """Commit a change of rows, and delete the files that it turned out not to need.
 
@@ -102,6 +106,8 @@ def commit_rows(
         At the version that it was planned on.
     operation : Delete or Update
         Its deletion files, and new data files, are written.
+    properties : mapping of str to str, optional
+        Of the transaction.
     max_retries : int
         How often to start again after other writers were faster.
 
@@ -110,7 +116,7 @@ def commit_rows(
     LanceError
         What `commit` raises. Nothing is left behind, unless it is not certain that it was not committed.
     """
-    transaction = Transaction.new(table.version, operation)
+    transaction = Transaction.new(table.version, operation, properties)
     try:
         manifest = commit(table.store, transaction, table.manifest, max_retries=max_retries)
     except UncertainCommitError:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, Self
 
 from lance_spark.table.handle import TableHandle
+from lance_spark.table.transaction import with_message
 
 
 class RowsHandle(TableHandle):
@@ -21,6 +22,8 @@ class RowsHandle(TableHandle):
         ids: Sequence[int] | None = None,
         addresses: Sequence[int] | None = None,
         indices: Sequence[int] | None = None,
+        commit_message: str | None = None,
+        transaction_properties: Mapping[str, str] | None = None,
         conflict_retries: int = 10,
         max_retries: int = 20,
     ) -> Self:
@@ -33,6 +36,8 @@ class RowsHandle(TableHandle):
         ids, addresses, indices : sequence of int, optional
             Delete only some of these rows: row ids, row addresses (fragment id << 32 | offset), or positions in the table's
             order; one of the three. Rows that are deleted already are passed over.
+        commit_message, transaction_properties
+            Kept with the transaction.
         conflict_retries : int
             How often the rows are looked for again, in the newest version, because others changed some of the same.
         max_retries : int
@@ -57,8 +62,14 @@ class RowsHandle(TableHandle):
         rows = None
         if not (ids is addresses is indices is None):
             rows = ChosenRows(self._table, ids=ids, addresses=addresses, indices=indices)
-        retries = {"conflict_retries": conflict_retries, "max_retries": max_retries}
-        table = delete_rows(self._table, filters, rows, **retries)
+        table = delete_rows(
+            self._table,
+            filters,
+            rows,
+            properties=with_message(transaction_properties, commit_message),
+            conflict_retries=conflict_retries,
+            max_retries=max_retries,
+        )
         return type(self)(table, self._storage_options)
 
     def update(
@@ -67,6 +78,8 @@ class RowsHandle(TableHandle):
         filters: Iterable[Sequence[Any]] | None = None,
         *,
         mode: Literal["rows", "columns"] = "rows",
+        commit_message: str | None = None,
+        transaction_properties: Mapping[str, str] | None = None,
         conflict_retries: int = 10,
         max_retries: int = 20,
     ) -> Self:
@@ -82,6 +95,8 @@ class RowsHandle(TableHandle):
         mode : str
             ``rows`` writes the rows to new fragments, and deletes them in the old ones. ``columns`` writes new files for these
             columns only, with all rows of each fragment that has some to change, which stay where they are.
+        commit_message, transaction_properties
+            Kept with the transaction.
         conflict_retries : int
             How often the update is planned again, on the newest version, because others changed some of the same rows.
         max_retries : int
@@ -107,6 +122,7 @@ class RowsHandle(TableHandle):
             updates,
             filters,
             mode=mode,
+            properties=with_message(transaction_properties, commit_message),
             conflict_retries=conflict_retries,
             max_retries=max_retries,
         )

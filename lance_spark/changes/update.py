@@ -395,6 +395,7 @@ def commit_updates(
     assignments: Iterable[Assignment],
     *,
     mode: Mode = "rows",
+    properties: Mapping[str, str] | None = None,
     max_retries: int = DEFAULT_MAX_RETRIES,
 ) -> Manifest:
     """Make the updates of all tasks part of the table.
@@ -407,6 +408,8 @@ def commit_updates(
         None at all make a version too.
     assignments : iterable of Assignment
     mode : str
+    properties : mapping of str to str, optional
+        Of the transaction.
     max_retries : int
         How often to start again after other writers were faster.
 
@@ -422,7 +425,7 @@ def commit_updates(
     UncertainCommitError, StorageError, CorruptTableError
     """
     operation = update_operation(table, results, field_ids(assignments), mode)
-    return commit_rows(table, operation, max_retries=max_retries)
+    return commit_rows(table, operation, properties=properties, max_retries=max_retries)
 
 
 def undo(paths: TablePaths, result: UpdateResult) -> None:
@@ -443,6 +446,7 @@ def update_rows(
     filters: Iterable[Sequence[Any]] | None,
     *,
     mode: Mode,
+    properties: Mapping[str, str] | None,
     conflict_retries: int,
     max_retries: int,
 ) -> OpenTable:
@@ -454,7 +458,14 @@ def update_rows(
         local = current.store.is_local
         results = run_all(tasks, UpdateTask.run, partial(undo, current.paths), local=local)
         assignments = parse_assignments(updates, current.schema)
-        return commit_updates(current, results, assignments, mode=mode, max_retries=max_retries)
+        return commit_updates(
+            current,
+            results,
+            assignments,
+            mode=mode,
+            properties=properties,
+            max_retries=max_retries,
+        )
 
     return retried(table, change, conflict_retries)
 

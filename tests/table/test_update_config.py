@@ -17,7 +17,8 @@ from lance_spark.table.draft import Draft
 from lance_spark.table.open import read_latest
 from lance_spark.table.operations.update_config import MapUpdate, UpdateConfig
 from lance_spark.table.transaction import Transaction
-from tests.table.pylance_tables import new_table
+from lance_spark.write import write_dataset
+from tests.table.pylance_tables import new_table, rows
 
 SECTIONS = ("fields", "schema_metadata", "config", "table_metadata")
 
@@ -198,6 +199,28 @@ def by_pylance(parts: dict[str, dict]) -> object:
         else:
             made[f"{name}_updates"] = kinds.UpdateMap(values)
     return kinds.UpdateConfig(**made)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d, **why: d.delete([("id", "==", 1)], **why),
+        lambda d, **why: d.update({"word": "x"}, [("id", "==", 1)], **why),
+        lambda d, **why: d.drop_columns(["word"], **why),
+        lambda d, **why: d.alter_columns({"path": "word", "name": "text"}, **why),
+        lambda d, **why: d.add_columns({"x": 1}, **why),
+        lambda d, **why: d.restore(**why),
+        lambda d, **why: d.update_metadata({"a": "1"}, **why),
+        lambda d, **why: write_dataset(rows(6), d.uri, mode="append", **why),
+        lambda d, **why: write_dataset(rows(6), d.uri, mode="overwrite", **why),
+    ],
+)
+def test_every_change_takes_a_message(tmp_path: Path, change) -> None:  # type: ignore[no-untyped-def]
+    path = tmp_path / "t"
+    new_table(path)
+    change(open_dataset(str(path)), commit_message="why", transaction_properties={"who": "us"})
+    found = lance.dataset(str(path)).read_transaction(2).transaction_properties
+    assert found == {"who": "us", "__lance_commit_message": "why"}
 
 
 def test_properties_and_messages(tmp_path: Path) -> None:
