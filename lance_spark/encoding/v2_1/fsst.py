@@ -29,6 +29,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from lance_spark.encoding.blocks import DataBlock, VariableWidthBlock
 from lance_spark.encoding.v2_1 import registry
@@ -39,6 +40,7 @@ from lance_spark.storage.source import Bytes
 
 IndexArray = npt.NDArray[np.int64]
 
+_NO_STRINGS = "FSST codes are not stored as strings"
 _ESCAPE = 255
 _MAGIC = b"TSSF"
 _HEADER = 8
@@ -62,6 +64,38 @@ class FsstCodec(Codec):
 
     def decode_values(self, encoding: pb.Fsst, values: DataBlock) -> DataBlock:
         return _expand(encoding, registry.decode_values(encoding.values, values))
+
+
+def expand_some(
+    encoding: pb.CompressiveEncoding, codes: DataBlock, where: slice | IndexArray
+) -> VariableWidthBlock:
+    """Return the text of some values; the others are not expanded.
+
+    Parameters
+    ----------
+    encoding : pb.CompressiveEncoding
+        An ``Fsst``.
+    codes : DataBlock
+        The codes of all values, as ``encoding.fsst.values`` has them.
+    where : slice or int64 array
+        Which of them.
+
+    Raises
+    ------
+    CorruptFileError
+    """
+    if not isinstance(codes, VariableWidthBlock):
+        raise CorruptFileError(_NO_STRINGS)
+    if isinstance(where, slice):
+        some = VariableWidthBlock(codes.offsets[where.start : where.stop + 1], codes.data)
+        return _expand(encoding.fsst, some)
+    kind = pa.large_binary() if codes.offsets.itemsize == 8 else pa.binary()
+    buffers = [None, pa.py_buffer(codes.offsets), pa.py_buffer(codes.data)]
+    taken = pa.Array.from_buffers(kind, codes.num_values, buffers).take(pa.array(where))
+    _, offsets, data = taken.buffers()
+    found: IndexArray = np.frombuffer(offsets, codes.offsets.dtype, len(taken) + 1)
+    text = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+    return _expand(encoding.fsst, VariableWidthBlock(found, text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +150,7 @@ def _symbols(table: bytes) -> _Symbols:
 
 def _expand(encoding: pb.Fsst, block: DataBlock) -> VariableWidthBlock:
     if not isinstance(block, VariableWidthBlock):
-        raise CorruptFileError("FSST codes are not stored as strings")
+        raise CorruptFileError(_NO_STRINGS)
     table = encoding.symbol_table
     if len(table) < _HEADER or table[4:8] != _MAGIC:
         raise CorruptFileError(f"{len(table)} bytes are no FSST symbol table")

@@ -75,7 +75,7 @@ class DecodedChunks:
     Attributes
     ----------
     block : DataBlock
-        All values.
+        All values; the codes of strings that are FSST.
     levels : Levels
         Checked; `Levels.layers` of the page.
     num_levels : int64 array
@@ -121,6 +121,9 @@ class MiniBlockPage:
         self._has_dictionary = layout.HasField("dictionary")
         self._table: ChunkTable | None = None
         self._items: pa.Array | None = None
+        self._values = layout.value_compression
+        # Strings are expanded once it is known which of them are wanted.
+        self._has_codes = self._values.HasField("fsst")
         lists = sum(layer.is_list for layer in self._layers)
         if bool(lists) != bool(self._depth) or bool(lists) != layout.HasField("rep_compression"):
             raise CorruptFileError(
@@ -223,7 +226,8 @@ class MiniBlockPage:
         visible = found.visible()
         if (entries if visible is None else int(np.count_nonzero(visible))) != total:
             raise CorruptFileError(f"the levels of {total} values do not stand for that many")
-        block = decode_chunks(self._layout.value_compression, Chunks(parts.values, counts))
+        values = self._values.fsst.values if self._has_codes else self._values
+        block = decode_chunks(values, Chunks(parts.values, counts))
         if block.num_values != total:
             raise CorruptFileError(f"{block.num_values} values where there must be {total}")
         return DecodedChunks(block, found, parts.num_levels)
@@ -329,6 +333,10 @@ class MiniBlockPage:
                 len(positions),
             )
             return look_up(cut, self._items, self._kind)
+        if self._has_codes:
+            from lance_spark.encoding.v2_1 import fsst
+
+            return from_block(fsst.expand_some(self._values, block, where), self._kind)
         array = from_block(block, self._kind)
         if isinstance(where, slice):
             return array.slice(where.start, where.stop - where.start)
