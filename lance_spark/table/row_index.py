@@ -154,8 +154,10 @@ def live_addresses(
     for number, rows in zip(numbers.tolist(), np.split(order, starts[1:]), strict=True):
         fragment = by_id.get(number)
         if fragment is not None:
-            there = offsets[rows] < fragment.physical_rows
-            found[rows] = there & ~np.isin(offsets[rows], read_deletions(paths, fragment))
+            deleted, wanted = read_deletions(paths, fragment), offsets[rows]
+            before = np.searchsorted(deleted, wanted)
+            kept = np.searchsorted(deleted, wanted, "right") == before
+            found[rows] = kept & (wanted < fragment.physical_rows)
     return found, addresses
 
 
