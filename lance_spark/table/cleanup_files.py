@@ -10,13 +10,15 @@
 | `.<name>.<32 hex digits>.tmp`, `.tmp*`, `<name>#<n>` | temporary | the owner of its folder; a writer that was killed left it |
 | `_versions/<manifest>-<uuid>` | temporary | nobody's, if it is older than the newest version: a commit by an external manifest store left it |
 
-Anything else is not ours to remove: it is never listed as a candidate, whatever a manifest says. Manifests are not found
+Anything else is not ours to remove: it is never listed as a candidate, whatever a manifest says; nor are files of other tables
+that lie in these folders. Manifests are not found
 here but by their versions. The first form of a temporary name is this package's, the others are pylance's.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -24,6 +26,7 @@ from lance_spark.storage.listing import FileInfo
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import versions
 from lance_spark.table.paths import DATA, DELETIONS
+from lance_spark.table.ref_names import RESERVED
 from lance_spark.table.transaction import FOLDER as TRANSACTIONS
 
 INDICES = "_indices"
@@ -32,7 +35,12 @@ _FOLDERS = (DATA, DELETIONS, INDICES, TRANSACTIONS, versions.FOLDER, "_refs")
 _TEMPORARY = re.compile(
     r"\..+\.[0-9a-f]{32}\.tmp|\.tmp.*|.+\.(?:lance|manifest|txn|arrow|bin|blob|json)#\d+"
 )
-_STAGING = re.compile(r"([0-9]{1,20}\.manifest)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_STAGING = re.compile(rf"([0-9]{{1,20}}\.manifest)-{_UUID}")
+#: Not in the folder of an index: whatever is there belongs to the index.
+_INNER_MANIFEST = re.compile(
+    rf"(?!_indices/{_UUID}/)(.+)/{versions.FOLDER}/[^/]+\.manifest", re.DOTALL
+)
 _DEPTH_OF_BLOBS = 3
 _DEPTH_OF_INDEX_FILES = 3
 
@@ -103,8 +111,12 @@ def list_files(store: ObjectStore) -> Listing:
     StorageError
     """
     listing = Listing([], {})
-    for folder in _FOLDERS:
-        for info in store.list_tree(folder):
+    trees = {folder: store.list_tree(folder) for folder in _FOLDERS}
+    inner = _inner_tables(info.path for infos in trees.values() for info in infos)
+    for folder, infos in trees.items():
+        for info in infos:
+            if inner and info.path.startswith(inner):
+                continue
             candidate = classify(info)
             if candidate is not None:
                 listing.candidates.append(candidate)
@@ -113,6 +125,12 @@ def list_files(store: ObjectStore) -> Listing:
                 if location is not None:
                     listing.manifests.setdefault(location.version, []).append(info)
     return listing
+
+
+def _inner_tables(paths: Iterable[str]) -> tuple[str, ...]:
+    """Return the folders of other tables that somebody keeps in those of this one, as a branch `x/data` lies in `x`."""
+    roots = {found[1] for path in paths if (found := _INNER_MANIFEST.fullmatch(path)) is not None}
+    return tuple(f"{root}/{folder}/" for root in roots for folder in RESERVED)
 
 
 def classify(info: FileInfo) -> Candidate | None:

@@ -248,7 +248,7 @@ class _Planner:
             if candidate.version >= self._newest:
                 # It may be the manifest itself, as an external manifest store knows it.
                 continue
-            if candidate in self._kept and not candidate.is_temporary:
+            if self._is_kept(candidate):
                 continue
             verified = candidate in self._gone and candidate not in self._kept
             modified = candidate.info.modified
@@ -258,6 +258,13 @@ class _Planner:
         if self._store.is_local:
             plan.folders = self._folders(plan)
         return plan
+
+    def _is_kept(self, candidate: Candidate) -> bool:
+        if not candidate.is_temporary:
+            return candidate in self._kept
+        # A file that was brought along can have any name.
+        path = candidate.info.path
+        return path in self._kept.paths or path.rsplit("/", 1)[-1] in self._kept.names
 
     def _folders(self, plan: CleanupPlan) -> list[str]:
         """Return the folders that lose files, and those that a cleanup that was killed has left empty."""

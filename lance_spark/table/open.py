@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -156,7 +157,8 @@ def main_of(store: ObjectStore) -> ObjectStore:
     ------
     TableNotFoundError, UnsupportedFeatureError, CorruptTableError, StorageError
     """
-    if f"/{ref_names.TREE}/" in store.uri:
+    root = os.path.realpath(store.uri) if store.is_local else store.uri
+    if f"/{ref_names.TREE}/" in root:
         return ref_names.main_store(store, read_latest(store).branch)
     if versions.newest(store) is None:
         raise versions.not_a_table(store)

@@ -12,6 +12,7 @@ neither file nor folder.
 
 from __future__ import annotations
 
+import os
 from urllib.parse import quote, unquote
 
 from lance_spark.errors import CorruptTableError, InvalidInputError
@@ -132,7 +133,7 @@ def branch_store(main: ObjectStore, branch: str | None) -> ObjectStore:
 def main_store(store: ObjectStore, branch: str | None) -> ObjectStore:
     """Return the main root of a table, from the root of a branch.
 
-    A branch's folder that was copied to another place is a table of its own there.
+    A branch's folder that was copied to another place is a table of its own there; one that a link leads to is not.
 
     Parameters
     ----------
@@ -140,7 +141,12 @@ def main_store(store: ObjectStore, branch: str | None) -> ObjectStore:
     branch : str, optional
         The branch whose root `store` is, as its manifests say; None for the main one.
     """
-    return (store.above(branch_root(branch)) if branch else None) or store
+    if not branch:
+        return store
+    above = store.above(branch_root(branch))
+    if above is None and store.is_local:
+        above = ObjectStore.from_uri(os.path.realpath(store.uri)).above(branch_root(branch))
+    return above or store
 
 
 def below(store: ObjectStore, folder: str) -> ObjectStore:
