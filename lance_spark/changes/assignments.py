@@ -13,6 +13,7 @@ from lance_spark.errors import InvalidInputError, SchemaMismatchError
 from lance_spark.file.blob_fields import input_field
 from lance_spark.file.schema import Field, Schema
 from lance_spark.file.types import storage_type
+from lance_spark.scan.literals import check_exact, to_array, to_scalar
 from lance_spark.scan.row_meta import META_FIELDS
 
 
@@ -130,15 +131,14 @@ def _parse(name: str, value: Any, schema: Schema) -> Assignment:
     kind = _kind(field)
     if pat.is_dictionary(kind):
         kind = kind.value_type
-    plain = value.as_py() if isinstance(value, pa.Scalar) else value
-    if field.is_blob and isinstance(plain, Mapping):
+    if field.is_blob and isinstance(value, Mapping | pa.StructScalar):
         # A reference to an object.
         kind = input_field(field).type
     try:
-        scalar = pa.scalar(plain, kind)
+        scalar = to_scalar(value, kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise InvalidInputError(
-            f"new value of column {name!r}: {plain!r} is no {kind}: {error}"
+            f"new value of column {name!r}: {value!r} is no {kind}: {error}"
         ) from None
     if not field.nullable and not scalar.is_valid:
         raise InvalidInputError(f"column {name!r} must not be null")
@@ -155,10 +155,14 @@ def _array(given: Any, kind: pa.DataType) -> pa.Array:
         given = given.combine_chunks()
     if isinstance(given, pa.ExtensionArray):
         given = given.storage
+    if isinstance(given, str | bytes | Mapping):
+        raise TypeError(f"{type(given).__name__} is one value, not one for each row")
     if not isinstance(given, pa.Array):
-        return pa.array(given, kind)
+        return to_array(given if hasattr(given, "__array__") else list(given), kind)
     if given.type == kind or pat.is_struct(given.type):
         return given
     if pat.is_dictionary(kind) and not pat.is_dictionary(given.type):
         return given.cast(kind.value_type).dictionary_encode().cast(kind)
-    return given.cast(kind)
+    array = given.cast(kind)
+    check_exact(given, array)
+    return array

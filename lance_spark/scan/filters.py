@@ -21,6 +21,7 @@ import pyarrow.types as pat
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.open import DataFileReader
 from lance_spark.file.schema import Field, Schema
+from lance_spark.scan.literals import to_array, to_scalar
 
 _COMPARE = {
     "==": "equal",
@@ -70,10 +71,11 @@ class Comparison:
         # Whoever plans a scan without filters does without the kernels.
         import pyarrow.compute as pc
 
+        array, value = _comparable(array), _comparable(self.value)
         if self.op in ("in", "not in"):
-            found = pc.is_in(array, value_set=self.value)
+            found = pc.is_in(array, value_set=value)
             return found if self.op == "in" else pc.and_(pc.invert(found), array.is_valid())
-        return pc.call_function(_COMPARE[self.op], [array, self.value]).fill_null(False)
+        return pc.call_function(_COMPARE[self.op], [array, value]).fill_null(False)
 
     def candidates(self, file: DataFileReader) -> list[range] | None:
         """Return the rows of a file that the condition can hold for, as far as its statistics tell; None if they do not."""
@@ -155,13 +157,30 @@ def _parse(part: Sequence[Any], schema: Schema) -> Comparison:
         raise InvalidInputError(f"filter on {name!r}: {kind} cannot be compared")
     try:
         if op in ("in", "not in"):
-            return Comparison(path, op, pa.array(list(value), kind))
-        scalar = pa.scalar(value, kind)
+            given = to_array(list(value), kind)
+        else:
+            scalar = to_scalar(value, kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise InvalidInputError(f"filter on {name!r}: {value!r} is no {kind}: {error}") from None
+    if op in ("in", "not in"):
+        return Comparison(path, op, _value_set(name, given))
     if not scalar.is_valid:
         raise InvalidInputError(f"filter on {name!r}: null equals nothing; use is_null")
     return Comparison(path, op, scalar)
+
+
+def _value_set(name: str, values: pa.Array) -> pa.Array:
+    if values.null_count:
+        raise InvalidInputError(f"filter on {name!r}: null equals nothing; use is_null")
+    if not pat.is_floating(values.type):
+        return values
+    # Arrow finds NaN among others.
+    return values.filter(pa.array(~np.isnan(values.to_numpy(zero_copy_only=False))))
+
+
+def _comparable(values: Any) -> Any:
+    """Return float16 as float32: Arrow has no kernels for it."""
+    return values.cast(pa.float32()) if pat.is_float16(values.type) else values
 
 
 def _union(several: Sequence[Sequence[range]]) -> list[range]:

@@ -1,0 +1,110 @@
+"""Python values as Arrow has them, without loss.
+
+pyarrow cuts what does not fit: 2.7 becomes the integer 2, a time of day is left out of a date, microseconds are left out of
+seconds, and what is too large for a small float becomes infinite. Rows that are chosen by such a value are not those that were
+meant. Floats are rounded to the precision of their type all the same: 0.1 is meant to equal 0.1 in a column of float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pat
+
+
+def to_scalar(value: Any, kind: pa.DataType) -> pa.Scalar:
+    """Return a value as a scalar of a type.
+
+    Parameters
+    ----------
+    value : object or pa.Scalar
+    kind : pa.DataType
+        No dictionary and no extension type.
+
+    Raises
+    ------
+    pa.ArrowException, TypeError, ValueError, OverflowError
+        It is no value of the type.
+    """
+    if isinstance(value, pa.ExtensionScalar | pa.DictionaryScalar):
+        value = value.value
+    if isinstance(value, pa.Scalar):
+        if value.type == kind:
+            return value
+        if not pat.is_nested(kind):
+            array = pa.array([value])
+            cast = array.cast(kind)
+            check_exact(array, cast)
+            return cast[0]
+        value = value.as_py()
+    return to_array([value], kind)[0]
+
+
+def to_array(values: Any, kind: pa.DataType) -> pa.Array:
+    """Return values, a sequence or an array of NumPy, as an array of a type; see `to_scalar`."""
+    array = pa.array(values, kind)
+    if pat.is_map(kind):
+        there = [one for one in values if one is not None]
+        pairs = [p for one in there for p in (one.items() if isinstance(one, Mapping) else one)]
+        to_array([key for key, _ in pairs], kind.key_type)
+        to_array([item for _, item in pairs], kind.item_type)
+        return array
+    try:
+        meant = pa.array(values)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        # Values of several types are no array of their own.
+        return array
+    check_exact(meant, array)
+    return array
+
+
+def check_exact(meant: pa.Array, array: pa.Array) -> None:
+    """Compare values with what another type has made of them.
+
+    Raises
+    ------
+    ValueError, pa.ArrowException
+    """
+    kind = array.type
+    if _is_list(kind) and _is_list(meant.type):
+        check_exact(meant.flatten(), array.flatten())
+    elif pat.is_struct(kind) and pat.is_struct(meant.type):
+        for field in meant.type:
+            place = kind.get_field_index(field.name)
+            if place < 0:
+                names = ", ".join(one.name for one in kind)
+                raise ValueError(f"there is no {field.name!r} in it, only {names}")
+            check_exact(meant.field(field.name), array.field(place))
+    elif pat.is_integer(kind) and (pat.is_floating(meant.type) or pat.is_decimal(meant.type)):
+        meant.cast(kind)
+    elif pat.is_floating(kind) and pat.is_floating(meant.type):
+        wide, narrow = (one.cast(pa.float64()).to_numpy(False) for one in (meant, array))
+        lost = np.isinf(narrow) & ~np.isinf(wide)
+        if lost.any():
+            raise ValueError(f"{wide[lost][0]} is too large")
+    elif pat.is_date(kind) and pat.is_timestamp(meant.type):
+        clock = pa.timestamp(meant.type.unit)
+        wide = meant.cast(pa.timestamp(meant.type.unit, meant.type.tz)).cast(pa.int64())
+        if not array.cast(clock).cast(pa.int64()).equals(wide):
+            raise ValueError("there is a time of day in it, which a date has not")
+    elif _has_unit(kind) and _has_unit(meant.type):
+        _check_unit(meant, kind)
+
+
+def _check_unit(meant: pa.Array, kind: pa.DataType) -> None:
+    if pat.is_timestamp(kind) and pat.is_timestamp(meant.type):
+        # The zone moves no instant.
+        meant.cast(pa.timestamp(meant.type.unit, kind.tz)).cast(kind)
+    else:
+        meant.cast(kind)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pat.is_list(kind) or pat.is_large_list(kind) or pat.is_fixed_size_list(kind))
+
+
+def _has_unit(kind: pa.DataType) -> bool:
+    return bool(pat.is_timestamp(kind) or pat.is_duration(kind) or pat.is_time(kind))
