@@ -1,15 +1,18 @@
 """Copies of whole files from one store to another: several at the same time, each in pieces.
 
-At most `FILES_AT_ONCE` times `PIECE_BYTES` bytes are in memory. A file that is there already is written over: names are
-random, so that it can only be what an earlier try left behind.
+At most `FILES_AT_ONCE` times `PIECE_BYTES` bytes are in memory. A file that is there already is replaced, by a whole one: names
+are random, so that it can only be what an earlier try left behind, or the same file as another made it that is faster.
+A file is never copied to itself.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import NamedTuple
 
+from lance_spark.errors import InvalidInputError
 from lance_spark.storage.source import ByteRange
 from lance_spark.storage.store import ObjectStore
 
@@ -38,6 +41,8 @@ def copy_files(copies: Iterable[Copy], started: list[str]) -> None:
 
     Raises
     ------
+    InvalidInputError
+        A file and its copy would be the same.
     MissingFileError, StorageError
     """
     running: set[Future[None]] = set()
@@ -45,6 +50,7 @@ def copy_files(copies: Iterable[Copy], started: list[str]) -> None:
         for copy in copies:
             if len(running) >= FILES_AT_ONCE:
                 running = _wait(running)
+            _check_not_itself(copy)
             started.append(copy.target_path)
             running.add(pool.submit(copy_file, copy))
         while running:
@@ -60,8 +66,7 @@ def copy_file(copy: Copy) -> None:
     """
     source = copy.source.open(copy.path)
     try:
-        copy.target.delete([copy.target_path])
-        output = copy.target.open_output(copy.target_path)
+        output = copy.target.open_output(copy.target_path, replace=True)
         try:
             for at in range(0, source.size, PIECE_BYTES):
                 (piece,) = source.read([ByteRange(at, min(PIECE_BYTES, source.size - at))])
@@ -72,6 +77,21 @@ def copy_file(copy: Copy) -> None:
             raise
     finally:
         source.close()
+
+
+def _check_not_itself(copy: Copy) -> None:
+    source, target = copy.source, copy.target
+    if source.is_local != target.is_local:
+        return
+    places = f"{source.object_uri}/{copy.path}", f"{target.object_uri}/{copy.target_path}"
+    if source.is_local:
+        # Two folders can be one.
+        places = os.path.realpath(places[0]), os.path.realpath(places[1])
+    if places[0] == places[1] and source.options == target.options:
+        raise InvalidInputError(
+            f"{source.name(copy.path)} would be copied to itself: {target.display} holds files of the source; "
+            "choose another path"
+        )
 
 
 def _wait(running: set[Future[None]]) -> set[Future[None]]:

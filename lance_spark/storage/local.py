@@ -87,15 +87,26 @@ def outside(name: str, size: int, offset: int, length: int) -> CorruptFileError:
 
 
 class LocalOutput:
-    """A new local file; see `OutputFile`."""
+    """A new local file; see `OutputFile`.
 
-    def __init__(self, path: str) -> None:
+    Parameters
+    ----------
+    path : str
+        Absolute path.
+    replace : bool
+        Whether the file takes the place of another when it is closed, instead of refusing to begin if there is one.
+    """
+
+    def __init__(self, path: str, *, replace: bool = False) -> None:
         self.name = path
         self._written = 0
+        self._place = temporary_path(path) if replace else path
         with translated(path):
             make_folder(os.path.dirname(path))
             # "x": data files have names of their own, one that exists must not be lost.
-            self._file: BinaryIO | None = open(path, "xb", buffering=_WRITE_BUFFER)  # noqa: SIM115
+            self._file: BinaryIO | None = open(  # noqa: SIM115
+                self._place, "xb", buffering=_WRITE_BUFFER
+            )
 
     def write(self, buffer: Any) -> None:
         """Append the bytes of a buffer."""
@@ -118,6 +129,8 @@ class LocalOutput:
                 self._file.flush()
                 os.fsync(self._file.fileno())
                 self._file.close()
+                if self._place != self.name:
+                    os.replace(self._place, self.name)
                 sync_folder(os.path.dirname(self.name))
         except BaseException:
             self.abort()
@@ -133,7 +146,7 @@ class LocalOutput:
         with suppress(OSError):
             file.close()
         with suppress(OSError):
-            os.unlink(self.name)
+            os.unlink(self._place)
 
 
 def write_whole(path: str, data: bytes, *, durable: bool) -> None:
@@ -150,10 +163,15 @@ def write_whole(path: str, data: bytes, *, durable: bool) -> None:
             sync_folder(os.path.dirname(path))
 
 
+def temporary_path(path: str) -> str:
+    """Return the path of a hidden file beside `path` that there is not yet."""
+    folder, name = os.path.split(path)
+    return os.path.join(folder, f".{name}.{uuid.uuid4().hex}.tmp")
+
+
 def write_temporary(path: str, data: bytes, *, durable: bool) -> str:
     """Write `data` to a new hidden file beside `path` and return its path."""
-    folder, name = os.path.split(path)
-    temporary = os.path.join(folder, f".{name}.{uuid.uuid4().hex}.tmp")
+    temporary = temporary_path(path)
     try:
         with open(temporary, "xb") as file:
             file.write(data)

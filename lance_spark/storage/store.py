@@ -220,17 +220,23 @@ class ObjectStore:
         with translated(self.name(path), self._options):
             self._fs.pipe_file(full, data)
 
-    def open_output(self, path: str) -> OutputFile:
+    def open_output(self, path: str, *, replace: bool = False) -> OutputFile:
         """Start a new file, to be written from start to end.
+
+        Parameters
+        ----------
+        path : str
+        replace : bool
+            Whether it takes the place of one that is there, once it is whole.
 
         Raises
         ------
         StorageError
-            The store refuses, or, on local disks, the file exists.
+            The store refuses, or, on local disks, the file exists and is not to be replaced.
         """
         full = self._full(path)
         if self._fs is None:
-            return local.LocalOutput(full)
+            return local.LocalOutput(full, replace=replace)
         return RemoteOutput(self._fs, full, self.name(path), self._options)
 
     def list(self, folder: str) -> _Files:

@@ -40,6 +40,9 @@ from lance_spark.table.paths import DATA, DELETIONS, INDICES, TablePaths
 from lance_spark.table.transaction import FOLDER, Transaction, read_transaction
 from lance_spark.table.versions import ManifestLocation, NamingScheme
 
+#: Folders that a deep clone writes to before there is a table.
+_COPIED = (DATA, DELETIONS, INDICES)
+
 
 def shallow_clone(source: OpenTable, target: ObjectStore, *, branch: str | None = None) -> Manifest:
     """Make a table, or a branch, of the rows of a version, whose files stay where they are.
@@ -84,7 +87,7 @@ def deep_clone(source: OpenTable, target: ObjectStore) -> Manifest:
     TableExistsError
         There is a table already.
     InvalidInputError
-        The source is a detached version.
+        The source is a detached version, or has files at the target.
     UncertainCommitError
         The store failed, and nobody knows whether the clone was made.
     UnsupportedFeatureError, CorruptTableError, StorageError
@@ -96,6 +99,8 @@ def deep_clone(source: OpenTable, target: ObjectStore) -> Manifest:
         source, is_shallow=False, renamed=renamed, kept_bases=_bases_of_blobs(source.manifest)
     )
     copied: list[str] = []
+    # Another table can have files there, and an earlier try.
+    present = {info.path for folder in _COPIED for info in target.list_tree(folder)}
     try:
         copy_files(_copies(source, target, renamed), copied)
         return _create(source.manifest, target, operation)
@@ -105,7 +110,7 @@ def deep_clone(source: OpenTable, target: ObjectStore) -> Manifest:
     except BaseException:
         with suppress(LanceError):
             if not versions.list_manifests(target):
-                target.delete(copied)
+                target.delete(path for path in copied if path not in present)
         raise
 
 

@@ -587,3 +587,43 @@ def test_an_index_whose_id_is_none(path: str) -> None:
     with pytest.raises(CorruptTableError, match="an id of 13 bytes"):
         dataset.checkout_version((None, None)).deep_clone(path + "-c")
     assert clones.find_clone(ObjectStore.from_uri(path + "-c"), table, "b") is None
+
+
+def test_a_deep_clone_on_a_base_path_of_the_source(tmp_path: Path) -> None:
+    """Whatever is wrong, the files that the source has there stay."""
+    path, tier, link = tmp_path / "t", tmp_path / "tier", tmp_path / "link"
+    base = BasePath(1, str(tier), True, "tier")
+    write_dataset(rows(0), str(path), initial_bases=[base], target_bases=["tier"])
+    link.symlink_to(tier, target_is_directory=True)
+    before = files_below(tier)
+    for target in (tier, link):
+        with pytest.raises(InvalidInputError, match="copied to itself"):
+            open_dataset(str(path)).deep_clone(str(target))
+        assert files_below(tier) == before
+    assert found(str(path)) == [0, 1, 2]
+
+
+def test_a_deep_clone_that_fails_leaves_what_was_there(path: str) -> None:
+    """Files of the same names, as another table has them that uses the folder too."""
+    lost, kept = sorted((Path(path) / "data").iterdir())[:2]
+    target = Path(path + "-c") / "data"
+    target.mkdir(parents=True)
+    shutil.copy(kept, target)
+    lost.unlink()
+    with pytest.raises(MissingFileError):
+        open_dataset(path).deep_clone(path + "-c")
+    assert files_below(Path(path + "-c")) == {f"data/{kept.name}"}
+
+
+def test_a_copy_appears_whole(tmp_path: Path) -> None:
+    """Another clone to the same place can have been faster: its files are never seen in part."""
+    source, target = ObjectStore.from_uri(tmp_path / "a"), ObjectStore.from_uri(tmp_path / "b")
+    source.write_bytes("x", b"new")
+    target.write_bytes("x", b"old")
+    output = target.open_output("x", replace=True)
+    output.write(b"part")
+    assert target.read_bytes("x") == b"old"
+    output.abort()
+    copies.copy_file(Copy(source, "x", target, "x"))
+    assert target.read_bytes("x") == b"new"
+    assert target.list_names("") == ["x"]
