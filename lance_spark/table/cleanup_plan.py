@@ -35,7 +35,7 @@ from lance_spark.table import flags, versions
 from lance_spark.table.branch_files import read_branches
 from lance_spark.table.cleanup_branches import branch_folders, origin
 from lance_spark.table.cleanup_files import INDICES, Candidate, Listing, list_files
-from lance_spark.table.cleanup_references import References, references_of
+from lance_spark.table.cleanup_references import KnownFragments, References, references_of
 from lance_spark.table.manifest import Manifest, find_manifest
 from lance_spark.table.paths import DATA
 from lance_spark.table.ref_names import branch_store, main_store
@@ -171,13 +171,14 @@ class _Planner:
         retain = self._policy.retain_versions
         if retain is not None:
             limit = min(limit, located[max(len(located) - retain, 0)].version)
+        gone, kept = KnownFragments(), KnownFragments()
         for location, manifest in self._read(self._store, located):
-            found = references_of(manifest, root=self._store.object_uri, own=True)
-            if manifest.version < limit and self._policy.allows(manifest):
+            goes = manifest.version < limit and self._policy.allows(manifest)
+            if goes:
                 self._going[manifest.version] = location
-                self._gone.add(found)
-            else:
-                self._kept.add(found)
+            where, known = (self._gone, gone) if goes else (self._kept, kept)
+            root = self._store.object_uri
+            where.add(references_of(manifest, root=root, own=True, known=known))
 
     def _keep_newer(self) -> None:
         """Keep what has been committed since the versions were listed, and detached versions."""

@@ -18,6 +18,7 @@ that they call their own that no job is still writing them.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from hashlib import blake2b
 
 from google.protobuf.message import DecodeError
 
@@ -31,6 +32,8 @@ from lance_spark.table.transaction import FOLDER as TRANSACTIONS
 
 _SUFFIXES = {table_pb2.DeletionFile.ARROW_ARRAY: "arrow", table_pb2.DeletionFile.BITMAP: "bin"}
 _UUID_BYTES = 16
+#: Bytes of a fragment that are kept to know it again.
+_SHORT = 512
 
 
 class References:
@@ -63,7 +66,27 @@ class References:
         self.indices |= found.indices
 
 
-def references_of(manifest: Manifest, *, root: str, own: bool) -> References:
+class KnownFragments:
+    """Fragments that versions have been looked at for before: most of them are in many versions."""
+
+    def __init__(self) -> None:
+        self._known: set[tuple[frozenset[int], bytes]] = set()
+
+    def new(self, proto: table_pb2.Manifest, bases: set[int]) -> list[table_pb2.DataFragment]:
+        """Return the fragments that were not there before, in versions for which the same base paths are the root."""
+        key = frozenset(bases)
+        fresh: dict[tuple[frozenset[int], bytes], table_pb2.DataFragment] = {}
+        for fragment in proto.fragments:
+            mark = key, _mark(fragment.SerializeToString())
+            if mark not in self._known:
+                fresh[mark] = fragment
+        self._known.update(fresh)
+        return list(fresh.values())
+
+
+def references_of(
+    manifest: Manifest, *, root: str, own: bool, known: KnownFragments | None = None
+) -> References:
     """Collect what a version refers to.
 
     Parameters
@@ -73,6 +96,8 @@ def references_of(manifest: Manifest, *, root: str, own: bool) -> References:
         URI of the root that is cleaned up.
     own : bool
         Whether the version is one of that root; else only what it refers to elsewhere counts.
+    known : KnownFragments, optional
+        Leaves out what fragments refer to that are known already.
 
     Raises
     ------
@@ -84,7 +109,7 @@ def references_of(manifest: Manifest, *, root: str, own: bool) -> References:
     found = References()
     data: set[tuple[int | None, str]] = set()
     deletions: set[tuple[int | None, str]] = set()
-    for fragment in proto.fragments:
+    for fragment in proto.fragments if known is None else known.new(proto, bases):
         for file in fragment.files:
             data.add((file.base_id if file.HasField("base_id") else None, file.path))
         for overlay in fragment.overlays:
@@ -113,6 +138,11 @@ def references_of(manifest: Manifest, *, root: str, own: bool) -> References:
         found.paths.add(f"{TRANSACTIONS}/{manifest.transaction_file}")
     found.indices.update(_uuids(manifest))
     return found
+
+
+def _mark(fragment: bytes) -> bytes:
+    """Return what stands for a fragment: a digest of those with long sequences of row ids."""
+    return fragment if len(fragment) <= _SHORT else blake2b(fragment).digest()
 
 
 def _uuids(manifest: Manifest) -> Iterable[str]:
