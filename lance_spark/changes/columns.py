@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from lance_spark.changes.commits import check_writable, commit_operation
 from lance_spark.changes.optimistic import check_rows_writable, run_all
-from lance_spark.errors import StorageError, UncertainCommitError
+from lance_spark.errors import LanceError, StorageError, UncertainCommitError
 from lance_spark.file.schema import Schema
 from lance_spark.file.writer import check_types
 from lance_spark.proto import file_pb2, table_pb2
@@ -361,6 +361,8 @@ class Computation:
         for part in run_all(tasks, ColumnTask.run, undo, local=table.store.is_local):
             self._done.update({one.fragment_id: (values[one.fragment_id], one) for one in part})
         files = [one for _, one in self._done.values()]
+        # Whatever else ends a commit, an interrupt for example, the version may be there.
+        self._uncertain = True
         try:
             manifest = commit_columns(
                 table,
@@ -371,8 +373,11 @@ class Computation:
                 max_retries=max_retries,
             )
         except UncertainCommitError:
-            self._uncertain = True
             raise
+        except LanceError:
+            self._uncertain = False
+            raise
+        self._uncertain = False
         self._committed = frozenset(self._done)
         return manifest
 

@@ -23,6 +23,7 @@ from lance_spark.errors import (
 from lance_spark.proto import transaction_pb2
 from lance_spark.scan import fragment as fragment_module
 from lance_spark.storage.store import ObjectStore
+from lance_spark.table import versions
 from lance_spark.table.columns import max_field_id
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.open import read_latest
@@ -408,3 +409,19 @@ def test_the_store_fails(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(StorageError, match="no"):
         open_dataset(str(path)).add_columns({"x": 1})
     assert sorted((path / "data").iterdir()) == files
+
+
+def test_an_interrupt_after_the_commit_deletes_nothing(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(path)
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    dataset = open_dataset(path)
+    monkeypatch.setattr(versions, "write_hint", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        dataset.add_columns({"twice": lambda batch: pc.multiply(batch["id"], 2)})
+    found = lance.dataset(str(path)).to_table(["id", "twice"]).to_pydict()
+    assert found["twice"] == [2 * one for one in found["id"]]
