@@ -101,6 +101,29 @@ def drop_dead_overlays(fragment: table_pb2.DataFragment, kept: Collection[int]) 
         fragment.MergeFrom(proto)
 
 
+def hide_overlays(
+    fragment: table_pb2.DataFragment, fields: Collection[int], planned_on: int | None
+) -> None:
+    """Take from the overlays of a fragment what they say about columns that have new values.
+
+    Parameters
+    ----------
+    fragment : table_pb2.DataFragment
+        Changed.
+    fields : collection of int
+        Ids of these columns.
+    planned_on : int, optional
+        The version that the values are of: overlays that others committed since then stay on top of them.
+    """
+    for overlay in fragment.overlays:
+        if planned_on is not None and overlay.committed_version > planned_on:
+            continue
+        named = overlay.data_file.fields
+        named[:] = [TOMBSTONE if one in fields else one for one in named]
+    left = {one for overlay in fragment.overlays for one in overlay.data_file.fields}
+    drop_dead_overlays(fragment, left - {TOMBSTONE})
+
+
 def drop_dead_indexes(draft: Draft) -> None:
     """Drop indexes on fields that the schema does not have any more.
 

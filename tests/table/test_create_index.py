@@ -14,6 +14,7 @@ import pytest
 from lance.dataset import Index, IndexFile
 from pyroaring import BitMap
 
+from lance_spark.changes.indices import drop_index
 from lance_spark.dataset import open_dataset
 from lance_spark.errors import (
     CommitConflictError,
@@ -432,6 +433,20 @@ class TestReuse:
         entry.index_details.value = b"\xff" * 3
         with pytest.raises(CorruptTableError, match="cannot be read"):
             fragment_reuse.inline_content(entry)
+
+
+def test_drop_of_an_index_that_was_remapped(tmp_path: Path) -> None:
+    """Its segment has another id since a compaction: the drop must not pass it over."""
+    uri = table(tmp_path / "table")
+    base = open_table(uri)
+    lance.dataset(uri).optimize.compact_files()
+    (before,), (after,) = indexes.section_of(base.manifest).indices, segments(uri)
+    assert before.uuid != after.uuid
+    with pytest.raises(CommitConflictError, match="rewritten") as caught:
+        drop_index(base, "x")
+    assert caught.value.retryable
+    drop_index(open_table(uri), "x")
+    assert not segments(uri)
 
 
 def test_as_pylance_keeps_what_it_is_given(tmp_path: Path) -> None:

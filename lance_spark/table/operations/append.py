@@ -10,14 +10,14 @@ The rows hold on top of every change that leaves the schema's columns and their 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from lance_spark.errors import CommitConflictError
 from lance_spark.proto import file_pb2, transaction_pb2
 from lance_spark.table.draft import Draft
 from lance_spark.table.fragment import Fragment
-from lance_spark.table.operations.base import Conflict, Operation
+from lance_spark.table.operations.base import Conflict, Operation, Rebase
 
 KIND = "append"
 #: Field ids, by path.
@@ -35,6 +35,9 @@ class Append(Operation):
         The fields that the fragments have, with the ids they are written under. Not part of the transaction. A column
         that was given another type meanwhile has another id: without this check its values would be lost, as pylance
         loses them.
+    dropped_fields : frozenset of int
+        Those of them that others have dropped meanwhile. Their ids can be given again, to columns that must not show
+        what the fragments have under them. Not part of the transaction.
     """
 
     conflicts: ClassVar[Mapping[str, Conflict]] = {
@@ -58,6 +61,7 @@ class Append(Operation):
 
     fragments: tuple[Fragment, ...]
     planned_fields: FieldPaths | None = field(default=None, compare=False)
+    dropped_fields: frozenset[int] = field(default=frozenset(), compare=False)
 
     @property
     def kind(self) -> str:
@@ -78,7 +82,20 @@ class Append(Operation):
         """Tell what a committed operation means for this one."""
         if committed.can_add_required_columns:
             return Conflict.RETRYABLE
-        return self.conflicts.get(committed.kind, Conflict.RETRYABLE)
+        answer = self.conflicts.get(committed.kind, Conflict.RETRYABLE)
+        if answer is Conflict.COMPATIBLE and self._dropped_by(committed):
+            return Conflict.REBASE
+        return answer
+
+    def _dropped_by(self, committed: Operation) -> frozenset[int]:
+        if committed.kept_fields is None or self.planned_fields is None:
+            return frozenset()
+        return frozenset(self.planned_fields.values()) - committed.kept_fields
+
+    def rebase(self, rebase: Rebase) -> Append:
+        """Remember which columns others have dropped."""
+        dropped = self.dropped_fields.union(*map(self._dropped_by, rebase.committed))
+        return replace(self, dropped_fields=dropped)
 
     def apply(self, draft: Draft) -> None:
         """Add the fragments.
@@ -97,6 +114,13 @@ class Append(Operation):
                         f"column {'.'.join(path)!r} was given another type since the rows were written; write them again",
                         retryable=True,
                     )
+        again = self.dropped_fields.intersection(one.id for one in draft.proto.fields)
+        if again:
+            raise CommitConflictError(
+                f"columns with the field ids {sorted(again)} were dropped since the rows were written, and other columns have "
+                "these ids now; write the rows again",
+                retryable=True,
+            )
         draft.add_fragments(self.fragments)
 
 

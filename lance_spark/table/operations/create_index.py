@@ -102,6 +102,10 @@ class CreateIndex(Operation):
     def conflict(self, committed: Operation) -> Conflict:
         """Tell what a committed operation means for this one."""
         kind = committed.kind
+        kept = committed.kept_fields
+        if kept is not None and not self.indexed_fields <= kept:
+            # The id of a column that was dropped can be that of a new column by now.
+            return Conflict.RETRYABLE
         if not self._is_mem_wal and kind in ("merge", "update_mem_wal_state"):
             return self.conflicts[kind]
         if kind in ("merge", "update_mem_wal_state"):
@@ -193,7 +197,7 @@ class CreateIndex(Operation):
         Raises
         ------
         CommitConflictError
-            A field of a new index is not there any more.
+            A field of a new index is not there any more, or a segment that goes has another id now.
         CorruptTableError
         """
         present = {field.id for field in draft.proto.fields}
@@ -201,6 +205,15 @@ class CreateIndex(Operation):
             if not present.issuperset(index.fields):
                 raise CommitConflictError(
                     f"index {index.name!r}: one of its fields {list(index.fields)} was dropped since it was built",
+                    retryable=True,
+                )
+        there = {one.uuid.uuid: one.name for one in draft.indices.indices}
+        names = frozenset(there.values())
+        for index in self.removed_indices:
+            # A compaction that remaps an index gives its segments other ids.
+            if index.uuid.uuid not in there and index.name in names:
+                raise CommitConflictError(
+                    f"index {index.name!r}: a segment that was to go was rewritten since; drop or replace the index again",
                     retryable=True,
                 )
         gone = {one.uuid.uuid for one in (*self.removed_indices, *self.new_indices)}

@@ -138,7 +138,7 @@ class DataReplacement(Operation):
                     retryable=True,
                 )
             _replace(fragment, file, kept)
-            _hide_overlays(fragment, file, draft.planned_on)
+            columns.hide_overlays(fragment, file.fields, draft.planned_on)
             if draft.stable_row_ids:
                 columns.note_change(fragment, draft.version)
         if draft.has_indices:
@@ -161,21 +161,6 @@ class DataReplacement(Operation):
                 if unknown
                 else "a file has no fields"
             )
-
-
-def _hide_overlays(fragment: table_pb2.DataFragment, new: DataFile, planned_on: int | None) -> None:
-    """Take from the overlays of a fragment what they say about columns that have new values.
-
-    What others committed since the replacement was planned stays on top of it.
-    """
-    replaced = frozenset(new.fields)
-    for overlay in fragment.overlays:
-        if planned_on is not None and overlay.committed_version > planned_on:
-            continue
-        fields = overlay.data_file.fields
-        fields[:] = [columns.TOMBSTONE if one in replaced else one for one in fields]
-    left = {one for overlay in fragment.overlays for one in overlay.data_file.fields}
-    columns.drop_dead_overlays(fragment, left - {columns.TOMBSTONE})
 
 
 def _replace(fragment: table_pb2.DataFragment, new: DataFile, kept: Collection[int]) -> None:

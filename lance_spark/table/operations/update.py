@@ -20,7 +20,7 @@ table/row_id_lineage.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
@@ -31,7 +31,7 @@ from pyroaring import BitMap
 
 from lance_spark.errors import CommitConflictError, CorruptTableError
 from lance_spark.proto import table_pb2, transaction_pb2
-from lance_spark.table import indexes
+from lance_spark.table import columns, indexes
 from lance_spark.table.deletions import Offsets, offsets_of
 from lance_spark.table.draft import Draft
 from lance_spark.table.fragment import Fragment, Lineage
@@ -249,6 +249,10 @@ class Update(Operation):
             A fragment is not there.
         InvalidInputError, CorruptTableError
         """
+        kept = frozenset(one.id for one in draft.proto.fields)
+        modified = indexes.related_fields(draft.proto.fields, self.fields_modified)
+        touched = [draft.fragment(number) for number in self.touched_fragments]
+        overlaid = any(one is not None and one.overlays for one in touched)
         for fragment in self.fragments:
             found = draft.fragment(fragment.id)
             if found is None:
@@ -256,17 +260,22 @@ class Update(Operation):
                     f"the table has no fragment {fragment.id} any more; update again",
                     retryable=True,
                 )
-            self._change(found, fragment, draft)
+            self._change(found, fragment, draft, kept)
+            if modified:
+                columns.hide_overlays(found, modified, draft.planned_on)
         draft.remove_fragments(self.removed_fragment_ids)
         first = len(draft.proto.fragments)
         draft.add_fragments(self.new_fragments)
         if draft.has_indices:
-            self._change_indices(draft, draft.proto.fragments[first:])
+            self._change_indices(draft, draft.proto.fragments[first:], overlaid)
 
-    def _change_indices(self, draft: Draft, added: Sequence[table_pb2.DataFragment]) -> None:
+    def _change_indices(
+        self, draft: Draft, added: Sequence[table_pb2.DataFragment], overlaid: bool
+    ) -> None:
         fields, section = draft.proto.fields, draft.indices
         indexes.prune_fields(section, self.updated_fragments, self.fields_modified, fields)
-        if draft.stable_row_ids and self.mode is UpdateMode.REWRITE_ROWS:
+        # What overlays said of rows that moved stands in their new files, and an index can be older than that.
+        if draft.stable_row_ids and self.mode is UpdateMode.REWRITE_ROWS and not overlaid:
             # Rows without an id of their own are new ones, which no index has.
             moved = [
                 new.id
@@ -277,10 +286,17 @@ class Update(Operation):
             indexes.extend_to_moved_rows(section, moved, self.touched_fragments, changed, fields)
         indexes.retain_relevant(section, fields, (one.id for one in draft.proto.fragments))
 
-    def _change(self, found: table_pb2.DataFragment, fragment: Fragment, draft: Draft) -> None:
+    def _change(
+        self,
+        found: table_pb2.DataFragment,
+        fragment: Fragment,
+        draft: Draft,
+        kept: Collection[int],
+    ) -> None:
         given = fragment.to_proto()
-        found.ClearField("files")
-        found.files.extend(given.files)
+        # Columns may have been dropped since, and files with them.
+        live = [file for file in given.files if columns.is_live(file, kept)]
+        columns.set_files(found, live or given.files[:1])
         found.ClearField("deletion_file")
         if given.HasField("deletion_file"):
             found.deletion_file.CopyFrom(given.deletion_file)
