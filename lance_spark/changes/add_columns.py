@@ -93,6 +93,8 @@ def add_columns(
     def change(current: OpenTable) -> Manifest:
         read = _read_schema(current, read_columns)
         schema = _numbered(current, _wanted(current, transforms, read, output_schema))
+        if isinstance(transforms, Mapping) and not any(map(_is_function, transforms.values())):
+            read = Schema(())
         fields = [*current.manifest.to_proto().fields, *schema.to_protos()]
         return computation.commit(
             current,
