@@ -38,6 +38,8 @@ _TYPES = {
     "FRAGMENT_REUSE": "FragmentReuse",
     "MEM_WAL": "MemWal",
 }
+#: The name of a field that there is no more: its column was dropped or cast while the index was built.
+UNKNOWN = "<unknown>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +131,7 @@ def list_indices(table: OpenTable) -> list[dict[str, Any]]:
             "name": index.name,
             "type": type_of(index),
             "uuid": indexes.uuid_of(index),
-            "fields": [names.get(number, str(number)) for number in index.fields],
+            "fields": [names.get(number, UNKNOWN) for number in index.fields],
             "version": index.dataset_version,
             "fragment_ids": _covered(index, content),
             "base_id": index.base_id if index.HasField("base_id") else None,
@@ -158,7 +160,7 @@ def describe_indices(table: OpenTable) -> list[IndexDescription]:
                 index_type=type_of(first),
                 type_url=first.index_details.type_url,
                 fields=tuple(first.fields),
-                field_names=tuple(names.get(number, str(number)) for number in first.fields),
+                field_names=tuple(names.get(number, UNKNOWN) for number in first.fields),
                 num_rows_indexed=sum(rows.get(number, 0) for number in covered),
                 segments=tuple(_segment(one, content) for one in segments),
             )

@@ -171,3 +171,17 @@ def test_without_a_reuse_index_some_are_remapped_and_others_not_used(tmp_path: P
     open_dataset(uri).compact_files(target_rows_per_fragment=5000, defer_index_remap=False)
     assert used(uri) == {"a"}
     assert [one["name"] for one in open_dataset(uri).list_indices() if "reuse" in one["name"]] == []
+
+
+def test_an_index_of_a_column_that_is_gone_is_listed(tmp_path: Path) -> None:
+    uri = build(tmp_path / "table", stable=False)
+    old = lance.dataset(uri)
+    open_dataset(uri).drop_columns(["plain"])
+    old.create_scalar_index("plain", "BTREE")
+    ours, theirs = open_dataset(uri), lance.dataset(uri)
+    (listed,) = (one["fields"] for one in theirs.list_indices() if one["name"] == "plain_idx")
+    assert [one["fields"] for one in ours.list_indices() if one["name"] == "plain_idx"] == [listed]
+    (described,) = (one for one in ours.describe_indices() if one.name == "plain_idx")
+    assert described.field_names == tuple(listed)
+    dataset, _ = ours.compact_files(target_rows_per_fragment=5000)
+    assert dataset.count_rows() == lance.dataset(uri).count_rows() == ROWS
