@@ -100,7 +100,8 @@ def check_queries(
     """Filters on some columns, those with indexes first, and a take."""
     rows = state.rows
     indexes = theirs.list_indices()
-    assert _indexes(ours.list_indices()) == _indexes(indexes)
+    listed = _indexes(ours.list_indices()), _indexes(indexes)
+    assert listed[0] == listed[1], f"we see the indexes {listed[0]}, pylance {listed[1]}"
     indexed = {one["fields"][0] for one in indexes if one["fields"]}
     full_text = {one["fields"][0] for one in indexes if one["type"] == "Inverted"}
     columns = random.sample(state.columns, len(state.columns))

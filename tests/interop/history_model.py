@@ -64,7 +64,7 @@ def random_value(kind: pa.DataType, random: Random, *, solid: bool = False) -> A
     if pa.types.is_fixed_size_list(kind):
         return [float(random.randrange(8)) for _ in range(kind.list_size)]
     if pa.types.is_list(kind):
-        return [_not_null(kind.value_type, random, solid) for _ in range(random.randrange(1, 4))]
+        return [not_null(kind.value_type, random, solid) for _ in range(random.randrange(1, 4))]
     if pa.types.is_struct(kind):
         return {one.name[0]: random_value(one.type, random, solid=solid) for one in kind}
     number = random.randrange(20_000)
@@ -76,7 +76,7 @@ def random_value(kind: pa.DataType, random: Random, *, solid: bool = False) -> A
     return moment.date() if pa.types.is_date(kind) else moment
 
 
-def _not_null(kind: pa.DataType, random: Random, solid: bool) -> Any:
+def not_null(kind: pa.DataType, random: Random, solid: bool) -> Any:
     while (value := random_value(kind, random, solid=solid)) is None:
         pass
     return value
@@ -100,10 +100,11 @@ class Column:
     number: int
     name: str
     type: pa.DataType
+    nullable: bool = True
 
     @property
     def field(self) -> pa.Field:
-        return pa.field(self.name, self.type)
+        return pa.field(self.name, self.type, self.nullable)
 
 
 @dataclass(frozen=True)

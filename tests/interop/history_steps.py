@@ -37,6 +37,7 @@ from tests.interop.history_model import (
     Rows,
     State,
     named,
+    not_null,
     random_value,
 )
 
@@ -59,6 +60,10 @@ class Common:
     def solid(self) -> bool:
         return self.data_version == "2.0"
 
+    def required(self, column: Column) -> bool:
+        """Whether all rows must have a value."""
+        return not column.nullable or (self.solid and pa.types.is_struct(column.type))
+
     def keys(self, number: int) -> list[int]:
         return [next(self._keys) for _ in range(number)]
 
@@ -70,10 +75,11 @@ class Common:
         return f"n{next(self._numbers)}"
 
     def values(self, columns: tuple[Column, ...], random: Random) -> dict[int, Any]:
-        return {one.number: self.value(one.type, random) for one in columns}
+        return {one.number: self.value(one, random) for one in columns}
 
-    def value(self, kind: pa.DataType, random: Random) -> Any:
-        return random_value(kind, random, solid=self.solid)
+    def value(self, column: Column, random: Random) -> Any:
+        make = random_value if column.nullable else not_null
+        return make(column.type, random, solid=self.solid)
 
     def rows(self, columns: tuple[Column, ...], keys: list[int], random: Random) -> Rows:
         return {key: Row(self.values(columns, random)) for key in keys}
@@ -84,7 +90,7 @@ Maker = Callable[[Common, State, Random], Change | None]
 
 def append(common: Common, state: State, random: Random) -> Change:
     number = random.choice([1, 2, 5, 12, 30])
-    given = tuple(one for one in state.columns if random.random() < 0.9)
+    given = tuple(one for one in state.columns if random.random() < 0.9 or common.required(one))
     given = given if random.random() < 0.3 else state.columns
     rows = common.rows(given, common.keys(number), random)
     data, per_file = state.table(rows, given), random.choice([4, 11, 1000])
@@ -121,7 +127,8 @@ def overwrite(common: Common, state: State, random: Random) -> Change:
 
 def first_columns(common: Common, random: Random) -> tuple[Column, ...]:
     kinds = (pa.int32(), pa.string(), *random.sample(TYPES, random.randrange(4)))
-    return tuple(common.column(random, (kind,)) for kind in kinds)
+    columns = (common.column(random, (kind,)) for kind in kinds)
+    return tuple(replace(one, nullable=random.random() < 0.85) for one in columns)
 
 
 @dataclass(frozen=True)
@@ -195,6 +202,35 @@ def delete(common: Common, state: State, random: Random) -> Change:
     )
 
 
+def delete_chosen(common: Common, state: State, random: Random) -> Change | None:
+    """Rows by id, address or position, with a filter on top or without: by us."""
+    if not state.rows:
+        return None
+    which = condition(state, random)
+    chosen = random.sample(list(state.rows), min(len(state.rows), random.choice([1, 3, 10])))
+    how = random.choice(["ids", "addresses", "indices"])
+    found = frozenset(which.keys(state)) & set(chosen)
+
+    def ours(dataset: lance_spark.Dataset) -> None:
+        table = dataset.to_table(["key", "_rowid", "_rowaddr", "_rowoffset"])
+        name = {"ids": "_rowid", "addresses": "_rowaddr", "indices": "_rowoffset"}[how]
+        pairs = dict(zip(table["key"].to_pylist(), table[name].to_pylist(), strict=True))
+        dataset.delete(which.filters, **{how: [pairs[key] for key in chosen]})
+
+    def effect(planned: State, now: State) -> State:
+        gone = set(which.keys(planned)) & set(chosen)
+        return now.with_rows({key: row for key, row in now.rows.items() if key not in gone})
+
+    return Change(
+        f"delete {how} of {chosen} where {which.sql}",
+        ours,
+        None,
+        effect,
+        looks_at=found,
+        commits=False,
+    )
+
+
 def literal(value: Any, kind: pa.DataType) -> str:
     if value is None:
         return "NULL"
@@ -209,7 +245,7 @@ def update(common: Common, state: State, random: Random) -> Change | None:
         return None
     which = condition(state, random)
     columns = random.sample(state.columns, min(len(state.columns), random.choice([1, 1, 2])))
-    values = {one.number: common.value(one.type, random) for one in columns}
+    values = {one.number: common.value(one, random) for one in columns}
     given = {one.name: pa.scalar(named(values[one.number], one.type), one.type) for one in columns}
     sql = {one.name: literal(values[one.number], one.type) for one in columns}
 
@@ -240,7 +276,7 @@ def update_columns(common: Common, state: State, random: Random) -> Change | Non
         return None
     which = condition(state, random)
     column = random.choice(columns)
-    value = common.value(column.type, random)
+    value = common.value(column, random)
     found = which.keys(state)
     new = pa.table(
         {
@@ -293,7 +329,7 @@ def merge_insert(common: Common, state: State, random: Random) -> Change | None:
     """Rows that are there get new values, others come in: by pylance, we have none."""
     known = random.sample(list(state.rows), min(len(state.rows), random.choice([0, 1, 5])))
     new = common.keys(random.choice([0, 1, 4]))
-    mode = random.choice(["upsert", "upsert", "update", "insert", "partial"])
+    mode = random.choice(["upsert", "upsert", "update", "insert", "partial", "replace"])
     columns = state.columns
     if mode == "partial" and columns:
         columns = tuple(random.sample(columns, 1))
@@ -306,8 +342,10 @@ def merge_insert(common: Common, state: State, random: Random) -> Change | None:
         builder = dataset.merge_insert("key")
         if mode != "insert":
             builder = builder.when_matched_update_all()
-        if mode in ("upsert", "insert"):
+        if mode in ("upsert", "insert", "replace"):
             builder = builder.when_not_matched_insert_all()
+        if mode == "replace":
+            builder = builder.when_not_matched_by_source_delete()
         builder.execute(data)
 
     def effect(planned: State, now: State) -> State:
@@ -317,8 +355,10 @@ def merge_insert(common: Common, state: State, random: Random) -> Change | None:
         if mode != "insert":
             for key in matched:
                 result[key] = result.pop(key).with_values(rows[key].values)
-        if mode in ("upsert", "insert"):
+        if mode in ("upsert", "insert", "replace"):
             result |= missing
+        if mode == "replace":
+            result = {key: row for key, row in result.items() if key in rows}
         return now.with_rows(result)
 
     return Change(
@@ -327,7 +367,7 @@ def merge_insert(common: Common, state: State, random: Random) -> Change | None:
         theirs,
         effect,
         keeps_order=False,
-        looks_at=frozenset(known),
+        looks_at=frozenset({"replace": state.rows, "insert": ()}.get(mode, known)),
         commits=False,
     )
 
@@ -352,7 +392,7 @@ def compact(common: Common, state: State, random: Random) -> Change:
 
 def add_column(common: Common, state: State, random: Random) -> Change:
     column = common.column(random)
-    if random.random() < 0.3:
+    if random.random() < 0.3 and not common.required(column):
         field = column.field
         return Change(
             f"add column {column.name} {column.type} without values",
@@ -360,8 +400,8 @@ def add_column(common: Common, state: State, random: Random) -> Change:
             lambda dataset: dataset.add_columns(field),
             lambda _, now: now.with_columns((*now.columns, column)),
         )
-    values = {key: common.value(column.type, random) for key in state.rows}
-    other = common.value(column.type, random)
+    values = {key: common.value(column, random) for key in state.rows}
+    other = common.value(column, random)
     schema = pa.schema([column.field])
 
     def batch_of(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -442,6 +482,53 @@ def cast_column(common: Common, state: State, random: Random) -> Change | None:
     )
 
 
+def alter_nullability(common: Common, state: State, random: Random) -> Change | None:
+    """Let a column be null, or no longer."""
+    if not state.columns:
+        return None
+    column = random.choice(state.columns)
+    nulls = any(row.values.get(column.number) is None for row in state.rows.values())
+    alteration = {"path": column.name, "nullable": not column.nullable}
+    refusal = "null" if nulls and column.nullable else ""
+    return Change(
+        f"let column {column.name} be {'null' if not column.nullable else 'no null'}",
+        lambda dataset: dataset.alter_columns(alteration),
+        lambda dataset: dataset.alter_columns(alteration),
+        lambda _, now: _altered(now, column, nullable=not column.nullable),
+        refusal=refusal,
+    )
+
+
+def add_child(common: Common, state: State, random: Random) -> Change | None:
+    """A struct gets another child without values."""
+    structs = [one for one in state.columns if pa.types.is_struct(one.type)]
+    if not structs:
+        return None
+    column = random.choice(structs)
+    letters = {child.name[0] for child in column.type}
+    letter = next(one for one in "efghijk" if one not in letters)
+    child = pa.field(letter, random.choice([pa.int32(), pa.string()]))
+    schema = pa.schema([pa.field(column.name, pa.struct([child]))])
+    kind = pa.struct([*column.type, child])
+
+    def effect(_: State, now: State) -> State:
+        rows = {}
+        for key, row in now.rows.items():
+            value = row.values.get(column.number)
+            # Dropped children of that name are not this one.
+            plain = None if value is None else {**value, letter: None}
+            rows[key] = row.with_values({column.number: plain}, touch=False)
+        return _altered(now, column, type=kind).with_rows(rows)
+
+    return Change(
+        f"add column {column.name}.{letter}",
+        lambda dataset: dataset.add_columns(schema),
+        lambda dataset: dataset.add_columns(schema),
+        effect,
+        refusal="version",
+    )
+
+
 def alter_child(common: Common, state: State, random: Random) -> Change | None:
     """Drop or rename a child of a struct."""
     structs = [one for one in state.columns if pa.types.is_struct(one.type)]
@@ -478,6 +565,16 @@ def _with(given: Mapping[str, str], values: Mapping[str, str | None]) -> dict[st
 
 def config(common: Common, state: State, random: Random) -> Change:
     key = random.choice(["k1", "k2", "k3"])
+    if random.random() < 0.25 and not any("cleanup" in name for name in state.config):
+        # Commits remove old versions from now on.
+        values = {
+            "lance.auto_cleanup.interval": str(random.choice([1, 3])),
+            "lance.auto_cleanup.older_than": "0s",
+        }
+        if random.random() < 0.5:
+            values = {**values, "lance.auto_cleanup.retain_versions": "4"}
+    else:
+        values = {key: str(random.randrange(1000))}
     if key in state.config and random.random() < 0.4:
         return Change(
             f"delete config {key}",
@@ -485,7 +582,6 @@ def config(common: Common, state: State, random: Random) -> Change:
             lambda dataset: dataset.delete_config_keys([key]),
             lambda _, now: replace(now, config=_with(now.config, {key: None})),
         )
-    values = {key: str(random.randrange(1000))}
     return Change(
         f"set config {values}",
         lambda dataset: dataset.update_config(values),
@@ -542,9 +638,7 @@ def replace_data(common: Common, state: State, random: Random) -> Change | None:
         offsets = [address & 0xFFFFFFFF for address in rows["_rowaddr"].to_pylist()]
         physical = fragment.physical_rows
         values = Random(seed)
-        new = [common.value(column.type, values) for _ in range(physical)]
-        if not pa.types.is_nested(column.type):
-            new[0] = new[0] or None
+        new = [common.value(column, values) for _ in range(physical)]
         found.update({one: new[offset] for one, offset in zip(keys, offsets, strict=True)})
         table = pa.table([pa.array(new, column.type)], schema=pa.schema([column.field]))
         name = f"replaced-{seed}.lance"
@@ -638,6 +732,7 @@ def drop_index(common: Common, state: State, random: Random) -> Change:
 MAKERS: dict[Maker, int] = {
     append: 6,
     delete: 5,
+    delete_chosen: 1,
     update: 5,
     update_columns: 4,
     merge_insert: 4,
@@ -647,6 +742,8 @@ MAKERS: dict[Maker, int] = {
     rename_column: 1,
     cast_column: 2,
     alter_child: 1,
+    add_child: 1,
+    alter_nullability: 1,
     config: 1,
     metadata: 1,
     schema_metadata: 1,
