@@ -38,7 +38,7 @@ from lance_spark.storage.uri import check_relative
 from lance_spark.table import flags, versions
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.paths import BasePath
-from lance_spark.table.versions import ManifestLocation
+from lance_spark.table.versions import ManifestLocation, NamingScheme
 
 if TYPE_CHECKING:
     from lance_spark.file.schema import Schema
@@ -328,7 +328,15 @@ def read_manifest(store: ObjectStore, location: ManifestLocation) -> Manifest:
         It was cleaned up.
     StorageError
     """
-    manifest = decode(store.read_bytes(location.path), store.name(location.path))
+    try:
+        data = store.read_bytes(location.path)
+    except MissingFileError:
+        if location.scheme is not NamingScheme.V1 or not location.version:
+            raise
+        # A migration can have renamed it since it was listed.
+        location = NamingScheme.V2.locate(location.version)
+        data = store.read_bytes(location.path)
+    manifest = decode(data, store.name(location.path))
     if location.version not in (0, manifest.version):
         raise CorruptTableError(
             f"{manifest.name}: the file is version {manifest.version}, its name says {location.version}"

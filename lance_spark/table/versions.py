@@ -290,7 +290,8 @@ def find(store: ObjectStore, version: int) -> ManifestLocation:
         if version > _MAX_U64 or not store.exists(location.path):
             raise VersionNotFoundError(f"{store.display} has no detached version {version}")
         return location
-    for location in candidates(store, version):
+    # A migration can rename it between two questions.
+    for location in (*candidates(store, version), NamingScheme.V2.locate(version)):
         if store.exists(location.path):
             return location
     raise not_found(store, version)

@@ -12,7 +12,7 @@ import pytest
 from lance_spark import open_dataset, write_dataset
 from lance_spark.errors import CorruptTableError, LanceError, TableNotFoundError
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table import migrate, versions
+from lance_spark.table import history, migrate, versions
 from lance_spark.table.versions import NamingScheme, parse_name
 from tests.table.pylance_tables import ids, rows
 
@@ -150,6 +150,29 @@ def test_a_version_that_is_committed_meanwhile(path: Path, monkeypatch: pytest.M
     open_dataset(str(path)).migrate_manifest_paths_v2()
     assert schemes(path) == {NamingScheme.V2}
     assert ids(path) == [*range(39)]
+
+
+def test_versions_are_found_while_they_are_renamed(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between a listing, or a look at one of two names, and the next step."""
+    store = ObjectStore.from_uri(path)
+    when = open_dataset(str(path)).versions()[10].timestamp
+    old = versions.list_manifests(store)
+    assert {one.scheme for one in old} == {NamingScheme.V1}
+    exists = ObjectStore.exists
+
+    def late(self: ObjectStore, name: str) -> bool:
+        found = exists(self, name)
+        migrate.migrate_to_v2(self)
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectStore, "exists", late)
+        assert versions.find(store, 7) == NamingScheme.V2.locate(7)
+    monkeypatch.setattr(history, "list_manifests", lambda store: old)
+    assert history.manifest_as_of(store, when).version == 11
+    assert [info.version for info in history.list_versions(store)] == [*range(1, 13)]
 
 
 def test_branches_have_names_of_their_own(path: Path) -> None:
