@@ -156,7 +156,10 @@ def as_batch(given: Any, num_rows: int) -> pa.RecordBatch:
         It is none, or has another number of rows.
     """
     if isinstance(given, Mapping):
-        given = pa.RecordBatch.from_pydict(dict(given))
+        try:
+            given = pa.RecordBatch.from_pydict(dict(given))
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise InvalidInputError(f"the function returns what are no columns: {error}") from None
     elif isinstance(given, pa.Table):
         given = given.combine_chunks()
         given = given.to_batches()[0] if given.num_rows else _no_rows(given.schema)

@@ -343,9 +343,12 @@ def _check_no_nulls(table: OpenTable, path: str) -> None:
 
 
 def _has_nulls(array: pa.Array, depth: int) -> bool:
-    """Tell whether a field some structs below is null where the one around it is not."""
+    """Tell whether a field some structs or lists below is null where the one around it is not."""
     for _ in range(depth):
-        array = array.filter(pc.is_valid(array)).field(0)
+        if pat.is_struct(array.type):
+            array = array.filter(pc.is_valid(array)).field(0)
+        else:
+            array = array.flatten()
     return bool(array.null_count)
 
 

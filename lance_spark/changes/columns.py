@@ -22,8 +22,8 @@ import numpy as np
 import pyarrow as pa
 
 from lance_spark.changes.commits import check_writable, commit_operation
-from lance_spark.changes.optimistic import check_rows_writable, run_all
-from lance_spark.errors import LanceError, StorageError, UncertainCommitError
+from lance_spark.changes.optimistic import check_once, check_rows_writable, run_all
+from lance_spark.errors import InvalidInputError, LanceError, StorageError, UncertainCommitError
 from lance_spark.file.schema import Schema
 from lance_spark.file.writer import check_types
 from lance_spark.proto import file_pb2, table_pb2
@@ -108,7 +108,7 @@ class ColumnTask:
         Returns
         -------
         list of NewFile
-            One for each fragment.
+            One for each fragment that has live rows.
 
         Raises
         ------
@@ -120,13 +120,15 @@ class ColumnTask:
         written: list[NewFile] = []
         try:
             for fragment in self.fragments:
-                written.append(NewFile(fragment.id, self._write(paths, fragment)))
+                file = self._write(paths, fragment)
+                if file is not None:
+                    written.append(NewFile(fragment.id, file))
         except BaseException:
             delete_files(paths, written)
             raise
         return written
 
-    def _write(self, paths: TablePaths, fragment: Fragment) -> DataFile:
+    def _write(self, paths: TablePaths, fragment: Fragment) -> DataFile | None:
         writer = FragmentWriter(
             paths.store,
             self.schema,
@@ -139,13 +141,13 @@ class ColumnTask:
         try:
             for batch in self._physical(reader, fragment.physical_rows):
                 writer.write(batch)
-            (new,) = writer.finish()
+            fragments = writer.finish()
         except BaseException:
             writer.abort()
             raise
         finally:
             reader.close()
-        return new.files[0]
+        return fragments[0].files[0] if fragments else None
 
     def _physical(self, reader: FragmentReader, num_rows: int) -> Iterator[pa.RecordBatch]:
         """Yield the new columns of all physical rows, in order."""
@@ -300,17 +302,25 @@ def commit_columns(
     ------
     CommitConflictError
         Others changed rows or columns. The files stay: they can do for what is planned anew.
+    InvalidInputError
+        Two files are of one fragment, or one has none.
     LanceError
         What `commit` raises.
     """
+    files = list(files)
+    check_once(table, (one.fragment_id for one in files))
     new = {one.fragment_id: one.file for one in files}
+    fragments = counted_fragments(table.paths, table.manifest)
+    missing = [one.id for one in fragments if one.num_rows and one.id not in new]
+    if new and missing:
+        raise InvalidInputError(
+            f"{table.store.display}: no result is about fragment {missing[0]}, whose rows would lose their values; give the "
+            "results of all tasks"
+        )
     fields = tuple(schema)
     kept = {one.id for one in fields}
     operation = Merge(
-        fragments=tuple(
-            _with_file(one, new.get(one.id), kept)
-            for one in counted_fragments(table.paths, table.manifest)
-        ),
+        fragments=tuple(_with_file(one, new.get(one.id), kept) for one in fragments),
         schema=fields,
         preserves_nullability=preserves_nullability,
     )

@@ -24,7 +24,7 @@ import numpy as np
 from pyroaring import BitMap, BitMap64
 
 from lance_spark.changes.compaction_plan import CompactionOptions, plan_groups
-from lance_spark.changes.optimistic import check_rows_writable, retried, run_all
+from lance_spark.changes.optimistic import check_once, check_rows_writable, retried, run_all
 from lance_spark.changes.rewriting import RowReader, keeping_references
 from lance_spark.errors import (
     CorruptTableError,
@@ -332,9 +332,12 @@ def commit_compaction(
     ------
     CommitConflictError
         Others changed the same fragments; the new files are deleted again.
+    InvalidInputError
+        Two of them are about one fragment.
     UncertainCommitError, StorageError, CorruptTableError
     """
     results = list(results)
+    check_once(table, (one.id for result in results for one in result.old))
     store = table.store
     written: list[str] = []
     try:

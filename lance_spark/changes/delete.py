@@ -19,12 +19,18 @@ from typing import Any
 import numpy as np
 from pyroaring import BitMap
 
-from lance_spark.changes.optimistic import check_rows_writable, commit_rows, retried, run_all
+from lance_spark.changes.optimistic import (
+    check_once,
+    check_rows_writable,
+    commit_rows,
+    retried,
+    run_all,
+)
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema import Schema
 from lance_spark.scan.filters import Comparison, parse_filters
 from lance_spark.scan.fragment import FragmentReader
-from lance_spark.scan.row_meta import with_all
+from lance_spark.scan.row_meta import ROW_OFFSET, with_all
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit import DEFAULT_MAX_RETRIES
 from lance_spark.table.deletion_writer import encode_bitmap, write_deletions
@@ -181,7 +187,7 @@ def plan_delete(
         The table needs more than this release does.
     """
     check_rows_writable(table, data_files=False)
-    comparisons = parse_filters(filters, with_all(table.schema))
+    comparisons = parse_conditions(table, filters)
     fragments = candidates(table, rows)
     return [
         DeleteTask(
@@ -198,6 +204,24 @@ def plan_delete(
     ]
 
 
+def parse_conditions(
+    table: OpenTable, filters: Iterable[Sequence[Any]] | None
+) -> tuple[Comparison, ...]:
+    """Return the conditions that rows which change must meet.
+
+    Raises
+    ------
+    InvalidInputError
+        A filter makes no sense, or is about positions in the table, of which a fragment alone knows nothing.
+    """
+    comparisons = parse_filters(filters, with_all(table.schema))
+    if any(one.field.id == ROW_OFFSET.id for one in comparisons):
+        raise InvalidInputError(
+            f"filter on {ROW_OFFSET.name!r}: rows cannot be changed by it; choose them by _rowaddr or _rowid"
+        )
+    return comparisons
+
+
 def candidates(table: OpenTable, rows: Mapping[int, Offsets] | None) -> tuple[Fragment, ...]:
     """Return the fragments, with their rows counted, that have some of the rows; all if there are none given."""
     fragments = counted_fragments(table.paths, table.manifest)
@@ -208,6 +232,8 @@ def delete_operation(
     table: OpenTable, deletions: Iterable[FragmentDeletion], predicate: str = ""
 ) -> Delete:
     """Return the operation that makes deletions part of the table; see `commit_deletes`."""
+    deletions = list(deletions)
+    check_once(table, (one.fragment_id for one in deletions))
     by_id = {one.fragment_id: one for one in deletions}
     updated = changed_fragments(table, by_id)
     return Delete(
@@ -263,6 +289,8 @@ def commit_deletes(
     ------
     CommitConflictError
         Others changed the same rows; the deletion files are deleted again.
+    InvalidInputError
+        Two of them are about one fragment.
     UncertainCommitError, StorageError, CorruptTableError
     """
     operation = delete_operation(table, deletions, predicate)
@@ -310,7 +338,7 @@ def delete_rows(
         local = current.store.is_local
         done = run_all(tasks, DeleteTask.run, partial(undo, current.store), local=local)
         deletions = [deletion for part in done for deletion in part]
-        text = describe(parse_filters(conditions, with_all(current.schema)), chosen)
+        text = describe(parse_conditions(current, conditions), chosen)
         return commit_deletes(
             current, deletions, text, properties=properties, max_retries=max_retries
         )

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TypeVar
 
 from lance_spark.errors import (
     CommitConflictError,
+    InvalidInputError,
     LanceError,
     StorageError,
     UncertainCommitError,
@@ -171,6 +173,27 @@ def run_all(
         raise
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def check_once(table: OpenTable, fragment_ids: Iterable[int]) -> None:
+    """Refuse results of which two are about one fragment: of a task that ran twice, its rows would be there twice.
+
+    Parameters
+    ----------
+    table : OpenTable
+    fragment_ids : iterable of int
+        The fragments that each result is about.
+
+    Raises
+    ------
+    InvalidInputError
+    """
+    twice = [number for number, times in Counter(fragment_ids).items() if times > 1]
+    if twice:
+        raise InvalidInputError(
+            f"{table.store.display}: two results are about fragment {twice[0]}; give one result of each task, the first if it ran "
+            "twice"
+        )
 
 
 def discard(table: OpenTable, operation: Delete | Update) -> None:

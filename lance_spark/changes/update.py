@@ -33,9 +33,11 @@ from lance_spark.changes.delete import (
     candidates,
     changed_fragments,
     delete_offsets,
+    parse_conditions,
 )
 from lance_spark.changes.delete import undo as undo_deletions
 from lance_spark.changes.optimistic import (
+    check_once,
     check_rows_writable,
     commit_rows,
     retried,
@@ -46,8 +48,7 @@ from lance_spark.errors import InvalidInputError, InvalidOptionError
 from lance_spark.file.blob_fields import input_schema
 from lance_spark.file.schema import Field, Schema
 from lance_spark.file.writer import check_types
-from lance_spark.scan.filters import Comparison, parse_filters
-from lance_spark.scan.row_meta import with_all
+from lance_spark.scan.filters import Comparison
 from lance_spark.table.align import align
 from lance_spark.table.commit import DEFAULT_MAX_RETRIES
 from lance_spark.table.deletion_writer import encode_bitmap
@@ -345,7 +346,7 @@ def plan_update(
     schema, manifest = table.schema, table.manifest
     assignments = parse_assignments(updates, schema)
     check_types(schema, manifest.data_storage_version)
-    comparisons = parse_filters(filters, with_all(schema))
+    comparisons = parse_conditions(table, filters)
     fragments = candidates(table, None)
     size = fragments_per_task or max(len(fragments), 1)
     return [
@@ -371,15 +372,20 @@ def update_operation(
 ) -> Update:
     """Return the operation that makes updates part of the table; see `commit_updates`."""
     results = list(results)
+    columns = [one for result in results for one in result.columns]
+    moved = [one for result in results for one in result.deletions]
+    if (moved and mode == "columns") or (columns and mode == "rows"):
+        raise InvalidInputError(f"the tasks were not planned with mode {mode!r}")
+    check_once(table, (one.fragment_id for one in moved))
+    check_once(table, (one.fragment.id for one in columns))
     if mode == "columns":
-        columns = [one for result in results for one in result.columns]
         return Update(
             fragments=tuple(one.fragment for one in columns),
             fields_modified=tuple(sorted({n for one in columns for n in one.field_ids if n >= 0})),
             mode=UpdateMode.REWRITE_COLUMNS,
             updated_offsets={one.fragment.id: BitMap.deserialize(one.bitmap) for one in columns},
         )
-    deletions = {one.fragment_id: one for result in results for one in result.deletions}
+    deletions = {one.fragment_id: one for one in moved}
     return Update(
         fragments=changed_fragments(table, deletions),
         new_fragments=tuple(one for result in results for one in result.new_fragments),
@@ -422,6 +428,8 @@ def commit_updates(
     ------
     CommitConflictError
         Others changed the same rows; the new files are deleted again.
+    InvalidInputError
+        Two of them are about one fragment, or they are of another mode.
     UncertainCommitError, StorageError, CorruptTableError
     """
     operation = update_operation(table, results, field_ids(assignments), mode)

@@ -1,0 +1,135 @@
+"""What tasks send home: results that are there twice, that are missing, and those of fragments without rows."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from lance_spark.changes.add_columns import Assigned
+from lance_spark.changes.assignments import parse_assignments
+from lance_spark.changes.columns import commit_columns, plan_columns
+from lance_spark.changes.commits import commit_operation
+from lance_spark.changes.compact import commit_compaction, plan_compaction
+from lance_spark.changes.delete import commit_deletes, plan_delete
+from lance_spark.changes.update import commit_updates, plan_update
+from lance_spark.dataset import Dataset, open_dataset
+from lance_spark.errors import InvalidInputError
+from lance_spark.file.schema import Schema
+from lance_spark.table.columns import max_field_id
+from lance_spark.table.deletion_writer import write_deletions
+from lance_spark.table.open import OpenTable, open_table
+from lance_spark.table.operations.delete import Delete
+from lance_spark.table.operations.row_deletions import with_deletion_file
+from lance_spark.write import write_dataset
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Dataset:
+    data = pa.table({"x": list(range(10)), "y": [str(i) for i in range(10)]})
+    return write_dataset(data, str(tmp_path / "t.lance"), max_rows_per_file=5)
+
+
+def opened(table: Dataset) -> OpenTable:
+    return open_table(table.uri)
+
+
+@pytest.mark.parametrize("mode", ["rows", "columns"])
+def test_rows_of_an_update_that_ran_twice_are_not_there_twice(table: Dataset, mode: Any) -> None:
+    at = opened(table)
+    tasks = plan_update(at, {"y": "new"}, [("x", "<", 7)], mode=mode, fragments_per_task=1)
+    tasks = pickle.loads(pickle.dumps(tasks))
+    results = [task.run() for task in [*tasks, tasks[0]]]
+    changed = parse_assignments({"y": "new"}, at.schema)
+    with pytest.raises(InvalidInputError, match="two results are about fragment 0"):
+        commit_updates(at, results, changed, mode=mode)
+    commit_updates(at, results[:-1], changed, mode=mode)
+    found = lance.dataset(table.uri).to_table().sort_by("x").to_pydict()
+    assert found == {"x": list(range(10)), "y": ["new"] * 7 + ["7", "8", "9"]}
+
+
+@pytest.mark.parametrize("mode", ["rows", "columns"])
+def test_an_update_is_committed_with_the_mode_that_it_was_planned_with(
+    table: Dataset, mode: Any
+) -> None:
+    at = opened(table)
+    results = [task.run() for task in plan_update(at, {"y": "new"}, mode=mode)]
+    other: Any = "columns" if mode == "rows" else "rows"
+    with pytest.raises(InvalidInputError, match=f"not planned with mode '{other}'"):
+        commit_updates(at, results, parse_assignments({"y": "new"}, at.schema), mode=other)
+
+
+def test_rows_of_a_compaction_that_ran_twice_are_not_there_twice(table: Dataset) -> None:
+    at = opened(table)
+    results = [task.run() for task in plan_compaction(at) * 2]
+    with pytest.raises(InvalidInputError, match="two results are about fragment 0"):
+        commit_compaction(at, results)
+    commit_compaction(at, results[:1])
+    assert lance.dataset(table.uri).to_table() == table.to_table()
+
+
+def test_a_fragment_loses_rows_by_one_result(table: Dataset) -> None:
+    at = opened(table)
+    results = [one for task in plan_delete(at, [("x", "<", 3)]) * 2 for one in task.run()]
+    with pytest.raises(InvalidInputError, match="two results are about fragment 0"):
+        commit_deletes(at, results)
+
+
+def test_columns_are_committed_with_values_for_all_rows(table: Dataset) -> None:
+    at = opened(table)
+    new = Schema.from_arrow(
+        pa.schema([("z", pa.int64())]), max_field_id(at.manifest.to_proto()) + 1
+    )
+    tasks = plan_columns(at, at.schema, new, Assigned(parse_assignments({"z": 1}, new)))
+    results = [task.run() for task in tasks]
+    fields = [*at.manifest.to_proto().fields, *new.to_protos()]
+    with pytest.raises(InvalidInputError, match="no result is about fragment 1"):
+        commit_columns(at, results[0], fields, preserves_nullability=True)
+    with pytest.raises(InvalidInputError, match="two results are about fragment 0"):
+        commit_columns(at, results[0] * 2 + results[1], fields, preserves_nullability=True)
+    commit_columns(at, results[0] + results[1], fields, preserves_nullability=True)
+    assert lance.dataset(table.uri).to_table(["z"]).to_pydict() == {"z": [1] * 10}
+
+
+def test_fragments_whose_rows_are_all_deleted_get_columns(table: Dataset) -> None:
+    at = opened(table)
+    first = at.manifest.fragments[0]
+    gone = np.arange(5)
+    file = write_deletions(at.store, first.id, at.version, gone)
+    empty = with_deletion_file(first, file)
+    commit_operation(at, Delete((empty,), (), "", affected={0: gone}))
+    left = open_dataset(table.uri).add_columns({"z": lambda rows: rows["x"]})
+    left = left.alter_columns({"path": "x", "data_type": pa.int32()})
+    left = left.update({"z": lambda rows: rows["z"], "y": None}, mode="columns")
+    wanted = {"x": [5, 6, 7, 8, 9], "y": [None] * 5, "z": [5, 6, 7, 8, 9]}
+    assert left.to_table().to_pydict() == wanted
+    assert lance.dataset(table.uri).to_table().to_pydict() == wanted
+
+
+def test_rows_are_not_changed_by_their_position_in_the_table(table: Dataset) -> None:
+    for change in (table.delete, lambda filters: table.update({"y": "a"}, filters)):
+        with pytest.raises(InvalidInputError, match=r"'_rowoffset'.* choose them by _rowaddr"):
+            change([("_rowoffset", "<", 3)])
+
+
+def test_columns_of_several_lengths_are_refused(table: Dataset) -> None:
+    with pytest.raises(InvalidInputError, match=r"no columns: .*length"):
+        table.add_columns(lambda rows: {"a": [1], "b": [1, 2]})
+
+
+@pytest.mark.parametrize("path", ["items.item", "points.item.a"])
+def test_what_is_inside_of_lists_can_be_without_nulls(tmp_path: Path, path: str) -> None:
+    items = pa.array([[1, 2], None, []])
+    points = pa.array([[{"a": 1, "b": None}], None, []])
+    data = pa.table({"items": items, "points": points})
+    table = write_dataset(data, str(tmp_path / "t.lance"))
+    altered = table.alter_columns({"path": path, "nullable": False})
+    assert altered.to_table().to_pydict() == data.to_pydict()
+    assert lance.dataset(table.uri).to_table().to_pydict() == data.to_pydict()
+    with pytest.raises(InvalidInputError, match="has nulls"):
+        altered.alter_columns({"path": "points.item.b", "nullable": False})
