@@ -8,6 +8,9 @@ where they are, and its own files lie in its own folder. Steps:
 | 1. the first manifest, in `tree/{name}/` | 1. the file in `_refs/branches/` goes |
 | 2. the file in `_refs/branches/`, if there is none | 2. the files in `tree/{name}/` go, manifests last |
 
+Deletion looks for branches made from it, and for tags, before and after step 1, and takes the step back if there are any; creation
+looks for its parent after step 2, and gives way if it is gone: of two that meet, one sees the other.
+
 A branch exists while its file does. What a crash leaves of a creation is taken up by the next one from the same version, what
 it leaves of a deletion is removed by deleting once more. `feat/x` and `feat/x/y` share a folder, but no files.
 """
@@ -19,7 +22,12 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import replace
 
-from lance_spark.errors import InvalidInputError, TableExistsError, TableNotFoundError
+from lance_spark.errors import (
+    InvalidInputError,
+    TableExistsError,
+    TableNotFoundError,
+    VersionNotFoundError,
+)
 from lance_spark.storage.errors import translated
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import ref_json, ref_names, versions
@@ -50,6 +58,8 @@ def create_branch(source: OpenTable, name: str) -> Branch:
     ------
     InvalidInputError
         No branch can have that name, or there is one already, or the version is a detached one.
+    VersionNotFoundError
+        The branch of the version has been deleted meanwhile.
     UnsupportedFeatureError
         The table needs more than this release does.
     UncertainCommitError, CorruptTableError, StorageError
@@ -70,7 +80,24 @@ def create_branch(source: OpenTable, name: str) -> Branch:
     )
     if not main.put_if_absent(path, branch.encode()):
         raise _exists(main, name)
+    if source.branch is not None:
+        _check_parent(main, source.branch, steps, name)
     return branch
+
+
+def _check_parent(
+    main: ObjectStore, parent: str, steps: tuple[tuple[int, str], ...] | None, name: str
+) -> None:
+    """Give way to a deletion of the parent that has begun meanwhile."""
+    try:
+        gone = read_branch(main, parent).identifier != steps
+    except VersionNotFoundError:
+        gone = True
+    if gone:
+        delete_branch(main, name)
+        raise VersionNotFoundError(
+            f"{main.display}: the branch {parent!r} has been deleted while {name!r} was made from it"
+        )
 
 
 def delete_branch(main: ObjectStore, name: str) -> None:
@@ -100,6 +127,15 @@ def delete_branch(main: ObjectStore, name: str) -> None:
     else:
         _check_unused(main, name, branch, branches)
         main.delete([path])
+        branches = read_branches(main)
+        if name in branches:
+            raise _exists(main, name)
+        try:
+            # Whoever makes a branch of it from now on will see that it is gone.
+            _check_unused(main, name, branch, branches)
+        except InvalidInputError:
+            main.put_if_absent(path, branch.encode())
+            raise
     _delete_files(main, name, branches)
 
 

@@ -580,3 +580,37 @@ def test_a_link_in_the_folder_of_a_branch_is_not_followed(path: Path) -> None:
     os.symlink(outside, path / "tree/b/data")
     open_dataset(str(path)).branches.delete("b")
     assert (outside / "keep.lance").exists()
+
+
+def test_a_branch_made_from_one_that_is_being_deleted(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever the deletion begins while the other is made, no branch is left without its files."""
+    our_branch(path, "a")
+    write_dataset(rows(50), str(path / "tree/a"), "append")
+    put = ObjectStore.put_if_absent
+    delete = ObjectStore.delete
+    main = ObjectStore.from_uri(path)
+
+    def deleted_before(self: ObjectStore, name: str, data: bytes) -> bool:
+        monkeypatch.setattr(ObjectStore, "put_if_absent", put)
+        branches.delete_branch(main, "a")
+        return put(self, name, data)
+
+    def made_before(self: ObjectStore, paths: Any) -> None:
+        monkeypatch.setattr(ObjectStore, "delete", delete)
+        our_branch(path, "c", ("a", None))
+        delete(self, paths)
+
+    monkeypatch.setattr(ObjectStore, "delete", made_before)
+    with pytest.raises(InvalidInputError, match="made from 'a'"):
+        open_dataset(str(path)).branches.delete("a")
+    assert found(path, "c") == found(path, "a") == [0, *range(2, 9), 50, 51, 52]
+    open_dataset(str(path)).branches.delete("c")
+
+    source = open_table(str(path), branch="a")
+    monkeypatch.setattr(ObjectStore, "put_if_absent", deleted_before)
+    with pytest.raises(VersionNotFoundError, match="'a' has been deleted"):
+        branches.create_branch(source, "c")
+    assert open_dataset(str(path)).branches.list() == {}
+    assert files_below(path / "tree") == set()
