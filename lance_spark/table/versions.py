@@ -100,9 +100,11 @@ def list_manifests(store: ObjectStore) -> list[ManifestLocation]:
     ------
     StorageError
     """
-    located = _listed(store)
     if store.manifest_store is not None:
-        return _with_known(store, located, located[-1].version if located else 1)
+        names = store.list_names(FOLDER)
+        located = _parsed(names)
+        return _with_known(store, located, _first_asked_for(names, located))
+    located = _listed(store)
     if located and not store.is_consistent:
         hinted = _hinted(store, located[-1])
         if hinted is not None:
@@ -208,6 +210,22 @@ def _with_known(
     known = [_located(*found) for found in manifest_store.since(store, external, version)]
     merged = {one.version: one for one in (*files, *known)}
     return [merged[number] for number in sorted(merged)]
+
+
+def _first_asked_for(names: list[str], files: list[ManifestLocation]) -> int:
+    """Return the version from which on the external manifest store can know more than the files tell."""
+    if not files:
+        return 1
+    # A version can have nothing but a staging file, if the store failed while it was copied.
+    listed = {one.version for one in files}
+    staged = (
+        parse_name(name.partition(f"{_SUFFIX}-")[0] + _SUFFIX)
+        for name in names
+        if _SUFFIX + "-" in name
+    )
+    return min(
+        [files[-1].version, *(one.version for one in staged if one and one.version not in listed)]
+    )
 
 
 def _located(version: int, path: str) -> ManifestLocation:

@@ -188,6 +188,30 @@ def test_whatever_a_store_raises(
         lance_spark.open_dataset(uri, manifest_store=store)
 
 
+def test_an_own_entry_that_nobody_may_look_at(
+    uri: str, store: InSqlite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store repeated the request itself, and then refuses to tell whose entry there is: the version has to stay."""
+    lance_spark.write_dataset(rows(1), uri, manifest_store=store)
+    put, get = InSqlite.put_if_absent, InSqlite.get
+
+    def repeated(self: InSqlite, root: str, entry: ManifestEntry) -> bool:
+        put(self, root, entry)
+        return put(self, root, entry)
+
+    def refused(self: InSqlite, root: str, version: int) -> ManifestEntry | None:
+        monkeypatch.setattr(InSqlite, "get", get)
+        raise PermissionError("not allowed")
+
+    monkeypatch.setattr(InSqlite, "put_if_absent", repeated)
+    monkeypatch.setattr(InSqlite, "get", refused)
+    lance_spark.write_dataset(rows(2), uri, "append", manifest_store=store)
+    monkeypatch.undo()
+    dataset = lance_spark.open_dataset(uri, manifest_store=store)
+    assert dataset.version == 2
+    assert dataset.to_table()["x"].to_pylist() == [1, 2]
+
+
 def test_only_what_is_newer_is_asked_for(uri: str, store: InSqlite) -> None:
     for value in range(6):
         lance_spark.write_dataset(
@@ -201,3 +225,32 @@ def test_only_what_is_newer_is_asked_for(uri: str, store: InSqlite) -> None:
     found = newest(files)
     assert found is not None
     assert found.version == 6
+
+
+def test_versions_that_have_nothing_but_staging_files(
+    store: InSqlite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are listed, and kept by cleanup if they have a tag, though later ones have manifests in their places."""
+    path = str(tmp_path / "t")
+    options = {"manifest_store": NAMED, "database": store.path}
+
+    def fail(*_: object) -> None:
+        raise StorageError("busy")
+
+    lance_spark.write_dataset(rows(1), path, storage_options=options)
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectStore, "copy", fail)
+        lance_spark.write_dataset(rows(2), path, "append", storage_options=options)
+        lance_spark.open_dataset(path, storage_options=options).tags.create("tag", 2)
+        lance_spark.write_dataset(rows(3), path, "overwrite", storage_options=options)
+    lance_spark.write_dataset(rows(4), path, "append", storage_options=options)
+    dataset = lance_spark.open_dataset(path, storage_options=options)
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectStore, "copy", fail)
+        assert [one.version for one in dataset.versions()] == [1, 2, 3, 4]
+    dataset.cleanup_old_versions(
+        retain_versions=1, delete_unverified=True, error_if_tagged_old_versions=False
+    )
+    assert [one.version for one in dataset.versions()] == [2, 4]
+    assert lance_spark.open_dataset(path, tag="tag", storage_options=options).count_rows() == 2
+    assert lance.dataset(path, version=2).to_table().num_rows == 2
