@@ -64,7 +64,7 @@ def set_fields(draft: Draft, schema: Iterable[file_pb2.Field]) -> None:
     Raises
     ------
     InvalidInputError
-        Two fields have one id, or two columns one name.
+        Two fields have one id, or two columns one name, or the fields are no tree.
     """
     fields = list(schema)
     ids = [one.id for one in fields]
@@ -73,8 +73,7 @@ def set_fields(draft: Draft, schema: Iterable[file_pb2.Field]) -> None:
         raise InvalidInputError(f"the schema has field ids twice: {sorted(ids)}")
     if len(set(names)) < len(names):
         raise InvalidInputError(f"the schema has columns of the same name: {', '.join(names)}")
-    draft.proto.ClearField("fields")
-    draft.proto.fields.extend(fields)
+    draft.set_fields(fields)
 
 
 def drop_dead_files(draft: Draft) -> None:

@@ -194,8 +194,9 @@ class _Attempts:
         self._delete([path for path in self._written if path not in used])
 
     def _delete(self, paths: list[str]) -> None:
-        # Left there, they would be files that nothing refers to; cleanup finds those.
-        with suppress(StorageError):
+        # Left there, they would be files that nothing refers to; cleanup finds those. Nothing may look as if a commit
+        # that is done had failed.
+        with suppress(LanceError):
             self._store.delete(paths)
 
     def _manifests(self) -> list[ManifestLocation]:
@@ -237,7 +238,8 @@ class _Attempts:
             return None
         first = read_manifest(self._store, manifests[0])
         committed = read_transaction(self._store, first)
-        self.uncertain = None
+        if first.version <= self.tried:
+            self.uncertain = None
         if committed is not None and committed.uuid == self._transaction.uuid:
             return first
         raise TableExistsError(

@@ -12,6 +12,7 @@ import secrets
 from contextlib import suppress
 
 from lance_spark.errors import InvalidInputError, StorageError, UncertainCommitError
+from lance_spark.storage.errors import is_refusal
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import flags, versions
 from lance_spark.table.draft import Draft
@@ -76,6 +77,10 @@ def commit_detached(
     try:
         created = store.put_if_absent(location.path, data)
     except StorageError as error:
+        if is_refusal(error):
+            with suppress(StorageError):
+                store.delete([path])
+            raise
         raise UncertainCommitError(
             f"{store.display}: the store failed while detached version {proto.version} was written ({error}); look whether it "
             "is there"

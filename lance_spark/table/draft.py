@@ -13,8 +13,13 @@ from collections.abc import Callable, Collection, Iterable
 from google.protobuf.message import DecodeError
 
 from lance_spark import __version__
-from lance_spark.errors import CorruptTableError, InvalidInputError, UnsupportedError
-from lance_spark.proto import table_pb2
+from lance_spark.errors import (
+    CorruptFileError,
+    CorruptTableError,
+    InvalidInputError,
+    UnsupportedError,
+)
+from lance_spark.proto import file_pb2, table_pb2
 from lance_spark.table import flags, row_ids
 from lance_spark.table.fragment import Fragment, Lineage
 from lance_spark.table.manifest import Manifest
@@ -213,6 +218,24 @@ class Draft:
         self.proto.MergeFrom(proto)
         self._places = None
         self._first_added = len(kept)
+
+    def set_fields(self, fields: Collection[file_pb2.Field]) -> None:
+        """Put other columns in the place of all.
+
+        Raises
+        ------
+        InvalidInputError
+            The fields are no tree: nobody could open the version.
+        """
+        # The file room takes Arrow along, which other changes do without.
+        from lance_spark.file.schema import Schema
+
+        try:
+            Schema.from_protos(fields)
+        except CorruptFileError as error:
+            raise InvalidInputError(f"the new schema: {error}") from None
+        self.proto.ClearField("fields")
+        self.proto.fields.extend(fields)
 
     def set_data_storage_version(self, version: tuple[int, int]) -> None:
         """Set the version that data files have from now on."""

@@ -36,7 +36,7 @@ from pyroaring import BitMap
 from lance_spark.errors import CorruptTableError, InvalidInputError, UnsupportedFeatureError
 from lance_spark.proto import table_pb2
 from lance_spark.storage.uri import check_relative
-from lance_spark.table.fragment import Fragment
+from lance_spark.table.fragment import MAX_ID, Fragment
 from lance_spark.table.paths import INDICES, TablePaths
 
 NAME = "__lance_frag_reuse"
@@ -97,7 +97,9 @@ def inline_content(entry: table_pb2.IndexMetadata) -> _Content | None:
     CorruptTableError
     """
     details = _details(entry)
-    return details.inline if details.WhichOneof("content") == "inline" else None
+    if details.WhichOneof("content") != "inline":
+        return None
+    return _checked(details.inline, "the fragment reuse index")
 
 
 def read_content(paths: TablePaths, entry: table_pb2.IndexMetadata) -> _Content:
@@ -109,7 +111,7 @@ def read_content(paths: TablePaths, entry: table_pb2.IndexMetadata) -> _Content:
     """
     details = _details(entry)
     if details.WhichOneof("content") == "inline":
-        return details.inline
+        return _checked(details.inline, "the fragment reuse index")
     file = details.external
     try:
         check_relative(file.path)
@@ -242,4 +244,13 @@ def _parse(data: bytes, name: str) -> _Content:
         content.ParseFromString(data)
     except DecodeError as error:
         raise CorruptTableError(f"{name}: no content of a fragment reuse index: {error}") from None
+    return _checked(content, name)
+
+
+def _checked(content: _Content, name: str) -> _Content:
+    for version in content.legacy_versions:
+        for group in version.groups:
+            for digest in (*group.old_fragments, *group.new_fragments):
+                if digest.id > MAX_ID:
+                    raise CorruptTableError(f"{name}: {digest.id} is no id of a fragment")
     return content

@@ -65,20 +65,30 @@ def create(
     try:
         with translated(store.name(path), store.options):
             created = external.put_if_absent(root, entry)
-            if not created:
-                # A client that repeats a request whose answer was lost meets its own entry.
-                present = external.get(root, version)
-                created = present is not None and present.path == entry.path
     except StorageError as error:
         # The request may still arrive, and then the staging file is the version.
         if is_refusal(error):
             _delete(store, entry.path)
         raise
     if not created:
+        # A client that repeats a request whose answer was lost meets its own entry.
+        created = _is_own(store, external, entry)
+    if not created:
         _delete(store, entry.path)
         return False
     _finish(store, external, entry, path)
     return True
+
+
+def _is_own(store: ObjectStore, external: ManifestStore, entry: ManifestEntry) -> bool:
+    """Tell whether the entry of a version is the one given. Raises StorageError, always with a cause that is no refusal."""
+    try:
+        with translated(store.name(entry.path), store.options):
+            present = external.get(store.object_uri, entry.version)
+    except StorageError as error:
+        # Even if nobody may look, the entry that is there can be this one.
+        raise StorageError(str(error)) from error
+    return present is not None and present.path == entry.path
 
 
 def newest(store: ObjectStore, external: ManifestStore) -> tuple[int, str] | None:

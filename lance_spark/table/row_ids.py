@@ -77,19 +77,23 @@ def assign(fragment: table_pb2.DataFragment, next_row_id: int, version: int) -> 
     CorruptTableError
         What it brings cannot be read.
     """
-    from lance_spark.table.row_sequences import decode_row_ids
+    from lance_spark.table.row_sequences import parse_row_ids
 
     rows = fragment.physical_rows
     if next_row_id + rows > _MAX_U64:
         raise InvalidInputError(
             f"row ids are used up: the next one would be {next_row_id}; write the table anew"
         )
-    if fragment.WhichOneof("row_id_sequence") is None:
+    brought = fragment.WhichOneof("row_id_sequence")
+    if brought is None:
         new = rows
         ids = rowids_pb2.RowIdSequence(segments=[_range(next_row_id, next_row_id + rows)])
         fragment.inline_row_ids = ids.SerializeToString()
+    elif brought != "inline_row_ids":
+        # Those of a data file are there for all rows.
+        new = 0
     else:
-        carried = decode_row_ids(fragment.inline_row_ids, "new fragment")
+        carried = parse_row_ids(fragment.inline_row_ids, "new fragment")
         new = _fill_up(fragment, carried, next_row_id, version)
     run = rowids_pb2.RowDatasetVersionRun(span=_range(0, rows), version=version)
     versions = rowids_pb2.RowDatasetVersionSequence(runs=[run]).SerializeToString()
@@ -101,26 +105,27 @@ def assign(fragment: table_pb2.DataFragment, next_row_id: int, version: int) -> 
 
 
 def _fill_up(
-    fragment: table_pb2.DataFragment, carried: Words, next_row_id: int, version: int
+    fragment: table_pb2.DataFragment, carried: RowIds, next_row_id: int, version: int
 ) -> int:
     """Give ids and versions to the rows that come after those that carry some; return their number."""
     import numpy as np
 
     from lance_spark.table.row_sequences import decode_versions, encode_row_ids, encode_versions
 
-    new = fragment.physical_rows - len(carried)
+    known_rows = carried.num_rows
+    new = fragment.physical_rows - known_rows
     if new < 0:
         raise InvalidInputError(
-            f"a new fragment has {len(carried)} row ids for {fragment.physical_rows} rows"
+            f"a new fragment has {known_rows} row ids for {fragment.physical_rows} rows"
         )
     if not new:
         return 0
     fresh = np.arange(next_row_id, next_row_id + new, dtype=np.uint64)
-    fragment.inline_row_ids = encode_row_ids(np.concatenate([carried, fresh]))
+    fragment.inline_row_ids = encode_row_ids(np.concatenate([carried.to_array(), fresh]))
     for kind in (Lineage.CREATED, Lineage.UPDATED):
         group, inline, _ = kind.value
         if fragment.WhichOneof(group) == inline:
-            known = decode_versions(getattr(fragment, inline), len(carried), "new fragment")
+            known = decode_versions(getattr(fragment, inline), known_rows, "new fragment")
             filled = np.concatenate([known, np.full(new, version, np.uint64)])
             setattr(fragment, inline, encode_versions(filled))
     return new

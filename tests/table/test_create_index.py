@@ -430,6 +430,12 @@ class TestReuse:
             entry.index_details.value = details.SerializeToString()
             with pytest.raises(CorruptTableError, match=message):
                 fragment_reuse.read_content(open_table(uri).paths, entry)
+        details.inline.legacy_versions.add().groups.add().new_fragments.add(id=2**32)
+        entry.index_details.value = details.SerializeToString()
+        with pytest.raises(CorruptTableError, match="4294967296 is no id"):
+            fragment_reuse.read_content(open_table(uri).paths, entry)
+        with pytest.raises(CorruptTableError, match="4294967296 is no id"):
+            fragment_reuse.inline_content(entry)
         entry.index_details.value = b"\xff" * 3
         with pytest.raises(CorruptTableError, match="cannot be read"):
             fragment_reuse.inline_content(entry)

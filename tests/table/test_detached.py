@@ -137,12 +137,25 @@ def test_stable_row_ids(tmp_path: Path) -> None:
 
 def test_a_store_that_fails(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def lost(self: ObjectStore, *args: object) -> bool:
-        raise StorageError("lost")
+        raise StorageError("lost") from OSError("timeout")
 
     operation = append(path, 6)
     monkeypatch.setattr(ObjectStore, "put_if_absent", lost)
     with pytest.raises(UncertainCommitError, match=r"detached version \d{19,20}"):
         Dataset.commit(str(path), operation, 2, detached=True)
+
+
+def test_a_store_that_refuses(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(self: ObjectStore, *args: object) -> bool:
+        raise StorageError("permission denied") from PermissionError()
+
+    operation = append(path, 6)
+    before = set((path / "_transactions").iterdir())
+    monkeypatch.setattr(ObjectStore, "put_if_absent", refused)
+    with pytest.raises(StorageError, match="permission denied") as caught:
+        Dataset.commit(str(path), operation, 2, detached=True)
+    assert not isinstance(caught.value, UncertainCommitError)
+    assert set((path / "_transactions").iterdir()) == before
 
 
 def test_numbers_are_random(path: Path) -> None:

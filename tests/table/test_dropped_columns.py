@@ -12,11 +12,14 @@ import pytest
 import lance_spark
 from lance_spark.changes.assignments import parse_assignments
 from lance_spark.changes.update import commit_updates, plan_update
-from lance_spark.errors import CommitConflictError
+from lance_spark.errors import CommitConflictError, InvalidInputError
 from lance_spark.proto import table_pb2
 from lance_spark.table.commit import commit
 from lance_spark.table.open import OpenTable, open_table
 from lance_spark.table.operations.create_index import CreateIndex
+from lance_spark.table.operations.merge import Merge
+from lance_spark.table.operations.overwrite import Overwrite
+from lance_spark.table.operations.project import Project
 from lance_spark.table.transaction import Transaction
 from lance_spark.table.write_job import begin_write
 
@@ -97,3 +100,19 @@ def test_update_leaves_files_of_dropped_columns_out(table: str) -> None:
     first = open_table(table).manifest.fragments[0]
     assert [list(file.fields) for file in first.files] == [[0]]
     assert lance_spark.open_dataset(table).to_table().to_pydict() == {"id": [1, 3, 20]}
+
+
+def test_a_parent_stays_with_its_children(tmp_path: Path) -> None:
+    """A version without it could be opened by nobody."""
+    uri = str(tmp_path / "table")
+    lance.write_dataset(pa.table({"id": [1], "point": [{"x": 1}]}), uri)
+    base = open_table(uri)
+    fields = [one for one in base.manifest.message.fields if one.name != "point"]
+    for operation in (
+        Project(tuple(fields)),
+        Merge(base.manifest.fragments, tuple(fields)),
+        Overwrite((), tuple(fields)),
+    ):
+        with pytest.raises(InvalidInputError, match="'x'"):
+            commit(base.store, Transaction.new(base.version, operation), base.manifest)
+    assert lance.dataset(uri).version == 1

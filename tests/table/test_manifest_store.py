@@ -197,6 +197,7 @@ def test_an_own_entry_that_nobody_may_look_at(
 
     def repeated(self: InSqlite, root: str, entry: ManifestEntry) -> bool:
         put(self, root, entry)
+        monkeypatch.setattr(InSqlite, "get", refused)
         return put(self, root, entry)
 
     def refused(self: InSqlite, root: str, version: int) -> ManifestEntry | None:
@@ -204,7 +205,6 @@ def test_an_own_entry_that_nobody_may_look_at(
         raise PermissionError("not allowed")
 
     monkeypatch.setattr(InSqlite, "put_if_absent", repeated)
-    monkeypatch.setattr(InSqlite, "get", refused)
     lance_spark.write_dataset(rows(2), uri, "append", manifest_store=store)
     monkeypatch.undo()
     dataset = lance_spark.open_dataset(uri, manifest_store=store)
@@ -248,9 +248,34 @@ def test_versions_that_have_nothing_but_staging_files(
     with monkeypatch.context() as patch:
         patch.setattr(ObjectStore, "copy", fail)
         assert [one.version for one in dataset.versions()] == [1, 2, 3, 4]
-    dataset.cleanup_old_versions(
-        retain_versions=1, delete_unverified=True, error_if_tagged_old_versions=False
-    )
+    policy: dict[str, Any] = {
+        "retain_versions": 1,
+        "delete_unverified": True,
+        "error_if_tagged_old_versions": False,
+    }
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectStore, "copy", fail)
+        dataset.cleanup_old_versions(**policy)
+    dataset.cleanup_old_versions(**policy)
     assert [one.version for one in dataset.versions()] == [2, 4]
     assert lance_spark.open_dataset(path, tag="tag", storage_options=options).count_rows() == 2
+    assert lance.dataset(path, version=2).to_table().num_rows == 2
+
+
+def test_cleanup_without_the_manifest_store(
+    store: InSqlite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever opens the files alone does not see a version that was not copied, but must not harm it either."""
+    path = str(tmp_path / "t")
+    options = {"manifest_store": NAMED, "database": store.path}
+
+    def fail(*_: object) -> None:
+        raise StorageError("busy")
+
+    lance_spark.write_dataset(rows(1), path, storage_options=options)
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectStore, "copy", fail)
+        lance_spark.write_dataset(rows(2), path, "append", storage_options=options)
+    lance_spark.open_dataset(path).cleanup_old_versions(retain_versions=1, delete_unverified=True)
+    assert lance_spark.open_dataset(path, storage_options=options).count_rows() == 2
     assert lance.dataset(path, version=2).to_table().num_rows == 2

@@ -27,27 +27,6 @@ class OtherOperation(Operation):
         """Name of the field of `Transaction.operation`; empty if it is unknown to this release."""
         return self.message.WhichOneof("operation") or ""
 
-    @property
-    def config_keys(self) -> frozenset[str]:
-        """Keys of the table's configuration that are set or deleted."""
-        if self.kind != "update_config":
-            return frozenset()
-        update = self.message.update_config
-        return frozenset(
-            [
-                *update.upsert_values,
-                *update.delete_keys,
-                *(entry.key for entry in update.config_updates.update_entries),
-            ]
-        )
-
-    @property
-    def can_add_required_columns(self) -> bool:
-        """Whether columns could come in, or become such, that rows written without them break."""
-        if self.kind == "merge":
-            return not self.message.merge.preserves_nullability
-        return self.kind == "project" and not self.message.project.preserves_nullability
-
     def write_to(self, transaction: transaction_pb2.Transaction) -> None:
         """Set the operation of a transaction's message."""
         one = transaction_pb2.Transaction()

@@ -116,6 +116,7 @@ class Overwrite(Operation):
         Raises
         ------
         InvalidInputError
+            The fields are no tree, or the fragments do not fit the table.
         CommitConflictError
             Others gave its field ids to new columns, in a table that gives none twice.
         """
@@ -129,8 +130,7 @@ class Overwrite(Operation):
         draft.drop_content()
         # Clusterings name columns by their ids, which start anew.
         proto.ClearField("clustering")
-        proto.ClearField("fields")
-        proto.fields.extend(self.schema)
+        draft.set_fields(self.schema)
         proto.ClearField("schema_metadata")
         _update(proto.schema_metadata, self.schema_metadata)
         if self.data_storage_version is not None:

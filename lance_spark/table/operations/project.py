@@ -102,8 +102,8 @@ class Project(Operation):
 
     def rebase(self, rebase: Rebase) -> Project:
         """Take over what became of the metadata of fields, where the projection leaves it alone."""
-        before = {one.id: one.metadata for one in rebase.base.to_proto().fields}
-        after = {one.id: one.metadata for one in rebase.newest.to_proto().fields}
+        before = {one.id: one.metadata for one in rebase.base.message.fields}
+        after = {one.id: one.metadata for one in rebase.newest.message.fields}
         schema = []
         for one in self.schema:
             if one.id in after and dict(one.metadata) == dict(before.get(one.id, {})):
