@@ -158,6 +158,7 @@ class _Planner:
         if not located:
             raise versions.not_a_table(self._store)
         self._decide(located, read_version)
+        self._keep_staged(listing)
         for _ in range(_LOOKS):
             self._keep_newer()
             self._keep_tags()
@@ -179,6 +180,16 @@ class _Planner:
             where, known = (self._gone, gone) if goes else (self._kept, kept)
             root = self._store.object_uri
             where.add(references_of(manifest, root=root, own=True, known=known))
+
+    def _keep_staged(self, listing: Listing) -> None:
+        """Keep what a newer version needs that only an external manifest store knows, which may not be at hand."""
+        staged = [
+            ManifestLocation(one.version, one.info.path, NamingScheme.V2)
+            for one in listing.candidates
+            if one.version > self._newest
+        ]
+        for _, manifest in self._read(self._store, staged):
+            self._kept.add(references_of(manifest, root=self._store.object_uri, own=True))
 
     def _keep_newer(self) -> None:
         """Keep what has been committed since the versions were listed, and detached versions."""
@@ -248,6 +259,10 @@ class _Planner:
         for candidate in listing.candidates:
             if candidate.version >= self._newest:
                 # It may be the manifest itself, as an external manifest store knows it.
+                continue
+            is_read = (self._store.uri, candidate.info.path) in self._seen
+            if is_read and candidate.version not in self._going:
+                # All that there is of a version, since it could not be copied.
                 continue
             if self._is_kept(candidate):
                 continue
