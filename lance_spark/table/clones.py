@@ -33,7 +33,7 @@ from lance_spark.table.draft import Draft
 from lance_spark.table.fragment import DeletionFile
 from lance_spark.table.fragment_writer import new_data_file_name
 from lance_spark.table.indexes import section_of, uuid_of
-from lance_spark.table.manifest import Manifest, encode, read_manifest
+from lance_spark.table.manifest import Manifest, encode, find_manifest, read_manifest
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.clone import Clone
 from lance_spark.table.paths import DATA, DELETIONS, INDICES, TablePaths
@@ -177,7 +177,7 @@ def _create(source: Manifest, target: ObjectStore, operation: Clone) -> Manifest
         created = _was_created(target, location, transaction, error)
         if not created:
             raise
-    if not created or [one.version for one in versions.list_manifests(target)] != [proto.version]:
+    if not created or _has_another(target, proto.version):
         # Somebody else makes a table here; of two that see one another, both give way.
         with suppress(StorageError):
             target.delete([path, location.path] if created else [path])
@@ -191,6 +191,18 @@ def _create(source: Manifest, target: ObjectStore, operation: Clone) -> Manifest
         dictionaries=draft.dictionaries,
         size_bytes=len(data),
     )
+
+
+def _has_another(target: ObjectStore, version: int) -> bool:
+    """Tell whether somebody else has made a table, too: what was committed on top of this one is part of it."""
+    others = [one for one in versions.list_manifests(target) if one.version != version]
+    if not others:
+        return False
+    manifest = find_manifest(target, others[0])
+    if others[0].version != version + 1 or manifest is None:
+        return True
+    first = read_transaction(target, manifest)
+    return first is None or isinstance(first.operation, Clone)
 
 
 def _was_created(

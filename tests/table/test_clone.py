@@ -324,6 +324,35 @@ def test_somebody_else_makes_a_table_meanwhile(path: str, monkeypatch: pytest.Mo
     assert ids(Path(path + "-c")) == [0, 1, 2]
 
 
+def test_somebody_writes_to_the_clone_at_once(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the manifest and the look whether somebody else has made a table: that is not one."""
+    create = versions.create_manifest
+
+    def early(*args: Any) -> bool:
+        monkeypatch.undo()
+        created = create(*args)
+        lance.write_dataset(rows(50), path + "-c", mode="append")
+        return created
+
+    def another(*args: Any) -> bool:
+        monkeypatch.undo()
+        created = create(*args)
+        lance.dataset(path).shallow_clone(path + "-e", 4)
+        # It had looked before.
+        shutil.copytree(path + "-e", path + "-d", dirs_exist_ok=True)
+        return created
+
+    monkeypatch.setattr(versions, "create_manifest", early)
+    open_dataset(path).shallow_clone(path + "-c", 4)
+    assert found(path + "-c") == [0, *range(2, 9), 50, 51, 52]
+    assert [one.version for one in open_dataset(path + "-c").versions()] == [4, 5]
+
+    monkeypatch.setattr(versions, "create_manifest", another)
+    with pytest.raises(TableExistsError, match="somebody else"):
+        open_dataset(path).shallow_clone(path + "-d", 3)
+    assert [one.version for one in open_dataset(path + "-d").versions()] == [4]
+
+
 def test_copies_are_made_in_pieces_and_few_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
