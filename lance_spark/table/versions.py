@@ -103,7 +103,18 @@ def list_manifests(store: ObjectStore) -> list[ManifestLocation]:
     if store.manifest_store is not None:
         names = store.list_names(FOLDER)
         located = _parsed(names)
-        return _with_known(store, located, _first_asked_for(names, located))
+        newest = located[-1].version if located else 1
+        # If the store failed while a version was copied, there can be newer ones in their places.
+        listed = {one.version for one in located}
+        staged = _staged(names, listed)
+        return [
+            one
+            for one in _with_known(store, located, min(newest, *staged, newest))
+            if one.version >= newest
+            or one.version in listed
+            # The entries of versions that were cleaned up are still there.
+            or (one.version in staged and store.exists(one.path))
+        ]
     located = _listed(store)
     if located and not store.is_consistent:
         hinted = _hinted(store, located[-1])
@@ -212,20 +223,10 @@ def _with_known(
     return [merged[number] for number in sorted(merged)]
 
 
-def _first_asked_for(names: list[str], files: list[ManifestLocation]) -> int:
-    """Return the version from which on the external manifest store can know more than the files tell."""
-    if not files:
-        return 1
-    # A version can have nothing but a staging file, if the store failed while it was copied.
-    listed = {one.version for one in files}
-    staged = (
-        parse_name(name.partition(f"{_SUFFIX}-")[0] + _SUFFIX)
-        for name in names
-        if _SUFFIX + "-" in name
-    )
-    return min(
-        [files[-1].version, *(one.version for one in staged if one and one.version not in listed)]
-    )
+def _staged(names: list[str], listed: set[int]) -> set[int]:
+    """Return the versions that there is nothing but a staging file of."""
+    found = (parse_name(name.partition("-")[0]) for name in names if f"{_SUFFIX}-" in name)
+    return {one.version for one in found if one is not None} - listed
 
 
 def _located(version: int, path: str) -> ManifestLocation:

@@ -22,7 +22,7 @@ from lance_spark.errors import (
 )
 from lance_spark.storage.manifest_store import ManifestEntry, ManifestStore
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.versions import list_since, newest
+from lance_spark.table.versions import list_manifests, list_since, newest
 
 
 class InSqlite(ManifestStore):
@@ -258,6 +258,11 @@ def test_versions_that_have_nothing_but_staging_files(
         dataset.cleanup_old_versions(**policy)
     dataset.cleanup_old_versions(**policy)
     assert [one.version for one in dataset.versions()] == [2, 4]
+    # A writer that lost version 1 and was killed.
+    files = ObjectStore.from_uri(path, options)
+    name = list_manifests(files)[0].scheme.name_of(1)
+    files.write_bytes(f"_versions/{name}-0b8f9aa4-bd2c-4a4c-9b3c-0d9a4ba3ff05", b"")
+    assert [one.version for one in list_manifests(files)] == [2, 4]
     assert lance_spark.open_dataset(path, tag="tag", storage_options=options).count_rows() == 2
     assert lance.dataset(path, version=2).to_table().num_rows == 2
 
