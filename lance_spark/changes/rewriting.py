@@ -117,9 +117,13 @@ class RowReader:
         """Return how many rows should be read at once."""
         return self._plain.window_rows()
 
-    def matching(self) -> Iterator[MovedRows]:
-        """Yield the live rows that meet the filters, in order."""
-        for batch in self._reader.scan(self._rows, _BATCH_ROWS):
+    def matching_offsets(self) -> Offsets:
+        """Return where the live rows that meet the filters are, increasing."""
+        return self._reader.matching_rows()
+
+    def matching(self, rows: range | None = None) -> Iterator[MovedRows]:
+        """Yield the live rows that meet the filters, in order; those among some physical rows, if any are given."""
+        for batch in self._reader.scan(self._rows if rows is None else rows, _BATCH_ROWS):
             address, row_id, created = (
                 column.to_numpy() for column in batch.columns[-len(_META) :]
             )
@@ -127,9 +131,13 @@ class RowReader:
             values = batch.select(range(self._width))
             yield MovedRows(self._with_references(values, offsets), offsets, row_id, created)
 
-    def read(self, rows: Rows) -> pa.RecordBatch:
-        """Return physical rows, deleted ones too."""
-        return self._with_references(self._plain.read(rows), rows)
+    def pieces(self, rows: range) -> Iterator[tuple[range, pa.RecordBatch]]:
+        """Yield physical rows, deleted ones too, in order: which they are, and their values."""
+        start = rows.start
+        for batch in self._plain.pieces(rows):
+            piece = range(start, start + batch.num_rows)
+            yield piece, self._with_references(batch, piece)
+            start = piece.stop
 
     def _with_references(self, values: pa.RecordBatch, rows: Rows) -> pa.RecordBatch:
         if not self._blobs or not values.num_rows:

@@ -17,7 +17,7 @@ stable row ids rows keep their ids and the version that they were created in, wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, get_args
@@ -214,60 +214,55 @@ class UpdateTask:
 
     def _rewrite_columns_of(self, paths: TablePaths, fragment: Fragment) -> ChangedColumns | None:
         schema = Schema(tuple(one.field for one in self.assignments))
-        arrow = input_schema(schema)
-        offsets, parts = [np.empty(0, np.int64)], []
         reader = self._reader(paths, fragment, self._read_fields())
-        try:
-            for rows in reader.matching():
-                offsets.append(rows.offsets)
-                parts.append(align(assign(rows.values, self.assignments, schema), arrow))
-        finally:
-            reader.close()
-        found = np.concatenate(offsets)
-        if not len(found):
-            return None
-        new = pa.Table.from_batches(parts, arrow)
+        there = self._reader(paths, fragment, schema.fields)
         writer = self._writer(paths, schema, _NO_LIMIT)
         try:
-            self._write_columns(paths, fragment, schema, found, new, writer)
+            found = reader.matching_offsets()
+            if not len(found):
+                return None
+            window = there.window_rows()
+            for start in range(0, fragment.physical_rows, window):
+                rows = range(start, min(start + window, fragment.physical_rows))
+                for batch in self._new_columns(reader, there, schema, found, rows):
+                    writer.write(batch)
             ((file,),) = (one.files for one in writer.finish())
         except BaseException:
             writer.abort()
             raise
+        finally:
+            reader.close()
+            there.close()
         state = self._with_file(paths, fragment, file)
         return ChangedColumns(state, encode_bitmap(found), file.fields, len(found))
 
-    def _write_columns(
-        self,
-        paths: TablePaths,
-        fragment: Fragment,
-        schema: Schema,
-        offsets: Offsets,
-        new: pa.Table,
-        writer: FragmentWriter,
-    ) -> None:
-        """Write the columns of all rows of a fragment: `new` at `offsets`, what there was elsewhere."""
+    def _new_columns(
+        self, reader: RowReader, there: RowReader, schema: Schema, found: Offsets, rows: range
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the columns of some physical rows: new values at the offsets `found`, what is there elsewhere."""
         arrow = input_schema(schema)
-        reader = self._reader(paths, fragment, schema.fields)
-        try:
-            window = reader.window_rows()
-            for start in range(0, fragment.physical_rows, window):
-                rows = range(start, min(start + window, fragment.physical_rows))
-                first, last = np.searchsorted(offsets, [rows.start, rows.stop])
-                values = new.slice(int(first), int(last - first))
-                if len(values) < len(rows):
-                    old = align(reader.read(rows), arrow)
-                    order = np.arange(len(rows))
-                    order[offsets[first:last] - start] = len(rows) + np.arange(len(values))
-                    columns = [
-                        _merged(one, other, pa.array(order))
-                        for one, other in zip(old.columns, values.columns, strict=True)
-                    ]
-                    values = pa.Table.from_arrays(columns, schema=arrow)
-                for batch in values.combine_chunks().to_batches():
-                    writer.write(batch)
-        finally:
-            reader.close()
+        if len(_within(found, rows)) == len(rows):
+            for moved in reader.matching(rows):
+                yield align(assign(moved.values, self.assignments, schema), arrow)
+            return
+        for piece, batch in there.pieces(rows):
+            old = align(batch, arrow)
+            offsets = _within(found, piece)
+            if not len(offsets):
+                yield old
+                continue
+            parts = [
+                align(assign(moved.values, self.assignments, schema), arrow)
+                for moved in reader.matching(piece)
+            ]
+            new = pa.Table.from_batches(parts, arrow)
+            order = np.arange(len(piece))
+            order[offsets - piece.start] = len(piece) + np.arange(len(new))
+            columns = [
+                _merged(one, other, pa.array(order))
+                for one, other in zip(old.columns, new.columns, strict=True)
+            ]
+            yield from pa.Table.from_arrays(columns, schema=arrow).combine_chunks().to_batches()
 
     def _with_file(self, paths: TablePaths, fragment: Fragment, new: DataFile) -> Fragment:
         """Return a fragment with a new file in the place of what others have of its columns."""
@@ -489,6 +484,12 @@ def _carrying(fragments: Iterable[Fragment], ids: Words, created: Words) -> list
         found.append(Fragment.from_proto(proto, "new fragment"))
         start = stop
     return found
+
+
+def _within(offsets: Offsets, rows: range) -> Offsets:
+    """Return those of some increasing offsets that are among some rows."""
+    first, last = np.searchsorted(offsets, [rows.start, rows.stop])
+    return offsets[first:last]
 
 
 def _merged(old: pa.Array, new: pa.ChunkedArray, order: pa.Array) -> pa.ChunkedArray:

@@ -139,6 +139,11 @@ class FragmentReader:
         """Return the physical rows `rows`, deleted ones included."""
         return self._batch(self._window(rows), len(rows))
 
+    def pieces(self, rows: range) -> Iterator[pa.RecordBatch]:
+        """Yield the physical rows `rows` in order, deleted ones included; in pieces, if they have more bytes than a window should."""
+        for window in self._windows(rows):
+            yield from self._batches(self._window(window), len(window))
+
     def take(self, rows: RowNumbers) -> pa.RecordBatch:
         """Return live rows by their number among the live rows, strictly increasing."""
         return self.read(live_to_physical(rows, self.deleted()))

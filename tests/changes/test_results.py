@@ -133,3 +133,43 @@ def test_what_is_inside_of_lists_can_be_without_nulls(tmp_path: Path, path: str)
     assert lance.dataset(table.uri).to_table().to_pydict() == data.to_pydict()
     with pytest.raises(InvalidInputError, match="has nulls"):
         altered.alter_columns({"path": "points.item.b", "nullable": False})
+
+
+@pytest.mark.parametrize("blobs", [False, True], ids=["vectors", "blobs"])
+def test_new_columns_of_a_large_fragment_go_through_memory_in_pieces(
+    tmp_path: Path, blobs: bool
+) -> None:
+    rows, width = (128, 1 << 20) if blobs else (32_768, 1 << 12)
+    field = (
+        pa.field("v", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+        if blobs
+        else pa.field("v", pa.binary(width))
+    )
+    schema = pa.schema([pa.field("i", pa.int64()), field])
+    noise = np.random.default_rng(3).bytes(width)
+    batches = (
+        pa.record_batch([[i], pa.array([noise], field.type)], schema=schema)
+        if blobs
+        else pa.record_batch(
+            [np.arange(i, i + 256), pa.array([noise] * 256, field.type)], schema=schema
+        )
+        for i in range(0, rows, 1 if blobs else 256)
+    )
+    uri = str(tmp_path / "t.lance")
+    table = write_dataset(batches, uri, schema=schema, data_storage_version="2.1")
+    assert len(opened(table).manifest.fragments) == 1
+    peak = []
+    for filters in ([], [("i", "<", rows // 2), ("i", "not in", [1, 7])]):
+        pool = pa.default_memory_pool()
+        before = pool.bytes_allocated()
+        seen = 0
+
+        def same(found: pa.RecordBatch) -> pa.Array:
+            nonlocal seen
+            seen = max(seen, pool.bytes_allocated() - before)  # noqa: B023
+            return found["v"]
+
+        table = table.update({"v": same}, filters, mode="columns")
+        peak.append(seen)
+    assert max(peak) < rows * width // 2, peak
+    assert table.to_table(["i"], filters=[("i", ">", rows - 3)]).num_rows == 2
