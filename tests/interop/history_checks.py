@@ -35,16 +35,19 @@ def check_content(
     change: Change,
     *,
     stable: bool,
+    brief: bool = False,
 ) -> State:
     """Read a version by both clients; return the outcome that it is, with what is known now of its rows."""
-    theirs.validate()
+    if not brief:
+        theirs.validate()
     system = ["_rowid", "_rowaddr", *((CREATED, UPDATED) if stable else ())]
     names = theirs.schema.names
     full = theirs.to_table(columns=[*names, *system])
     read = ours.to_table([*names, *system])
     assert_same(read, full, "we read otherwise")
     assert ours.schema.equals(theirs.schema, check_metadata=True), (ours.schema, theirs.schema)
-    assert_same(theirs.to_table(), full.select(names), "pylance reads otherwise")
+    if not brief:
+        assert_same(theirs.to_table(), full.select(names), "pylance reads otherwise")
     assert ours.count_rows() == theirs.count_rows() == full.num_rows
     found = full.select(names)
     keys = found["key"].to_pylist()
