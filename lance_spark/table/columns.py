@@ -156,11 +156,13 @@ def note_change(fragment: table_pb2.DataFragment, version: int, rows: BitMap | N
     # Tables whose columns never change do not need it.
     import numpy as np
 
+    from lance_spark.table.deletions import offsets_of
     from lance_spark.table.row_sequences import decode_versions
 
     count = fragment.physical_rows
-    updated = np.full(count, version, np.uint64)
-    if rows is not None:
+    if rows is None:
+        fragment.inline_last_updated_at_versions = row_ids.one_version(count, version)
+    else:
         name = f"fragment {fragment.id}"
         if rows and rows.max() >= count:
             raise CorruptTableError(f"{name}: row {rows.max()} has new values, but it has {count}")
@@ -174,9 +176,9 @@ def note_change(fragment: table_pb2.DataFragment, version: int, rows: BitMap | N
         if known is not None:
             before = decode_versions(fragment.inline_last_updated_at_versions, count, name)
         changed = np.zeros(count, dtype=bool)
-        changed[np.array(rows, dtype=np.int64)] = True
-        updated = np.where(changed, updated, before)
-    row_ids.carry(fragment, updated=updated)
+        changed[offsets_of(rows)] = True
+        updated = np.where(changed, np.uint64(version), before)
+        row_ids.carry(fragment, updated=updated)
 
 
 def is_live(file: table_pb2.DataFile, kept: Collection[int]) -> bool:

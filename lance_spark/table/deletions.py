@@ -113,7 +113,7 @@ def decode_bitmap(data: Bytes, name: str, num_rows: int = 0) -> Offsets:
     """
     try:
         bitmap = BitMap.deserialize(data.tobytes())
-    except (ValueError, MemoryError) as error:
+    except (ValueError, IndexError, MemoryError) as error:
         raise CorruptFileError(f"{name}: no readable Roaring bitmap: {error}") from error
     # The greatest one first: a few bytes can stand for billions of rows.
     if num_rows and bitmap and bitmap.max() >= num_rows:
@@ -140,7 +140,7 @@ def decode_offsets(data: bytes, num_rows: int, name: str) -> Offsets:
     """
     try:
         bitmap = BitMap.deserialize(data)
-    except (ValueError, MemoryError) as error:
+    except (ValueError, IndexError, MemoryError) as error:
         raise CorruptTableError(f"{name}: no readable Roaring bitmap: {error}") from error
     # The greatest one first: a few bytes can stand for billions of rows.
     if bitmap and bitmap.max() >= num_rows:

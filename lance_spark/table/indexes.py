@@ -183,7 +183,7 @@ def fragment_bitmap(index: table_pb2.IndexMetadata) -> BitMap | None:
         return None
     try:
         return BitMap.deserialize(data)
-    except (ValueError, MemoryError) as error:
+    except (ValueError, IndexError, MemoryError) as error:
         raise CorruptTableError(
             f"index {index.name!r}: no readable fragment bitmap: {error}"
         ) from None

@@ -95,13 +95,19 @@ def assign(fragment: table_pb2.DataFragment, next_row_id: int, version: int) -> 
     else:
         carried = parse_row_ids(fragment.inline_row_ids, "new fragment")
         new = _fill_up(fragment, carried, next_row_id, version)
-    run = rowids_pb2.RowDatasetVersionRun(span=_range(0, rows), version=version)
-    versions = rowids_pb2.RowDatasetVersionSequence(runs=[run]).SerializeToString()
+    versions = one_version(rows, version)
     for kind in (Lineage.CREATED, Lineage.UPDATED):
         group, inline, _ = kind.value
         if fragment.WhichOneof(group) is None:
             setattr(fragment, inline, versions)
     return next_row_id + new
+
+
+def one_version(rows: int, version: int) -> bytes:
+    """Return the bytes of a sequence of versions that is the same for all rows."""
+    run = rowids_pb2.RowDatasetVersionRun(span=_range(0, rows), version=version)
+    data: bytes = rowids_pb2.RowDatasetVersionSequence(runs=[run]).SerializeToString()
+    return data
 
 
 def _fill_up(

@@ -8,7 +8,12 @@ import lance
 import pyarrow as pa
 import pytest
 
-from lance_spark.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
+from lance_spark.errors import (
+    CommitConflictError,
+    CorruptTableError,
+    InvalidInputError,
+    UnsupportedFeatureError,
+)
 from lance_spark.proto import table_pb2, transaction_pb2
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit import commit
@@ -127,3 +132,15 @@ def test_two_states_at_the_same_time() -> None:
     assert mine.conflict(operation_of(update, "file")) is Conflict.INCOMPATIBLE
     update.update.compacted_sstables.extend(compacted((1, 7)).compacted_sstables)
     assert mine.conflict(operation_of(update, "file")) is Conflict.RETRYABLE
+
+
+def test_messages_that_are_none() -> None:
+    """Numbers and sets that no manifest can hold are told when they are read, as what they are."""
+    update = transaction_pb2.Transaction()
+    update.update.updated_fragment_offset_bitmaps[1] = b""
+    rewrite = transaction_pb2.Transaction()
+    index = rewrite.rewrite.rewritten_indices.add(new_index_version=2**31)
+    index.old_id.uuid = index.new_id.uuid = bytes(16)
+    for message in (update, rewrite):
+        with pytest.raises(CorruptTableError, match="file: "):
+            operation_of(message, "file")

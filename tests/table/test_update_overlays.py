@@ -11,7 +11,9 @@ from lance.file import LanceFileWriter
 from lance.fragment import DataFile
 
 import lance_spark
-from lance_spark.changes.update import Mode
+from lance_spark.changes.assignments import parse_assignments
+from lance_spark.changes.update import Mode, commit_updates, plan_update
+from lance_spark.table.open import open_table
 
 VALUES = [10, 11, 12, 13, 14, 15]
 OVERLAID = [10, 100, 12, 200, 14, 15]
@@ -23,6 +25,18 @@ def allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LANCE_ENABLE_UNSTABLE_DATA_OVERLAY_FILES", "1")
 
 
+def put_overlay(uri: str, values: dict[int, int]) -> None:
+    """Replace values of `a` of some rows of the first fragment."""
+    dataset = lance.dataset(uri)
+    file = Path(uri) / "data" / f"overlay{dataset.version}.lance"
+    with LanceFileWriter(str(file), pa.schema([("a", pa.int64())]), version="2.2") as writer:
+        writer.write_batch(pa.table({"a": list(values.values())}))
+    kinds = lance.LanceOperation
+    overlay = kinds.DataOverlayFile(DataFile(file.name, [1], [0], 2, 2), list(values))
+    operation = kinds.DataOverlay([kinds.DataOverlayGroup(0, [overlay])])
+    lance.LanceDataset.commit(uri, operation, read_version=dataset.version)
+
+
 @pytest.fixture
 def table(tmp_path: Path) -> str:
     """Write a table with an index on `a`, some of whose values an overlay replaces afterwards."""
@@ -30,13 +44,7 @@ def table(tmp_path: Path) -> str:
     rows = pa.table({"id": range(6), "a": VALUES})
     dataset = lance.write_dataset(rows, uri, data_storage_version="2.2", enable_stable_row_ids=True)
     dataset.create_scalar_index("a", "BITMAP")
-    file = tmp_path / "table" / "data" / "overlay.lance"
-    with LanceFileWriter(str(file), rows.schema.remove(0), version="2.2") as writer:
-        writer.write_batch(pa.table({"a": [100, 200]}))
-    kinds = lance.LanceOperation
-    overlay = kinds.DataOverlayFile(DataFile(file.name, [1], [0], 2, 2), [1, 3])
-    operation = kinds.DataOverlay([kinds.DataOverlayGroup(0, [overlay])])
-    lance.LanceDataset.commit(uri, operation, read_version=dataset.version)
+    put_overlay(uri, {1: 100, 3: 200})
     assert lance_spark.open_dataset(uri).to_table(["a"])["a"].to_pylist() == OVERLAID
     return uri
 
@@ -61,3 +69,22 @@ def test_values_of_other_columns(table: str, mode: Mode) -> None:
     """Rows that move take what the overlay said along; an index that is older must not cover them."""
     lance_spark.open_dataset(table).update({"id": 50}, filters=[("id", ">=", 1)], mode=mode)
     check(table, OVERLAID)
+
+
+def test_versions_of_rows_that_an_overlay_changed_meanwhile(table: str) -> None:
+    base = open_table(table)
+    updates = {"id": 50}
+    tasks = plan_update(base, updates, [("id", "<=", 1)], mode="columns")
+    results = [task.run() for task in tasks]
+    put_overlay(table, {1: 101, 5: 500})
+    assignments = parse_assignments(updates, base.schema)
+    made = commit_updates(base, results, assignments, mode="columns")
+    assert made.version == 5
+    column = "_row_last_updated_at_version"
+    expected = {
+        "id": [50, 50, 2, 3, 4, 5],
+        "a": [10, 101, 12, 200, 14, 500],
+        column: [5, 5, 1, 3, 1, 4],
+    }
+    for dataset in (lance_spark.open_dataset(table), lance.dataset(table)):
+        assert dataset.to_table(["id", "a", column]).to_pydict() == expected

@@ -136,7 +136,7 @@ def _covered(overlay: Overlay) -> BitMap:
     for data in overlay.bitmaps:
         try:
             rows |= BitMap.deserialize(data)
-        except ValueError as error:
+        except (ValueError, IndexError, MemoryError) as error:
             raise CorruptTableError(
                 f"overlay {overlay.data_file.path!r}: no readable set of rows: {error}"
             ) from None

@@ -36,6 +36,8 @@ from lance_spark.table.operations.base import Conflict, Operation, Rebase
 from lance_spark.table.paths import TablePaths
 
 KIND = "rewrite"
+#: Manifests have signed numbers of 32 bits for it, transactions unsigned ones.
+_MAX_INDEX_VERSION = 2**31 - 1
 _FRAGMENT_CHANGES = frozenset({"delete", "update", "rewrite", "data_replacement", "data_overlay"})
 
 
@@ -304,6 +306,10 @@ def _rewritten(
     old, new = message.old_id.uuid, message.new_id.uuid
     if len(old) != 16 or len(new) != 16:
         raise CorruptTableError(f"{source}: an index is rewritten whose id is no UUID")
+    if message.new_index_version > _MAX_INDEX_VERSION:
+        raise CorruptTableError(
+            f"{source}: an index is rewritten with version {message.new_index_version}"
+        )
     details = table_pb2.IndexMetadata(index_version=message.new_index_version)
     details.index_details.CopyFrom(message.new_index_details)
     details.files.extend(message.new_index_files)

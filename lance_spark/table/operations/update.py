@@ -26,13 +26,12 @@ from enum import Enum
 from functools import cached_property
 from typing import ClassVar
 
-import numpy as np
 from pyroaring import BitMap
 
 from lance_spark.errors import CommitConflictError, CorruptTableError
 from lance_spark.proto import table_pb2, transaction_pb2
 from lance_spark.table import columns, indexes
-from lance_spark.table.deletions import Offsets, offsets_of
+from lance_spark.table.deletions import Offsets
 from lance_spark.table.draft import Draft
 from lance_spark.table.fragment import Fragment, Lineage
 from lance_spark.table.operations.base import Conflict, Operation, Rebase
@@ -251,8 +250,8 @@ class Update(Operation):
         """
         kept = frozenset(one.id for one in draft.proto.fields)
         modified = indexes.related_fields(draft.proto.fields, self.fields_modified)
-        touched = [draft.fragment(number) for number in self.touched_fragments]
-        overlaid = any(one is not None and one.overlays for one in touched)
+        found_ones = map(draft.fragment, self.touched_fragments)
+        touched = {one.id: bool(one.overlays) for one in found_ones if one is not None}
         for fragment in self.fragments:
             found = draft.fragment(fragment.id)
             if found is None:
@@ -267,15 +266,20 @@ class Update(Operation):
         first = len(draft.proto.fragments)
         draft.add_fragments(self.new_fragments)
         if draft.has_indices:
-            self._change_indices(draft, draft.proto.fragments[first:], overlaid)
+            self._change_indices(draft, draft.proto.fragments[first:], touched)
 
     def _change_indices(
-        self, draft: Draft, added: Sequence[table_pb2.DataFragment], overlaid: bool
+        self, draft: Draft, added: Sequence[table_pb2.DataFragment], touched: Mapping[int, bool]
     ) -> None:
+        """Adjust the indexes; `touched` are the fragments that changed or went, with whether they had overlays."""
         fields, section = draft.proto.fields, draft.indices
         indexes.prune_fields(section, self.updated_fragments, self.fields_modified, fields)
         # What overlays said of rows that moved stands in their new files, and an index can be older than that.
-        if draft.stable_row_ids and self.mode is UpdateMode.REWRITE_ROWS and not overlaid:
+        if (
+            draft.stable_row_ids
+            and self.mode is UpdateMode.REWRITE_ROWS
+            and not any(touched.values())
+        ):
             # Rows without an id of their own are new ones, which no index has.
             moved = [
                 new.id
@@ -283,7 +287,7 @@ class Update(Operation):
                 if given.inline_lineage(Lineage.ROW_IDS) == new.inline_row_ids
             ]
             changed = self.fields_for_preserving_frag_bitmap
-            indexes.extend_to_moved_rows(section, moved, self.touched_fragments, changed, fields)
+            indexes.extend_to_moved_rows(section, moved, touched, changed, fields)
         indexes.retain_relevant(section, fields, (one.id for one in draft.proto.fragments))
 
     def _change(
@@ -310,22 +314,12 @@ def _advance(
     found: table_pb2.DataFragment, fragment: Fragment, offsets: BitMap, version: int
 ) -> None:
     """Note the version of the last change of some rows."""
-    # Tables that never changed rows in place do not need the codec.
-    from lance_spark.table.row_sequences import decode_versions, encode_versions
-
-    rows = fragment.physical_rows
-    known = fragment.inline_lineage(Lineage.UPDATED)
-    if known is None:
-        # Not noted since the beginning: readers take it for the first version.
-        last = np.ones(rows, np.uint64)
-    else:
-        last = decode_versions(known, rows, fragment.name)
-    if offsets and offsets.max() >= rows:
-        raise CorruptTableError(
-            f"{fragment.name}: row {offsets.max()} was updated, but it has {rows} rows"
-        )
-    last[offsets_of(offsets)] = version
-    found.inline_last_updated_at_versions = encode_versions(last)
+    group, inline, _ = Lineage.UPDATED.value
+    planned = fragment.inline_lineage(Lineage.UPDATED)
+    if found.WhichOneof(group) != inline and planned is not None:
+        # They were in a data file, which cannot be changed: the plan has read them from there.
+        found.inline_last_updated_at_versions = planned
+    columns.note_change(found, version, offsets)
 
 
 def _without_versions(fragment: Fragment) -> table_pb2.DataFragment:
@@ -339,7 +333,7 @@ def _without_versions(fragment: Fragment) -> table_pb2.DataFragment:
 def _decode_offsets(data: bytes, fragment_id: int, source: str) -> BitMap:
     try:
         return BitMap.deserialize(data)
-    except ValueError as error:
+    except (ValueError, IndexError, MemoryError) as error:
         raise CorruptTableError(
             f"{source}: no readable bitmap of updated rows of fragment {fragment_id}: {error}"
         ) from None
