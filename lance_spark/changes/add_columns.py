@@ -23,6 +23,7 @@ from lance_spark.table.manifest import Manifest
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.merge import Merge
 from lance_spark.table.row_counts import counted_fragments
+from lance_spark.table.row_ids import check_names
 
 #: Rows that a function gets to tell the type of its values.
 _SAMPLE_ROWS = 100
@@ -139,6 +140,7 @@ def null_columns(table: OpenTable, fields: Sequence[pa.Field]) -> Merge:
             f"{table.store.display}: column {inside[0]!r} gets no new children in data files of version "
             f"{version[0]}.{version[1]}; overwrite the table with data storage version 2.2"
         )
+    check_names(given.names)
     merged, _ = _merged(table.schema.fields, given.fields, -1, first, ())
     return Merge(
         fragments=counted_fragments(table.paths, manifest),
@@ -241,6 +243,7 @@ def _wanted(
     there = [name for name in output_schema.names if name in table.schema.names]
     if there:
         raise InvalidInputError(f"there is a column {there[0]!r} already")
+    check_names(output_schema.names)
     return output_schema
 
 

@@ -30,6 +30,7 @@ from lance_spark.table.manifest import Manifest
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.project import Project
 from lance_spark.table.row_counts import counted_fragments
+from lance_spark.table.row_ids import check_names
 
 _KEYS = frozenset({"path", "name", "nullable", "data_type"})
 _PRIMARY_KEY = "lance-schema:unenforced-primary-key"
@@ -189,6 +190,8 @@ def _altered(table: OpenTable, alterations: Sequence[Alteration]) -> tuple[Schem
         if field.id in changes:
             raise InvalidInputError(f"column {one.path!r} is altered twice")
         changes[field.id] = one
+        if one.name is not None and len(node) == 1:
+            check_names([one.name])
         if one.nullable is False and field.nullable:
             preserves = False
             _check_no_nulls(table, one.path)
@@ -307,12 +310,18 @@ def _check_casts(table: OpenTable, paths: Sequence[str]) -> None:
             f"{table.store.display}: children of structs cannot be cast in data files of version 2.0; overwrite the table with "
             "data storage version 2.2"
         )
+    cast = {node[-1].id: path for path, node in zip(paths, nodes, strict=True)}
     for path, node in zip(paths, nodes, strict=True):
+        around = next((cast[one.id] for one in node[:-1] if one.id in cast), None)
+        if around is not None:
+            raise InvalidInputError(
+                f"columns {around!r} and {path!r} cannot be cast both: one is inside of the other"
+            )
         if any(one.is_blob or EXTENSION_NAME in one.metadata for one in node[-1].walk()):
             raise InvalidInputError(f"column {path!r} is of an extension type, and cannot be cast")
-    cast = {one.id for node in nodes for one in node[-1].walk()}
+    within = {one.id for node in nodes for one in node[-1].walk()}
     section = table_pb2.IndexSection.FromString(manifest.index_section or b"")
-    names = sorted({one.name for one in section.indices if not cast.isdisjoint(one.fields)})
+    names = sorted({one.name for one in section.indices if not within.isdisjoint(one.fields)})
     if names:
         raise InvalidInputError(
             f"column {', '.join(paths)} cannot be cast: the index {', '.join(names)} is made of its values; drop the index first"

@@ -75,9 +75,13 @@ def retried(
     ------
     CommitConflictError
         It contradicts what others committed, or did not fit `conflict_retries` + 1 times.
+    InvalidInputError
+        `conflict_retries` is negative.
     LanceError
         What `change` raises.
     """
+    if conflict_retries < 0:
+        raise InvalidInputError(f"conflict_retries must be 0 or more, not {conflict_retries}")
     wait = _FIRST_WAIT
     for left in range(conflict_retries, -1, -1):
         started = time.monotonic()
@@ -90,7 +94,7 @@ def retried(
         wait = min(max(2 * wait, time.monotonic() - started), _LONGEST_WAIT)
         time.sleep(random.uniform(0, wait))  # noqa: S311 - no secret
         table = at_version(table, read_latest(table.store))
-    raise AssertionError("conflict_retries is negative")
+    raise AssertionError("the last attempt returns or raises")
 
 
 def commit_rows(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -173,3 +174,29 @@ def test_new_columns_of_a_large_fragment_go_through_memory_in_pieces(
         peak.append(seen)
     assert max(peak) < rows * width // 2, peak
     assert table.to_table(["i"], filters=[("i", ">", rows - 3)]).num_rows == 2
+
+
+def test_a_negative_number_of_retries_is_refused(table: Dataset) -> None:
+    with pytest.raises(InvalidInputError, match="conflict_retries must be 0 or more"):
+        table.delete([], conflict_retries=-1)
+
+
+def test_columns_do_not_get_names_of_those_about_rows(table: Dataset) -> None:
+    changes: list[Callable[[], Dataset]] = [
+        lambda: table.add_columns({"_rowid": 1}),
+        lambda: table.add_columns(pa.field("_rowaddr", pa.int64())),
+        lambda: table.alter_columns({"path": "x", "name": "_rowid"}),
+    ]
+    for change in changes:
+        with pytest.raises(InvalidInputError, match="every table has a column of that name"):
+            change()
+
+
+def test_a_struct_and_its_child_are_not_both_cast(tmp_path: Path) -> None:
+    table = write_dataset(pa.table({"s": [{"a": 1, "b": 2}]}), str(tmp_path / "t.lance"))
+    whole = {"path": "s", "data_type": table.schema.field("s").type}
+    child = {"path": "s.a", "data_type": pa.int32()}
+    for both in ([whole, child], [child, whole]):
+        with pytest.raises(InvalidInputError, match=r"'s' and 's\.a' cannot be cast both"):
+            table.alter_columns(*both)
+    assert table.alter_columns(child).to_table().to_pylist() == [{"s": {"a": 1, "b": 2}}]
