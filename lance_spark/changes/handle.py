@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from lance_spark.table.bases import BaseLike
 from lance_spark.table.handle import TableHandle
 from lance_spark.table.transaction import with_message
+
+if TYPE_CHECKING:
+    from lance_spark.table.bases import BaseLike
 
 Values = Mapping[str, str | None]
 

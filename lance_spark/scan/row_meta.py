@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -27,14 +28,11 @@ from lance_spark.errors import CorruptTableError, InvalidInputError
 from lance_spark.file.schema import Field, Schema
 from lance_spark.scan.assemble import FieldPart
 from lance_spark.table.fragment import Fragment, Lineage
-from lance_spark.table.row_ids import file_with
-from lance_spark.table.row_index import first_address
-from lance_spark.table.row_sequences import (
-    RowIds,
-    parse_row_ids,
-    parse_versions,
-)
-from lance_spark.table.segments import Offsets, Words
+
+if TYPE_CHECKING:
+    # Planning needs the names of these columns, and nothing of how they are read.
+    from lance_spark.table.row_sequences import RowIds
+    from lance_spark.table.segments import Offsets, Words
 
 ROW_ID = Field("_rowid", Lineage.ROW_IDS.field_id, "uint64")
 CREATED_AT = Field("_row_created_at_version", Lineage.CREATED.field_id, "uint64")
@@ -194,6 +192,8 @@ class RowMeta:
             and self._fragment.inline_lineage(kind) is None
         )
         if hidden and kind is not None:
+            from lance_spark.table.row_ids import file_with
+
             return [FieldPart(file_with(self._fragment, kind), field)]
         return [FieldPart(COMPUTED, field)]
 
@@ -226,6 +226,8 @@ class RowMeta:
             return self._version_of(field_id, rows)
         if field_id == ROW_ID.id and (found := self._stable_ids(rows)) is not None:
             return found
+        from lance_spark.table.row_index import first_address
+
         return _numbers(rows).astype(np.uint64) + np.uint64(first_address(self._fragment))
 
     def _offsets(self, rows: Rows) -> Words:
@@ -243,6 +245,8 @@ class RowMeta:
             data = self._fragment.inline_lineage(Lineage.ROW_IDS)
             if data is None:
                 return None
+            from lance_spark.table.row_sequences import parse_row_ids
+
             self._row_ids = parse_row_ids(
                 data, self._fragment.name, self._fragment.physical_rows or None
             )
@@ -256,6 +260,8 @@ class RowMeta:
             data = self._fragment.inline_lineage(_LINEAGE[field_id])
             if data is None:
                 return np.full(len(rows), _NO_VERSION, np.uint64)
+            from lance_spark.table.row_sequences import parse_versions
+
             versions, counts = parse_versions(
                 data, self._fragment.physical_rows, self._fragment.name
             )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,9 @@ from lance_spark.scan.row_meta import ROW_OFFSET, first_positions, needs
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.open import OpenTable
 from lance_spark.table.paths import TablePaths
-from lance_spark.table.row_index import OFFSET_BITS, RowIndex, live_addresses
+
+if TYPE_CHECKING:
+    from lance_spark.table.row_index import RowIndex
 
 #: Fragments of a remote store that are read at the same time.
 _AT_ONCE = 16
@@ -63,6 +65,8 @@ class RowFinder:
             They are no integers, or negative.
         CorruptTableError, CorruptFileError, StorageError
         """
+        from lance_spark.table.row_index import RowIndex, live_addresses
+
         wanted = parse_row_ids(row_ids)
         if not self._table.manifest.flags.stable_row_ids:
             return live_addresses(self._table.paths, self._fragments, wanted)
@@ -101,6 +105,8 @@ def take_addresses(
     ------
     CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
     """
+    from lance_spark.table.row_index import OFFSET_BITS
+
     unique, inverse = np.unique(addresses, return_inverse=True)
     by_id = {fragment.id: fragment for fragment in fragments}
     holders, starts = np.unique(unique >> np.uint64(OFFSET_BITS), return_index=True)

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import history, versions
-from lance_spark.table.branch_handle import Branches
 from lance_spark.table.history import VersionInfo
 from lance_spark.table.open import OpenTable, open_table
-from lance_spark.table.operations.base import Operation
 from lance_spark.table.paths import BasePath
-from lance_spark.table.references import Reference, open_reference
-from lance_spark.table.tags import Tags
 from lance_spark.table.transaction import Transaction, with_message
+
+if TYPE_CHECKING:
+    from lance_spark.table.branch_handle import Branches
+    from lance_spark.table.operations.base import Operation
+    from lance_spark.table.references import Reference
+    from lance_spark.table.tags import Tags
 
 
 class TableHandle:
@@ -61,11 +63,15 @@ class TableHandle:
     @property
     def tags(self) -> Tags:
         """The tags of the table: list, make, move and delete them."""
+        from lance_spark.table.tags import Tags
+
         return Tags(self._table)
 
     @property
     def branches(self) -> Branches:
         """The branches of the table: list and delete them. `create_branch` makes one."""
+        from lance_spark.table.branch_handle import Branches
+
         return Branches(self._table)
 
     def versions(self) -> list[VersionInfo]:
@@ -125,7 +131,7 @@ class TableHandle:
         InvalidInputError, UnsupportedFeatureError, CorruptTableError, StorageError
         """
         options = self._storage_options
-        return type(self)(open_reference(self._table, version, options), options)
+        return type(self)(self._at(version, options), options)
 
     @classmethod
     def commit(
@@ -221,7 +227,7 @@ class TableHandle:
         from lance_spark.table.branches import create_branch
 
         options = self._options(storage_options)
-        source = open_reference(self._table, reference, options)
+        source = self._at(reference, options)
         create_branch(source, branch)
         table = open_table(source.main.uri, branch=branch, storage_options=options)
         return type(self)(table, options)
@@ -259,7 +265,7 @@ class TableHandle:
 
         options = self._options(storage_options)
         target = ObjectStore.from_uri(target_path, options)
-        shallow_clone(open_reference(self._table, reference, self._storage_options), target)
+        shallow_clone(self._at(reference, self._storage_options), target)
         return type(self)(open_table(target.uri, storage_options=options), options)
 
     def deep_clone(
@@ -285,7 +291,7 @@ class TableHandle:
 
         options = self._options(storage_options)
         target = ObjectStore.from_uri(target_path, options)
-        deep_clone(open_reference(self._table, reference, self._storage_options), target)
+        deep_clone(self._at(reference, self._storage_options), target)
         return type(self)(open_table(target.uri, storage_options=options), options)
 
     def migrate_manifest_paths_v2(self) -> None:
@@ -300,6 +306,11 @@ class TableHandle:
         from lance_spark.table.migrate import migrate_to_v2
 
         migrate_to_v2(self._table.store)
+
+    def _at(self, reference: Reference | None, options: Mapping[str, Any]) -> OpenTable:
+        from lance_spark.table.references import open_reference
+
+        return open_reference(self._table, reference, options)
 
     def _options(self, given: Mapping[str, Any] | None) -> dict[str, Any]:
         return self._storage_options if given is None else dict(given)

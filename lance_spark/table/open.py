@@ -11,11 +11,8 @@ from typing import TYPE_CHECKING, Any
 from lance_spark.errors import InvalidOptionError, MissingFileError
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import ref_names, versions
-from lance_spark.table.branch_files import check_exists
-from lance_spark.table.history import manifest_as_of
 from lance_spark.table.manifest import Manifest, read_manifest, read_version
 from lance_spark.table.paths import TablePaths
-from lance_spark.table.refs import read_tag
 from lance_spark.table.versions import ManifestLocation
 
 if TYPE_CHECKING:
@@ -116,6 +113,8 @@ def open_table(
         main = main_of(store)
         wanted = None if branch == ref_names.MAIN else branch
         if tag is not None:
+            from lance_spark.table.refs import read_tag
+
             found = read_tag(main, tag)
             if branch is not None and wanted != found.branch:
                 raise InvalidOptionError(
@@ -123,9 +122,13 @@ def open_table(
                 )
             wanted, version = found.branch, found.version
         elif wanted is not None:
+            from lance_spark.table.branch_files import check_exists
+
             check_exists(main, wanted)
         store = ref_names.branch_store(main, wanted)
     if timestamp is not None:
+        from lance_spark.table.history import manifest_as_of
+
         return _opened(store, manifest_as_of(store, timestamp), storage_options)
     if version is not None:
         return _opened(store, read_version(store, version), storage_options)
@@ -146,6 +149,8 @@ def branch_of(store: ObjectStore, branch: str | None) -> ObjectStore:
     main = main_of(store)
     if branch == ref_names.MAIN:
         return main
+    from lance_spark.table.branch_files import check_exists
+
     check_exists(main, branch)
     return ref_names.branch_store(main, branch)
 

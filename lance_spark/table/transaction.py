@@ -9,18 +9,19 @@ from __future__ import annotations
 import uuid as uuid_module
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 
 from lance_spark.errors import CorruptTableError, InvalidInputError, MissingFileError
-from lance_spark.proto import transaction_pb2
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.manifest import Manifest
-from lance_spark.table.operations.base import Operation
-from lance_spark.table.operations.registry import operation_of
+
+if TYPE_CHECKING:
+    # Who only reads a table needs none of the operations.
+    from lance_spark.table.operations.base import Operation
 
 FOLDER = "_transactions"
-
 
 #: The property that has the message of a commit.
 MESSAGE = "__lance_commit_message"
@@ -77,6 +78,8 @@ class Transaction:
 
     def encode(self) -> bytes:
         """Return the bytes of the message."""
+        from lance_spark.proto import transaction_pb2
+
         message = transaction_pb2.Transaction(
             read_version=self.read_version,
             uuid=self.uuid,
@@ -101,6 +104,9 @@ def decode(data: bytes, name: str) -> Transaction:
     ------
     CorruptTableError
     """
+    from lance_spark.proto import transaction_pb2
+    from lance_spark.table.operations.registry import operation_of
+
     message = transaction_pb2.Transaction()
     try:
         message.ParseFromString(data)
