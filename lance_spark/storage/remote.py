@@ -110,14 +110,14 @@ class RemoteSource:
         """There is nothing to release."""
 
 
-def read_whole(fs: Any, path: str) -> bytes:
-    """Return the content of a file, in one request where the file system can."""
+def read_whole(fs: Any, path: str, limit: int | None = None) -> bytes:
+    """Return the content of a file, in one request where the file system can; on S3 no more than one byte beyond `limit`."""
     if not hasattr(fs, "call_s3"):
         data: bytes = fs.cat_file(path)
         return data
     try:
         # Without a start, s3fs asks for the size first.
-        data = fs.cat_file(path, start=0)
+        data = fs.cat_file(path, start=0, end=None if limit is None else limit + 1)
     except OSError as error:
         if isinstance(error, FileNotFoundError | PermissionError) or fs.size(path) != 0:
             raise

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from lance_spark.errors import MissingFileError, StorageError
+from lance_spark.errors import CorruptFileError, MissingFileError, StorageError
 from lance_spark.storage import local
 from lance_spark.storage.commit import CommitHandler, handler_for
 from lance_spark.storage.errors import translated
@@ -183,21 +183,33 @@ class ObjectStore:
             return local.LocalSource(full, size)
         return RemoteSource(self._fs, full, self.name(path), size, self._options)
 
-    def read_bytes(self, path: str) -> bytes:
+    def read_bytes(self, path: str, limit: int | None = None) -> bytes:
         """Return the content of a small file.
+
+        Parameters
+        ----------
+        path : str
+        limit : int, optional
+            Bytes that it can have. Kept to where the store lets files be read in part without a look at them first.
 
         Raises
         ------
         MissingFileError
             There is no such file.
+        CorruptFileError
+            It is longer.
         StorageError
         """
         full = self._full(path)
         with translated(self.name(path), self._options):
             if self._fs is not None:
-                return read_whole(self._fs, full)
-            with open(full, "rb") as file:
-                return file.read()
+                data = read_whole(self._fs, full, limit)
+            else:
+                with open(full, "rb") as file:
+                    data = file.read() if limit is None else file.read(limit + 1)
+        if limit is not None and len(data) > limit:
+            raise CorruptFileError(f"{self.name(path)}: the file has more than {limit} bytes")
+        return data
 
     def write_bytes(self, path: str, data: bytes, *, durable: bool = True) -> None:
         """Create or replace a small file; readers see all of it or nothing.

@@ -129,7 +129,7 @@ def read_branch(store: ObjectStore, name: str) -> Branch:
     """
     path = branch_path(name)
     try:
-        return decode(store.read_bytes(path), store.name(path))
+        return decode(ref_json.read(store, path), store.name(path))
     except MissingFileError:
         raise no_branch(store, name) from None
 
@@ -145,7 +145,7 @@ def read_branches(store: ObjectStore) -> dict[str, Branch]:
     for name in branch_names(store):
         path = branch_path(name)
         try:
-            branches[name] = decode(store.read_bytes(path), store.name(path))
+            branches[name] = decode(ref_json.read(store, path), store.name(path))
         except MissingFileError:
             # Deleted meanwhile.
             continue

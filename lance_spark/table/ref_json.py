@@ -11,8 +11,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from lance_spark.errors import CorruptTableError, InvalidInputError
+from lance_spark.errors import CorruptFileError, CorruptTableError, InvalidInputError
+from lance_spark.storage.store import ObjectStore
 
+#: No tag or branch is as long.
+MAX_BYTES = 16 * 1024 * 1024
 _NANOS = 1_000_000_000
 _MAX_U64 = 2**64 - 1
 
@@ -108,6 +111,23 @@ class Fields:
         shown = repr(self._content.get(key))
         shown = shown if len(shown) <= 60 else shown[:57] + "..."
         return CorruptTableError(f"{self._name}: {key} of a {self._what} is {wanted}, not {shown}")
+
+
+def read(store: ObjectStore, path: str) -> bytes:
+    """Return the content of the file of a tag or branch.
+
+    Raises
+    ------
+    MissingFileError
+        There is none.
+    CorruptTableError
+        It is far too long.
+    StorageError
+    """
+    try:
+        return store.read_bytes(path, MAX_BYTES)
+    except CorruptFileError as error:
+        raise CorruptTableError(str(error)) from None
 
 
 def write(content: Mapping[str, object]) -> bytes:

@@ -118,7 +118,7 @@ def read_tag(store: ObjectStore, name: str) -> Tag:
     """
     path = _path(name)
     try:
-        data = store.read_bytes(path)
+        data = ref_json.read(store, path)
     except MissingFileError:
         raise VersionNotFoundError(
             f"{store.display} has no tag {name!r}: {nearest(name, tag_names(store))}"
@@ -137,7 +137,7 @@ def read_tags(store: ObjectStore) -> dict[str, Tag]:
     for name in tag_names(store):
         path = _path(name)
         try:
-            tags[name] = decode(store.read_bytes(path), store.name(path))
+            tags[name] = decode(ref_json.read(store, path), store.name(path))
         except MissingFileError:
             # Deleted meanwhile.
             continue

@@ -50,6 +50,7 @@ _V2_DIGITS = 20
 _V2_LENGTH = _V2_DIGITS + len(_SUFFIX)
 #: After all V2 names in the order of their bytes.
 _AFTER_V2 = f"{_MAX_U64}/"
+_MAX_HINT = 4096
 _FIRST_PAGE = 16
 _PAGE = 1000
 
@@ -418,7 +419,7 @@ def not_a_table(store: ObjectStore) -> LanceError:
 
 def _hinted(store: ObjectStore, listed: ManifestLocation) -> ManifestLocation | None:
     try:
-        version = json.loads(store.read_bytes(HINT))["version"]
+        version = json.loads(store.read_bytes(HINT, _MAX_HINT))["version"]
     except (LanceError, ValueError, KeyError, TypeError, RecursionError):
         return None
     if not isinstance(version, int) or not listed.version < version < _DETACHED:

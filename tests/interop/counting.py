@@ -72,9 +72,9 @@ def count_reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
         reads.opened.append(path)
         return CountingSource(open_file(store, path, size), path, reads)
 
-    def whole(store: ObjectStore, path: str) -> bytes:
+    def whole(store: ObjectStore, path: str, limit: int | None = None) -> bytes:
         reads.opened.append(path)
-        data = read_bytes(store, path)
+        data = read_bytes(store, path, limit)
         reads.rounds.append((path, [ByteRange(0, len(data))]))
         return data
 

@@ -450,3 +450,17 @@ def test_strange_names_of_manifests(plain: Path, tmp_path: Path, name: str) -> N
         return
     dataset.cleanup_old_versions(retain_versions=3, error_if_tagged_old_versions=False)
     assert (path / "_versions" / name).exists()
+
+
+@pytest.mark.parametrize("file", ["_refs/tags/t.json", "_refs/branches/b.json"])
+def test_endless_references(tmp_path: Path, file: str) -> None:
+    """They are not read into memory to find out that they are none."""
+    path = tmp_path / "t"
+    lance.write_dataset(pa.table({"x": [1]}), str(path))
+    dataset = lance_spark.open_dataset(str(path))
+    dataset.tags.create("t", 1)
+    dataset.create_branch("b")
+    with open(path / file, "r+b") as opened:
+        opened.truncate(1 << 42)
+    with pytest.raises(CorruptTableError, match="more than 16777216 bytes"):
+        (dataset.tags if "tags" in file else dataset.branches).list()
