@@ -122,11 +122,13 @@ def _find(bases: Mapping[int, BasePath], text: str, table: str) -> int:
     for number, base in bases.items():
         if base.path == path:
             return number
-    names = ", ".join(repr(base.name or base.path) for base in bases.values())
-    raise InvalidOptionError(f"{table} has no base path {text!r}: it has {names or 'none'}")
+    names = ", ".join(repr(base.name or parse_uri(base.path).display) for base in bases.values())
+    wanted = parse_uri(text).display if "://" in text else text
+    raise InvalidOptionError(f"{table} has no base path {wanted!r}: it has {names or 'none'}")
 
 
 def _check_unique(what: str, values: list[str]) -> None:
     twice = [value for value in values if values.count(value) > 1]
     if twice:
-        raise InvalidInputError(f"two base paths have the {what} {twice[0]!r}")
+        shown = parse_uri(twice[0]).display if what == "path" else twice[0]
+        raise InvalidInputError(f"two base paths have the {what} {shown!r}")
