@@ -49,6 +49,7 @@ from lance_spark.file.blob_fields import input_schema
 from lance_spark.file.schema import Field, Schema
 from lance_spark.file.writer import check_types
 from lance_spark.scan.filters import Comparison
+from lance_spark.scan.fragment import WINDOW_BYTES
 from lance_spark.table.align import align
 from lance_spark.table.commit import DEFAULT_MAX_RETRIES
 from lance_spark.table.deletion_writer import encode_bitmap
@@ -221,7 +222,8 @@ class UpdateTask:
             found = reader.matching_offsets()
             if not len(found):
                 return None
-            window = there.window_rows()
+            # Constants can be wider than what they take the place of.
+            window = min(there.window_rows(), self._rows_of_constants())
             for start in range(0, fragment.physical_rows, window):
                 rows = range(start, min(start + window, fragment.physical_rows))
                 for batch in self._new_columns(reader, there, schema, found, rows):
@@ -235,6 +237,11 @@ class UpdateTask:
             there.close()
         state = self._with_file(paths, fragment, file)
         return ChangedColumns(state, encode_bitmap(found), file.fields, len(found))
+
+    def _rows_of_constants(self) -> int:
+        constants = (one.value for one in self.assignments if isinstance(one.value, pa.Scalar))
+        width: int = sum(pa.repeat(value, 1).nbytes for value in constants)
+        return max(WINDOW_BYTES // max(width, 1), 1)
 
     def _new_columns(
         self, reader: RowReader, there: RowReader, schema: Schema, found: Offsets, rows: range

@@ -125,6 +125,8 @@ class FragmentReader:
         self._loaders.clear()
         if self._overlays is not None:
             self._overlays.close()
+        if self._judge is not None:
+            self._judge.close()
 
     def release(self) -> None:
         """Leave the data files open for others, if there is a place for them."""

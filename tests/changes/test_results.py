@@ -200,3 +200,13 @@ def test_a_struct_and_its_child_are_not_both_cast(tmp_path: Path) -> None:
         with pytest.raises(InvalidInputError, match=r"'s' and 's\.a' cannot be cast both"):
             table.alter_columns(*both)
     assert table.alter_columns(child).to_table().to_pylist() == [{"s": {"a": 1, "b": 2}}]
+
+
+def test_long_constants_go_through_memory_in_pieces(tmp_path: Path) -> None:
+    data = pa.table({"x": range(50_000), "s": ["a"] * 50_000})
+    table = write_dataset(data, str(tmp_path / "t.lance"))
+    pool = pa.default_memory_pool()
+    before = max(pool.max_memory(), pool.bytes_allocated())
+    table = table.update({"s": "b" * 4000}, [("x", "!=", 7)], mode="columns")
+    assert pool.max_memory() - before < 100_000_000
+    assert table.take([7, 8], ["s"])["s"].to_pylist() == ["a", "b" * 4000]
