@@ -12,7 +12,7 @@ from lance.dataset import DatasetBasePath
 from lance_spark.dataset import open_dataset
 from lance_spark.errors import CommitConflictError, InvalidInputError, InvalidOptionError
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table import bases
+from lance_spark.table.bases import new_bases, targets
 from lance_spark.table.commit import commit
 from lance_spark.table.open import read_latest
 from lance_spark.table.operations.update_bases import UpdateBases
@@ -113,7 +113,7 @@ def test_messages_without_secrets() -> None:
     secret = "ftp://me:hidden@host/a?sig=hidden"
     base = BasePath(1, secret, True)
     with pytest.raises(InvalidInputError, match="two base paths have the path") as twice:
-        bases.new_bases([base, BasePath(2, secret, True)])
+        new_bases([base, BasePath(2, secret, True)])
     with pytest.raises(InvalidOptionError, match="no base path") as missing:
-        bases.targets({1: base}, [secret + "2"], None, "t")
+        targets({1: base}, [secret + "2"], None, "t")
     assert "hidden" not in f"{twice.value} {missing.value}"
