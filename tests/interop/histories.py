@@ -8,6 +8,7 @@ What is left of a list when some of its steps are taken out is a history too, so
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import tempfile
@@ -114,7 +115,8 @@ class History:
 
     def __post_init__(self) -> None:
         random = Random(self.plan.seed)
-        self.common = Common(random.choice(["2.0", "2.1", "2.2"]), random.random() < 0.5)
+        version, stable = random.choice(["2.0", "2.1", "2.2"]), random.random() < 0.5
+        self.common = Common(version, stable, overlays=random.random() < 0.15)
         self.branches: dict[str, Branch] = {"main": Branch(str(self.path))}
         self.clones: dict[str, Branch] = {}
         self.tags: dict[str, tuple[str, int]] = {}
@@ -161,7 +163,22 @@ class History:
         self.log.append(
             f"create by {'us' if ours else 'pylance'}: {len(rows)} rows, {options}, {state.schema}"
         )
-        self.accept(self.branches["main"], [state], Change("create", None, None, lambda _, n: n))
+        branch = self.branches["main"]
+        self.accept(branch, [state], Change("create", None, None, lambda _, n: n))
+        if common.stable and random.random() < 0.15:
+            # Ids and versions of rows lie in hidden columns.
+            values = {
+                "lance.row_lineage.spill": "true",
+                "lance.row_lineage.inline_max_bytes": random.choice(["0", "20"]),
+            }
+            change = Change(
+                "spill row ids",
+                None,
+                lambda dataset: dataset.update_config(values),
+                lambda _, now: replace(now, config=values),
+            )
+            state = branch.states[branch.newest]
+            self.make(change, False, branch, branch.newest, state, state)
 
     def ours(self, branch: Branch, version: int | None = None) -> lance_spark.Dataset:
         return lance_spark.open_dataset(branch.uri, version)
@@ -480,6 +497,8 @@ def run(seed: int, folder: Path) -> Counter[str]:
 def run_plan(plan: Plan, folder: Path) -> Counter[str]:
     path = folder / f"history-{plan.seed}"
     history = History(plan, path)
+    # pylance opens no table with overlays without it.
+    os.environ["LANCE_ENABLE_UNSTABLE_DATA_OVERLAY_FILES"] = "1"
     try:
         with _quiet():
             history.run()
@@ -490,6 +509,7 @@ def run_plan(plan: Plan, folder: Path) -> Counter[str]:
             error.add_note(line)
         raise
     finally:
+        del os.environ["LANCE_ENABLE_UNSTABLE_DATA_OVERLAY_FILES"]
         for one in folder.glob(f"{path.name}*"):
             shutil.rmtree(one, ignore_errors=True)
     return history.counts

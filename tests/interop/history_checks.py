@@ -136,6 +136,17 @@ def check_queries(
             _theirs(theirs, f"array_has_any({name}, ['{word}'])", within)
         elif kind == VECTOR:
             _nearest(theirs, name, values, random)
+        elif pa.types.is_struct(kind):
+            child = random.choice(list(kind))
+            if child.type in (*INTEGERS, *STRINGS):
+                value = random.choice(WORDS if child.type in STRINGS else range(30))
+                same = {k for k, v in values.items() if v and v.get(child.name[0]) == value}
+                path = f"{name}.{child.name}"
+                _both(ours, theirs, [(path, "==", value)], f"{path} = {value!r}", same)
+    if random.random() < 0.3:
+        some = {random.randrange(50) for _ in range(5)}
+        listed = ", ".join(map(str, some))
+        _both(ours, theirs, [("key", "in", list(some))], f"key IN ({listed})", some & rows.keys())
     if rows:
         chosen = [random.randrange(len(rows)) for _ in range(3)]
         assert_same(ours.take(chosen), theirs.take(chosen), f"take of {chosen}")
@@ -222,6 +233,10 @@ def check_manifest(manifest: Manifest, before: Manifest | None, change: Change) 
     expected = 1 if any(one.HasField("deletion_file") for one in proto.fragments) else 0
     expected |= 2 if manifest.flags.stable_row_ids else 0
     expected |= 16 if proto.base_paths else 0
+    expected |= 64 if any(one.overlays for one in proto.fragments) else 0
+    hidden = ("column_row_ids", "column_created_at_versions", "column_last_updated_at_versions")
+    spilled = any(one.HasField(name) for one in proto.fragments for name in hidden)
+    expected |= 2048 if spilled else 0
     assert proto.reader_feature_flags == expected, (
         f"reader flags {proto.reader_feature_flags}, not {expected}"
     )

@@ -43,6 +43,16 @@ from tests.interop.history_model import (
 
 Operations = lance.LanceOperation
 SIMPLE = (*INTEGERS, *FLOATS, *STRINGS, pa.bool_())
+INDEXES: dict[str, tuple[pa.DataType, ...]] = {
+    "BTREE": (*INTEGERS, *FLOATS, *STRINGS, pa.date32()),
+    "BITMAP": (*INTEGERS, *STRINGS),
+    "LABEL_LIST": (LABELS,),
+    "NGRAM": (pa.string(),),
+    "ZONEMAP": INTEGERS,
+    "BLOOMFILTER": (*INTEGERS, pa.string()),
+    "INVERTED": (pa.string(),),
+    "IVF_FLAT": (VECTOR,),
+}
 
 
 @dataclass
@@ -51,6 +61,7 @@ class Common:
 
     data_version: str
     stable: bool
+    overlays: bool = False
 
     def __post_init__(self) -> None:
         self._keys = count()
@@ -629,7 +640,7 @@ def replace_data(common: Common, state: State, random: Random) -> Change | None:
     seed = random.random()
     found: dict[int, Any] = {}
 
-    def file_of(uri: str, dataset: lance.LanceDataset) -> tuple[int, lance.fragment.DataFile]:
+    def file_of(dataset: lance.LanceDataset) -> tuple[int, lance.fragment.DataFile]:
         for fragment in dataset.get_fragments():
             rows = fragment.to_table(columns=["key"], with_row_address=True)
             keys = rows["key"].to_pylist()
@@ -641,24 +652,17 @@ def replace_data(common: Common, state: State, random: Random) -> Change | None:
         new = [common.value(column, values) for _ in range(physical)]
         found.update({one: new[offset] for one, offset in zip(keys, offsets, strict=True)})
         table = pa.table([pa.array(new, column.type)], schema=pa.schema([column.field]))
-        name = f"replaced-{seed}.lance"
-        path = Path(uri) / "data" / name
-        path.parent.mkdir(exist_ok=True)
-        with LanceFileWriter(str(path), table.schema, version=common.data_version) as writer:
-            writer.write_batch(table)
-        (field,) = (one.id() for one in dataset.lance_schema.fields() if one.name() == column.name)
-        major, minor = map(int, common.data_version.split("."))
-        size = path.stat().st_size
-        return fragment.fragment_id, lance.fragment.DataFile(name, [field], [0], major, minor, size)
+        file = write_file(common, dataset, table, column.name, f"replaced-{seed}.lance")
+        return fragment.fragment_id, file
 
     def theirs(dataset: lance.LanceDataset) -> None:
-        group = Operations.DataReplacementGroup(*file_of(dataset.uri, dataset))
+        group = Operations.DataReplacementGroup(*file_of(dataset))
         operation = Operations.DataReplacement([group])
         lance.LanceDataset.commit(dataset, operation, read_version=dataset.version)
 
     def ours(dataset: lance_spark.Dataset) -> None:
         twin = lance.dataset(dataset.uri, version=dataset.version)
-        number, file = file_of(dataset.uri, twin)
+        number, file = file_of(twin)
         new = DataFile(
             file.path,
             tuple(file.fields),
@@ -683,36 +687,101 @@ def replace_data(common: Common, state: State, random: Random) -> Change | None:
 
 
 def create_index(common: Common, state: State, random: Random) -> Change | None:
-    kinds = dict.fromkeys(state.of_type(*INTEGERS, *FLOATS, *STRINGS, pa.date32()), "BTREE")
-    candidates = [(column, kind) for column, kind in kinds.items()]
-    candidates += [(one, "BITMAP") for one in state.of_type(*INTEGERS, *STRINGS)]
-    candidates += [(one, "LABEL_LIST") for one in state.of_type(LABELS)]
-    candidates += [(one, "NGRAM") for one in state.of_type(pa.string())]
-    candidates += [(one, "ZONEMAP") for one in state.of_type(*INTEGERS)]
-    candidates += [(one, "BLOOMFILTER") for one in state.of_type(*INTEGERS, pa.string())]
-    candidates += [(one, "INVERTED") for one in state.of_type(pa.string())]
-    candidates += [(one, "IVF_FLAT") for one in state.of_type(VECTOR)]
+    children = [
+        (f"{column.name}.{child.name}", child.type)
+        for column in state.columns
+        if pa.types.is_struct(column.type)
+        for child in column.type
+        if child.type in (*INTEGERS, *STRINGS)
+    ]
+    paths = [(one.name, one.type) for one in state.columns]
+    candidates = [
+        (path, kind)
+        for path, data_type in (*paths, *children, (KEY.name, KEY.type), (KEY.name, KEY.type))
+        for kind, types in INDEXES.items()
+        if data_type in types
+    ]
     if not candidates or not state.rows:
         return None
-    column, kind = random.choice(candidates)
+    path, kind = random.choice(candidates)
 
     def theirs(dataset: lance.LanceDataset) -> None:
         if kind == "IVF_FLAT":
-            dataset.create_index(column.name, kind, num_partitions=1, replace=True)
+            dataset.create_index(path, kind, num_partitions=1, replace=True)
         else:
-            dataset.create_scalar_index(column.name, kind)
+            dataset.create_scalar_index(path, kind)
 
-    return Change(f"index {kind} on {column.name}", None, theirs, lambda _, now: now, commits=False)
+    return Change(f"index {kind} on {path}", None, theirs, lambda _, now: now, commits=False)
 
 
 def optimize_indices(common: Common, state: State, random: Random) -> Change:
+    options: dict[str, Any] = random.choice(
+        [{}, {"num_indices_to_merge": 0}, {"num_indices_to_merge": 1}, {"num_indices_to_merge": 9}]
+    )
     return Change(
-        "optimize indices",
+        f"optimize indices {options}",
         None,
-        lambda dataset: dataset.optimize.optimize_indices(),
+        lambda dataset: dataset.optimize.optimize_indices(**options),
         lambda _, now: now,
         commits=False,
     )
+
+
+def overlay(common: Common, state: State, random: Random) -> Change | None:
+    """New values for single cells, by pylance, which calls them experimental."""
+    columns = state.of_type(*SIMPLE, VECTOR)
+    if not common.overlays or not columns or not state.rows:
+        return None
+    column, key = random.choice(columns), random.choice(list(state.rows))
+    near = list(state.rows)[max(list(state.rows).index(key) - 2, 0) :][:5]
+    values = {one: common.value(column, random) for one in near}
+    name = f"overlay-{random.random()}.lance"
+    found: dict[int, Any] = {}
+
+    def theirs(dataset: lance.LanceDataset) -> None:
+        for fragment in dataset.get_fragments():
+            rows = fragment.to_table(columns=["key"], with_row_address=True)
+            keys = rows["key"].to_pylist()
+            if key in keys:
+                break
+        offsets = {
+            one: address & 0xFFFFFFFF
+            for one, address in zip(keys, rows["_rowaddr"].to_pylist(), strict=True)
+            if one in values
+        }
+        ordered = sorted(offsets, key=lambda one: offsets[one])
+        found.update({one: values[one] for one in ordered})
+        field = pa.field(column.name, column.type)
+        array = pa.array([values[one] for one in ordered], column.type)
+        table = pa.table([array], schema=pa.schema([field]))
+        file = write_file(common, dataset, table, column.name, name)
+        overlay = Operations.DataOverlayFile(file, sorted(offsets.values()))
+        group = Operations.DataOverlayGroup(fragment.fragment_id, [overlay])
+        operation = Operations.DataOverlay([group])
+        lance.LanceDataset.commit(dataset, operation, read_version=dataset.version)
+
+    def effect(_: State, now: State) -> State:
+        return now.with_rows(
+            {
+                one: row.with_values({column.number: found[one]}) if one in found else row
+                for one, row in now.rows.items()
+            }
+        )
+
+    return Change(f"overlay column {column.name} of keys {near}", None, theirs, effect)
+
+
+def write_file(
+    common: Common, dataset: lance.LanceDataset, table: pa.Table, column: str, name: str
+) -> lance.fragment.DataFile:
+    """Write a data file of one column into a table."""
+    path = Path(dataset.uri) / "data" / name
+    path.parent.mkdir(exist_ok=True)
+    with LanceFileWriter(str(path), table.schema, version=common.data_version) as writer:
+        writer.write_batch(table)
+    (field,) = (one.id() for one in dataset.lance_schema.fields() if one.name() == column)
+    major, minor = map(int, common.data_version.split("."))
+    return lance.fragment.DataFile(name, [field], [0], major, minor, path.stat().st_size)
 
 
 def drop_index(common: Common, state: State, random: Random) -> Change:
@@ -748,6 +817,7 @@ MAKERS: dict[Maker, int] = {
     metadata: 1,
     schema_metadata: 1,
     replace_data: 2,
+    overlay: 4,
     create_index: 4,
     optimize_indices: 1,
     drop_index: 1,
