@@ -46,7 +46,7 @@ from lance_spark.table.fragment_writer import (
     FragmentWriter,
     delete_fragments,
 )
-from lance_spark.table.indexes import RewrittenIndex
+from lance_spark.table.index_updates import RewrittenIndex
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.reserve_fragments import ReserveFragments

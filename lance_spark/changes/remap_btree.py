@@ -32,7 +32,7 @@ from lance_spark.storage.output import OutputFile
 from lance_spark.table import indexes
 from lance_spark.table.deletions import Offsets, read_deletions
 from lance_spark.table.fragment_reuse import MovedRows
-from lance_spark.table.indexes import RewrittenIndex
+from lance_spark.table.index_updates import RewrittenIndex
 from lance_spark.table.paths import INDICES, TablePaths
 from lance_spark.table.row_index import OFFSET_BITS
 from lance_spark.table.segments import Words

@@ -13,7 +13,7 @@ from pyroaring import BitMap
 
 from lance_spark.errors import CorruptTableError, InvalidInputError, UnsupportedFeatureError
 from lance_spark.proto import file_pb2, table_pb2
-from lance_spark.table import indexes, row_ids
+from lance_spark.table import index_updates, row_ids
 from lance_spark.table.draft import Draft
 
 #: Kinds of operations that bring rows or values, written for the schema that the table had then.
@@ -132,7 +132,9 @@ def drop_dead_indexes(draft: Draft) -> None:
     """
     if draft.has_indices:
         proto = draft.proto
-        indexes.retain_relevant(draft.indices, proto.fields, (one.id for one in proto.fragments))
+        index_updates.retain_relevant(
+            draft.indices, proto.fields, (one.id for one in proto.fragments)
+        )
 
 
 def note_change(fragment: table_pb2.DataFragment, version: int, rows: BitMap | None = None) -> None:

@@ -23,9 +23,9 @@ from lance_spark.errors import (
     UnsupportedFeatureError,
 )
 from lance_spark.proto import file_pb2, table_pb2, transaction_pb2
-from lance_spark.table import fragment_reuse, indexes
+from lance_spark.table import fragment_reuse, index_updates, indexes
 from lance_spark.table.commit import commit
-from lance_spark.table.indexes import FragmentGroup
+from lance_spark.table.index_updates import FragmentGroup
 from lance_spark.table.open import open_table
 from lance_spark.table.operations.base import Conflict
 from lance_spark.table.operations.create_index import CreateIndex
@@ -330,7 +330,7 @@ class TestSections:
 
     def test_pruned_where_values_changed(self) -> None:
         found = section(("a", [0], [1, 2]), ("b", [1], [1, 2]), ("c", [0], None))
-        indexes.prune_fields(found, [2], [0], fields(-1, -1))
+        index_updates.prune_fields(found, [2], [0], fields(-1, -1))
         assert covered(found) == [{1}, {1, 2}, None]
 
     def test_pruned_where_files_changed(self) -> None:
@@ -341,34 +341,34 @@ class TestSections:
         found = section(("a", [0], [1, 2, 3]), ("b", [1], [1, 2, 3]))
         before = [fragment(1, "p", "q"), fragment(2, "p", "q"), fragment(3, "p", "q")]
         after = [fragment(1, "p", "q", "r"), fragment(2, "new", "q"), fragment(3, "p", "new")]
-        indexes.prune_rewritten_columns(found, before, after, fields(-1, -1, -1))
+        index_updates.prune_rewritten_columns(found, before, after, fields(-1, -1, -1))
         assert covered(found) == [{1, 3}, {1, 2}]
 
     def test_moved_rows_are_covered_if_all_they_come_from_is(self) -> None:
         found = section(("a", [0], [1, 2]), ("b", [1], [1, 2]), ("c", [1], [1]), ("z", [1], [1, 2]))
         found.indices[3].index_details.type_url = "/lance.table.ZoneMapIndexDetails"
-        indexes.extend_to_moved_rows(found, [9], [1, 2], [0], fields(-1, -1))
+        index_updates.extend_to_moved_rows(found, [9], [1, 2], [0], fields(-1, -1))
         assert covered(found) == [{1, 2}, {1, 2, 9}, {1}, {1, 2}]
 
     def test_segments_of_fields_that_are_gone_go(self) -> None:
         found = section(("a", [0], [1]), ("b", [5], [1]), (indexes.FRAGMENT_REUSE, [], [1]))
-        indexes.retain_relevant(found, fields(-1), [1])
+        index_updates.retain_relevant(found, fields(-1), [1])
         assert [one.name for one in found.indices] == ["a", indexes.FRAGMENT_REUSE]
 
     def test_the_oldest_segment_of_an_index_that_covers_nothing_stays(self) -> None:
         found = section(("a", [0], [7]), ("a", [0], [8]), ("b", [0], [7]), ("b", [0], [1]))
-        indexes.retain_relevant(found, fields(-1), [1])
+        index_updates.retain_relevant(found, fields(-1), [1])
         assert covered(found) == [{7}, {1}]
 
     def test_a_segment_of_unknown_coverage_stays(self) -> None:
         found = section(("a", [0], None), ("a", [0], [1]), ("a", [0], [7]))
-        indexes.retain_relevant(found, fields(-1), [1])
+        index_updates.retain_relevant(found, fields(-1), [1])
         assert covered(found) == [None, {1}]
 
     def test_groups_that_are_covered_in_part(self) -> None:
         found = section(("a", [0], [1]))
         with pytest.raises(CommitConflictError, match="covers some"):
-            indexes.follow_rewrite(found, [FragmentGroup((1, 2), (3,))], stable_row_ids=True)
+            index_updates.follow_rewrite(found, [FragmentGroup((1, 2), (3,))], stable_row_ids=True)
 
     def test_damage(self) -> None:
         found = section(("a", [0], [1]))
@@ -401,7 +401,7 @@ class TestReuse:
         entry.uuid.uuid = bytes(16)
         with pytest.raises(UnsupportedFeatureError, match="version 1"):
             fragment_reuse.build(opened.paths, found, (), 5)
-        indexes.prune_fields(found, [1], [0], opened.manifest.message.fields)
+        index_updates.prune_fields(found, [1], [0], opened.manifest.message.fields)
         assert covered(found)[0] == set()
 
     @pytest.mark.parametrize("path", ["../../x", "/etc/passwd", "a/../../../x"])

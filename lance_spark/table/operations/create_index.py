@@ -26,7 +26,7 @@ from pyroaring import BitMap
 
 from lance_spark.errors import CommitConflictError
 from lance_spark.proto import table_pb2, transaction_pb2
-from lance_spark.table import fragment_reuse, indexes
+from lance_spark.table import fragment_reuse, index_updates, indexes
 from lance_spark.table.draft import Draft
 from lance_spark.table.operations.base import Conflict, Operation, Rebase
 
@@ -160,7 +160,7 @@ class CreateIndex(Operation):
         newest = rebase.newest.message
         section = table_pb2.IndexSection(indices=self.new_indices)
         before = rebase.base.message.fragments
-        indexes.prune_rewritten_columns(section, before, newest.fragments, newest.fields)
+        index_updates.prune_rewritten_columns(section, before, newest.fragments, newest.fields)
         return replace(self, new_indices=tuple(section.indices))
 
     def _check_moves(self, rebase: Rebase) -> None:
@@ -225,7 +225,7 @@ class CreateIndex(Operation):
                 )
         gone = {one.uuid.uuid for one in (*self.removed_indices, *self.new_indices)}
         kept = [one for one in draft.indices.indices if one.uuid.uuid not in gone]
-        indexes.replace_segments(draft.indices, [*kept, *self.new_indices])
+        index_updates.replace_segments(draft.indices, [*kept, *self.new_indices])
 
 
 def _names(operation: Operation, *, brings: bool = False) -> frozenset[str]:

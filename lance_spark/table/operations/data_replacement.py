@@ -18,7 +18,7 @@ from typing import ClassVar
 
 from lance_spark.errors import CommitConflictError, InvalidInputError
 from lance_spark.proto import table_pb2, transaction_pb2
-from lance_spark.table import columns, indexes
+from lance_spark.table import columns, index_updates
 from lance_spark.table.draft import Draft
 from lance_spark.table.fragment import DataFile
 from lance_spark.table.operations.base import Conflict, Operation
@@ -142,7 +142,7 @@ class DataReplacement(Operation):
             if draft.stable_row_ids:
                 columns.note_change(fragment, draft.version)
         if draft.has_indices:
-            indexes.prune_fields(
+            index_updates.prune_fields(
                 draft.indices, self.touched_fragments, self.modified_fields, draft.proto.fields
             )
 

@@ -19,7 +19,7 @@ from typing import ClassVar
 
 from lance_spark.errors import CommitConflictError
 from lance_spark.proto import transaction_pb2
-from lance_spark.table import indexes
+from lance_spark.table import index_updates
 from lance_spark.table.deletions import Offsets
 from lance_spark.table.draft import Draft
 from lance_spark.table.fragment import Fragment
@@ -158,4 +158,4 @@ class Delete(Operation):
         draft.remove_fragments(self.deleted_fragment_ids)
         if draft.has_indices:
             fields, live = draft.proto.fields, (one.id for one in draft.proto.fragments)
-            indexes.retain_relevant(draft.indices, fields, live)
+            index_updates.retain_relevant(draft.indices, fields, live)

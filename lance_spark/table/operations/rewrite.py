@@ -26,11 +26,11 @@ from pyroaring import BitMap
 
 from lance_spark.errors import CommitConflictError, CorruptTableError
 from lance_spark.proto import table_pb2, transaction_pb2
-from lance_spark.table import fragment_reuse, indexes
+from lance_spark.table import fragment_reuse, index_updates, indexes
 from lance_spark.table.draft import Draft
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.fragment_reuse import MovedRows
-from lance_spark.table.indexes import FragmentGroup, RewrittenIndex
+from lance_spark.table.index_updates import FragmentGroup, RewrittenIndex
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.operations.base import Conflict, Operation, Rebase
 from lance_spark.table.paths import TablePaths
@@ -234,14 +234,14 @@ class Rewrite(Operation):
         draft.insert_fragments(one for group in self.groups for one in group.new)
         if draft.has_indices:
             section, fields = draft.indices, draft.proto.fields
-            indexes.follow_rewrite(
+            index_updates.follow_rewrite(
                 section,
                 ids,
                 stable_row_ids=draft.stable_row_ids,
                 rewritten=self.rewritten_indices,
             )
             for old, group_ids in zip(before, ids, strict=True):
-                indexes.prune_stale_overlays(section, old, group_ids, fields)
+                index_updates.prune_stale_overlays(section, old, group_ids, fields)
         if self.reuse is not None:
             entry = fragment_reuse.find(draft.indices)
             if entry is None:

@@ -30,7 +30,7 @@ from pyroaring import BitMap
 
 from lance_spark.errors import CommitConflictError, CorruptTableError
 from lance_spark.proto import table_pb2, transaction_pb2
-from lance_spark.table import columns, indexes
+from lance_spark.table import columns, index_updates, indexes
 from lance_spark.table.deletions import Offsets
 from lance_spark.table.draft import Draft
 from lance_spark.table.fragment import Fragment, Lineage
@@ -273,7 +273,7 @@ class Update(Operation):
     ) -> None:
         """Adjust the indexes; `touched` are the fragments that changed or went, with whether they had overlays."""
         fields, section = draft.proto.fields, draft.indices
-        indexes.prune_fields(section, self.updated_fragments, self.fields_modified, fields)
+        index_updates.prune_fields(section, self.updated_fragments, self.fields_modified, fields)
         # What overlays said of rows that moved stands in their new files, and an index can be older than that.
         if (
             draft.stable_row_ids
@@ -287,8 +287,8 @@ class Update(Operation):
                 if given.inline_lineage(Lineage.ROW_IDS) == new.inline_row_ids
             ]
             changed = self.fields_for_preserving_frag_bitmap
-            indexes.extend_to_moved_rows(section, moved, touched, changed, fields)
-        indexes.retain_relevant(section, fields, (one.id for one in draft.proto.fragments))
+            index_updates.extend_to_moved_rows(section, moved, touched, changed, fields)
+        index_updates.retain_relevant(section, fields, (one.id for one in draft.proto.fragments))
 
     def _change(
         self,
