@@ -195,8 +195,8 @@ class CompactionTask:
         fields, version = self.schema.fields, self.file_version
         reader = RowReader(paths, fragment, fields, version, self.base_paths)
         try:
-            for rows in reader.matching():
-                writer.write(rows.values)
+            for rows in reader.live():
+                writer.write(rows)
         finally:
             reader.close()
 

@@ -90,7 +90,7 @@ class RowReader:
         self._rows = range(fragment.physical_rows)
         schema = handled(Schema(tuple(fields)), Handling.BINARY, version)
         self._width = len(schema.fields)
-        self._plain = FragmentReader(paths, fragment, schema, load_external=False)
+        self._plain = FragmentReader(paths, fragment, schema, filters, load_external=False)
         self._reader = FragmentReader(
             paths,
             fragment,
@@ -130,6 +130,13 @@ class RowReader:
             offsets = (address & np.uint64((1 << OFFSET_BITS) - 1)).astype(np.int64)
             values = batch.select(range(self._width))
             yield MovedRows(self._with_references(values, offsets), offsets, row_id, created)
+
+    def live(self) -> Iterator[pa.RecordBatch]:
+        """Yield the values of the live rows that meet the filters, in order."""
+        if self._blobs:
+            yield from (moved.values for moved in self.matching())
+        else:
+            yield from self._plain.scan(self._rows, _BATCH_ROWS)
 
     def pieces(self, rows: range) -> Iterator[tuple[range, pa.RecordBatch]]:
         """Yield physical rows, deleted ones too, in order: which they are, and their values."""
