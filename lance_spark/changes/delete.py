@@ -11,12 +11,11 @@ No row that meets the filters makes a version too, as in pylance.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import numpy as np
 from pyroaring import BitMap
 
 from lance_spark.changes.optimistic import (
@@ -33,7 +32,7 @@ from lance_spark.scan.fragment import FragmentReader
 from lance_spark.scan.row_meta import ROW_OFFSET, with_all
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit import DEFAULT_MAX_RETRIES
-from lance_spark.table.deletion_writer import encode_bitmap, write_deletions
+from lance_spark.table.deletion_writer import bitmap_of, encode_bitmap, write_deletions
 from lance_spark.table.deletions import Offsets, offsets_of
 from lance_spark.table.fragment import DeletionFile, Fragment
 from lance_spark.table.manifest import Manifest
@@ -72,6 +71,27 @@ class FragmentDeletion:
     def offsets(self) -> Offsets:
         """Offsets of the rows that were deleted now, increasing."""
         return offsets_of(BitMap.deserialize(self.bitmap))
+
+
+class Affected(Mapping[int, Offsets]):
+    """Offsets of deleted rows by fragment, which are looked at if others changed the same fragment.
+
+    Parameters
+    ----------
+    deletions : mapping of int to FragmentDeletion
+    """
+
+    def __init__(self, deletions: Mapping[int, FragmentDeletion]) -> None:
+        self._deletions = deletions
+
+    def __getitem__(self, fragment_id: int) -> Offsets:
+        return self._deletions[fragment_id].offsets
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._deletions)
+
+    def __len__(self) -> int:
+        return len(self._deletions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,17 +141,19 @@ class DeleteTask:
     def _delete(self, paths: TablePaths, fragment: Fragment) -> FragmentDeletion | None:
         reader = FragmentReader(paths, fragment, Schema(()), self.filters)
         try:
-            rows = reader.matching_rows()
+            rows = BitMap()
+            for offsets in reader.matching_windows():
+                rows |= bitmap_of(offsets)
             deleted = reader.deleted()
         finally:
             reader.close()
         if self.rows is not None:
-            rows = np.intersect1d(rows, self.rows[fragment.id])
+            rows &= bitmap_of(self.rows[fragment.id])
         return delete_offsets(paths, fragment, self.read_version, rows, deleted)
 
 
 def delete_offsets(
-    paths: TablePaths, fragment: Fragment, read_version: int, rows: Offsets, deleted: Offsets
+    paths: TablePaths, fragment: Fragment, read_version: int, rows: BitMap, deleted: Offsets
 ) -> FragmentDeletion | None:
     """Write the deletion file of a fragment that loses rows.
 
@@ -141,8 +163,8 @@ def delete_offsets(
     fragment : Fragment
     read_version : int
         The version that the deletion is planned on.
-    rows : int64 array
-        Offsets of live rows, increasing.
+    rows : BitMap
+        Offsets of live rows.
     deleted : int64 array
         Those that are deleted already, increasing.
 
@@ -151,11 +173,11 @@ def delete_offsets(
     FragmentDeletion or None
         None if there are no rows.
     """
-    if not len(rows):
+    if not rows:
         return None
     file = None
     if len(rows) + len(deleted) < fragment.physical_rows:
-        union = np.sort(np.concatenate([deleted, rows]))
+        union = rows | bitmap_of(deleted)
         file = write_deletions(paths.store, fragment.id, read_version, union)
     return FragmentDeletion(fragment.id, file, encode_bitmap(rows), len(rows))
 
@@ -240,7 +262,7 @@ def delete_operation(
         fragments=updated,
         deleted_fragment_ids=tuple(sorted(i for i, one in by_id.items() if one.file is None)),
         predicate=predicate,
-        affected={number: one.offsets for number, one in by_id.items()},
+        affected=Affected(by_id),
     )
 
 

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
+from pyroaring import BitMap
 
 from lance_spark.encoding.rows import Rows
 from lance_spark.errors import CorruptTableError
@@ -23,6 +24,7 @@ from lance_spark.scan.blobs import EXTERNAL, Places
 from lance_spark.scan.filters import Comparison
 from lance_spark.scan.fragment import FragmentReader
 from lance_spark.scan.row_meta import CREATED_AT, ROW_ADDRESS, ROW_ID
+from lance_spark.table.deletion_writer import bitmap_of
 from lance_spark.table.deletions import Offsets
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.paths import BasePath, TablePaths
@@ -117,9 +119,12 @@ class RowReader:
         """Return how many rows should be read at once."""
         return self._plain.window_rows()
 
-    def matching_offsets(self) -> Offsets:
-        """Return where the live rows that meet the filters are, increasing."""
-        return self._reader.matching_rows()
+    def matching_offsets(self) -> BitMap:
+        """Return where the live rows that meet the filters are."""
+        found = BitMap()
+        for offsets in self._reader.matching_windows():
+            found |= bitmap_of(offsets)
+        return found
 
     def matching(self, rows: range | None = None) -> Iterator[MovedRows]:
         """Yield the live rows that meet the filters, in order; those among some physical rows, if any are given."""

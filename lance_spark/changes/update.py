@@ -29,6 +29,7 @@ from pyroaring import BitMap
 
 from lance_spark.changes.assignments import Assignment, assign, field_ids, parse_assignments
 from lance_spark.changes.delete import (
+    Affected,
     FragmentDeletion,
     candidates,
     changed_fragments,
@@ -52,8 +53,8 @@ from lance_spark.scan.filters import Comparison
 from lance_spark.scan.fragment import WINDOW_BYTES
 from lance_spark.table.align import align
 from lance_spark.table.commit import DEFAULT_MAX_RETRIES
-from lance_spark.table.deletion_writer import encode_bitmap
-from lance_spark.table.deletions import Offsets
+from lance_spark.table.deletion_writer import bitmap_of, encode_bitmap
+from lance_spark.table.deletions import Offsets, offsets_of
 from lance_spark.table.fragment import DataFile, Fragment, Lineage
 from lance_spark.table.fragment_writer import (
     DEFAULT_MAX_BYTES_PER_FILE,
@@ -178,17 +179,17 @@ class UpdateTask:
         try:
             for fragment in self.fragments:
                 reader = self._reader(paths, fragment, self._read_fields())
-                offsets = [np.empty(0, np.int64)]
+                found = BitMap()
                 try:
                     for rows in reader.matching():
                         writer.write(assign(rows.values, self.assignments, self.schema))
-                        offsets.append(rows.offsets)
-                        ids.append(rows.row_ids)
-                        created.append(rows.created)
+                        found |= bitmap_of(rows.offsets)
+                        if self.stable_row_ids:
+                            ids.append(rows.row_ids)
+                            created.append(rows.created)
                     deleted = reader.deleted()
                 finally:
                     reader.close()
-                found = np.concatenate(offsets)
                 deletion = delete_offsets(paths, fragment, self.read_version, found, deleted)
                 if deletion is not None:
                     deletions.append(deletion)
@@ -220,7 +221,7 @@ class UpdateTask:
         writer = self._writer(paths, schema, _NO_LIMIT)
         try:
             found = reader.matching_offsets()
-            if not len(found):
+            if not found:
                 return None
             # Constants can be wider than what they take the place of.
             window = min(there.window_rows(), self._rows_of_constants())
@@ -244,11 +245,11 @@ class UpdateTask:
         return max(WINDOW_BYTES // max(width, 1), 1)
 
     def _new_columns(
-        self, reader: RowReader, there: RowReader, schema: Schema, found: Offsets, rows: range
+        self, reader: RowReader, there: RowReader, schema: Schema, found: BitMap, rows: range
     ) -> Iterator[pa.RecordBatch]:
         """Yield the columns of some physical rows: new values at the offsets `found`, what is there elsewhere."""
         arrow = input_schema(schema)
-        if len(_within(found, rows)) == len(rows):
+        if found.range_cardinality(rows.start, rows.stop) == len(rows):
             for moved in reader.matching(rows):
                 yield align(assign(moved.values, self.assignments, schema), arrow)
             return
@@ -393,7 +394,7 @@ def update_operation(
         new_fragments=tuple(one for result in results for one in result.new_fragments),
         removed_fragment_ids=tuple(sorted(i for i, one in deletions.items() if one.file is None)),
         fields_for_preserving_frag_bitmap=tuple(changed),
-        affected={number: one.offsets for number, one in deletions.items()},
+        affected=Affected(deletions),
     )
 
 
@@ -493,10 +494,9 @@ def _carrying(fragments: Iterable[Fragment], ids: Words, created: Words) -> list
     return found
 
 
-def _within(offsets: Offsets, rows: range) -> Offsets:
-    """Return those of some increasing offsets that are among some rows."""
-    first, last = np.searchsorted(offsets, [rows.start, rows.stop])
-    return offsets[first:last]
+def _within(offsets: BitMap, rows: range) -> Offsets:
+    """Return those of some offsets that are among some rows, increasing."""
+    return offsets_of(offsets & BitMap(rows))
 
 
 def _merged(old: pa.Array, new: pa.ChunkedArray, order: pa.Array) -> pa.ChunkedArray:

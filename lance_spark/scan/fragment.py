@@ -173,13 +173,15 @@ class FragmentReader:
 
     def matching_rows(self) -> RowNumbers:
         """Return the physical offsets of the live rows that meet the filters, increasing."""
-        found = [np.empty(0, np.int64)]
+        return np.concatenate([np.empty(0, np.int64), *self.matching_windows()])
+
+    def matching_windows(self) -> Iterator[RowNumbers]:
+        """Yield the physical offsets of the live rows that meet the filters, increasing; of one window at a time."""
         for part in self._candidates(range(self._fragment.physical_rows)):
             for window in self._windows(part):
                 kept = self._kept(window)
                 rows = np.arange(len(window)) if kept is None else kept
-                found.append(rows + window.start)
-        return np.concatenate(found)
+                yield rows + window.start
 
     def window_rows(self) -> int:
         """Rows of a window: `WINDOW_BYTES` over the estimated decoded bytes of a row.

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.deletions import Offsets
+from lance_spark.table.deletions import Offsets, offsets_of
 from lance_spark.table.fragment import DeletionFile, DeletionFileType
 from lance_spark.table.paths import deletion_path
 
@@ -29,7 +29,7 @@ def write_deletions(
     store: ObjectStore,
     fragment_id: int,
     read_version: int,
-    offsets: Offsets,
+    offsets: Offsets | BitMap,
     *,
     bitmap: bool | None = None,
 ) -> DeletionFile:
@@ -42,7 +42,7 @@ def write_deletions(
     fragment_id : int
     read_version : int
         The version that the deletion was planned on.
-    offsets : int64 array
+    offsets : int64 array or BitMap
         All deleted rows, increasing; at least one.
     bitmap : bool, optional
         Which layout; by the number of rows if it is not given.
@@ -59,7 +59,10 @@ def write_deletions(
         secrets.randbits(_ID_BITS),
         len(offsets),
     )
-    data = encode_bitmap(offsets) if bitmap else encode_arrow(offsets)
+    if bitmap:
+        data = encode_bitmap(offsets)
+    else:
+        data = encode_arrow(offsets_of(offsets) if isinstance(offsets, BitMap) else offsets)
     store.write_bytes(deletion_path(file, fragment_id), data)
     return file
 
@@ -74,13 +77,16 @@ def encode_arrow(offsets: Offsets) -> bytes:
     return bytes(sink.getvalue())
 
 
-def encode_bitmap(offsets: Offsets) -> bytes:
+def encode_bitmap(offsets: Offsets | BitMap) -> bytes:
     """Return the bytes of a deletion file of the `.bin` kind."""
-    data: bytes = bitmap_of(offsets).serialize()
+    bitmap = offsets if isinstance(offsets, BitMap) else bitmap_of(offsets)
+    data: bytes = bitmap.serialize()
     return data
 
 
 def bitmap_of(offsets: Offsets) -> BitMap:
-    """Return a bitmap of row offsets."""
+    """Return a bitmap of row offsets, which increase."""
+    if len(offsets) and int(offsets[-1]) - int(offsets[0]) + 1 == len(offsets):
+        return BitMap(range(int(offsets[0]), int(offsets[-1]) + 1))
     # It takes arrays of Python's own at once, those of numpy number by number.
     return BitMap(array.array("I", offsets.astype(np.uint32).tobytes()))
