@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from lance_spark.dataset import Dataset, open_dataset
+from lance_spark.dataset import Dataset
 from lance_spark.errors import InvalidInputError
 from lance_spark.storage.manifest_store import ManifestStore, with_store
 
@@ -135,8 +135,7 @@ def write_dataset(
         writer.abort()
         raise
     properties = with_message(transaction_properties, commit_message)
-    version = commit_or_clean_up(job, fragments, properties)
-    return open_dataset(job.uri, version, storage_options=storage_options)
+    return Dataset(commit_or_clean_up(job, fragments, properties), storage_options)
 
 
 def _batches(data: Any, schema: pa.Schema | None) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:

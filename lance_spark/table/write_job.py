@@ -49,7 +49,7 @@ from lance_spark.table.fragment_writer import (
     delete_written,
 )
 from lance_spark.table.manifest import Manifest
-from lance_spark.table.open import branch_of, open_table, read_latest
+from lance_spark.table.open import OpenTable, branch_of, open_table, read_latest
 from lance_spark.table.operations.append import Append, field_paths
 from lance_spark.table.operations.overwrite import Overwrite
 from lance_spark.table.paths import BasePath, TablePaths
@@ -145,10 +145,14 @@ class WriteJob:
         )
 
     def commit(
-        self,
-        fragments: Sequence[Fragment],
-        properties: Mapping[str, str] | None = None,
+        self, fragments: Sequence[Fragment], properties: Mapping[str, str] | None = None
     ) -> int:
+        """Make the fragments part of the table; return the new version as a number. See `commit_manifest`."""
+        return self.commit_manifest(fragments, properties).version
+
+    def commit_manifest(
+        self, fragments: Sequence[Fragment], properties: Mapping[str, str] | None = None
+    ) -> Manifest:
         """Make the fragments part of the table.
 
         Parameters
@@ -160,7 +164,7 @@ class WriteJob:
 
         Returns
         -------
-        int
+        Manifest
             The new version.
 
         Raises
@@ -185,14 +189,14 @@ class WriteJob:
                 base,
                 max_retries=self.commit_retries,
                 enable_stable_row_ids=self.enable_stable_row_ids,
-            ).version
+            )
         except TableExistsError:
             if self.mode == "create":
                 raise
         newest = self._table_created_meanwhile(store)
         append = Append(tuple(fragments), field_paths(self.schema.to_protos()))
         transaction = Transaction.new(newest.version, append, properties)
-        return commit(store, transaction, newest, max_retries=self.commit_retries).version
+        return commit(store, transaction, newest, max_retries=self.commit_retries)
 
     def abort(self, fragments: Sequence[Fragment]) -> None:
         """Delete the data files of fragments that are not committed.
@@ -271,8 +275,8 @@ class WriteJob:
 
 def commit_or_clean_up(
     job: WriteJob, fragments: Sequence[Fragment], properties: Mapping[str, str] | None = None
-) -> int:
-    """Commit the fragments, and delete their files if it is sure that no version refers to them.
+) -> OpenTable:
+    """Commit the fragments, and delete their files if it is sure that no version refers to them; return the new version.
 
     Raises
     ------
@@ -280,12 +284,14 @@ def commit_or_clean_up(
         What `WriteJob.commit` raises.
     """
     try:
-        return job.commit(fragments, properties=properties)
+        manifest = job.commit_manifest(fragments, properties=properties)
     except UncertainCommitError:
         raise
     except LanceError:
         job.abort(fragments)
         raise
+    store = ObjectStore.from_uri(job.uri, job.storage_options)
+    return OpenTable(TablePaths(store, manifest.base_paths, job.storage_options), manifest)
 
 
 def begin_write(
