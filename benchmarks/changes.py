@@ -101,9 +101,6 @@ def _line(
     seconds = {client: statistics.median(f.seconds for f in found[client]) for client in CLIENTS}
     cpu = {client: statistics.median(f.cpu for f in found[client]) for client in CLIENTS}
     peak = {client: statistics.median(f.peak for f in found[client]) for client in CLIENTS}
-    print(
-        f"processor time: {cpu['lance_spark']:.3f}, pylance {cpu['pylance']:.3f}", file=sys.stderr
-    )
     ours, theirs = (seconds[client] for client in CLIENTS)
     ratio, cpu_ratio = f"{ours / theirs:.2f}", f"{cpu['lance_spark'] / cpu['pylance']:.2f}"
     memory = [f"{figures[client] / 1e6:.0f}" for figures in (peak, anonymous) for client in CLIENTS]
