@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -44,6 +45,9 @@ class Aws:
         self.s3.create_bucket(Bucket=BUCKET)
 
     def stop(self) -> None:
+        # What it holds belongs to the process, and the next server in it would find it.
+        reset = urllib.request.Request(f"{self.endpoint}/moto-api/reset", method="POST")
+        urllib.request.urlopen(reset).close()
         self._server.stop()
 
     @property
