@@ -37,6 +37,9 @@ _PAGES = WINDOW_BYTES // (8 * 1024 * 1024)
 #: Windows start at multiples of this many rows where they can: mini-block chunks hold a power of two of them.
 WINDOW_ALIGNMENT = 4096
 
+#: Where fewer than one row in so many is wanted, these are read; elsewhere all are, and some taken out.
+_SPARSE = 16
+
 #: In the place of a data file's number: no file holds the field, overlays alone do.
 _OVERLAID = -2
 
@@ -282,7 +285,7 @@ class FragmentReader:
             yield from self._batches(self._window(rows), len(rows))
             return
         # Few survivors: read just their chunks. Many: one selection over the decoded window is cheaper.
-        if len(kept) * 16 < len(rows):
+        if len(kept) * _SPARSE < len(rows):
             yield from self._batches(self._window(kept + rows.start), len(kept))
             return
         window = self._window(rows)
@@ -307,11 +310,17 @@ class FragmentReader:
             live = np.flatnonzero(keep)
         if self._judge is None or (live is not None and not len(live)):
             return live
-        judged = self._judge.read(rows if live is None else live + rows.start)
-        met = matching(self._filters, judged)
-        if met.all():
-            return live
-        return np.flatnonzero(met) if live is None else live[met]
+        # Nobody needs the blobs of deleted rows, which may be gone.
+        sparse = live is not None and len(live) * _SPARSE < len(rows)
+        if live is not None and (sparse or self._judge._blob_parts):
+            met = matching(self._filters, self._judge.read(live + rows.start))
+            return live if met.all() else live[met]
+        met = matching(self._filters, self._judge.read(rows))
+        if live is not None:
+            met[gone] = False
+        elif met.all():
+            return None
+        return np.flatnonzero(met)
 
     def _batches(self, window: Window, num_rows: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a window; in pieces, if their blobs have more bytes than a window should."""
