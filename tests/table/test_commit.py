@@ -394,6 +394,33 @@ def test_a_column_that_was_given_another_type(path: Path) -> None:
     assert e.value.retryable
 
 
+def test_a_column_that_was_given_another_type_and_name(path: Path) -> None:
+    """pylance commits, and the values are lost: no field has their id any more."""
+    new_table(path)
+    store = ObjectStore.from_uri(path)
+    base = read_latest(store)
+    fragments = written_by_pylance(path, rows(6))
+    change = {"path": "id", "data_type": pa.int32(), "name": "number"}
+    lance.dataset(str(path)).alter_columns(change)
+    planned = Append(fragments, {("id",): 0, ("word",): 1})
+    with pytest.raises(CommitConflictError, match="column 'id' was given another type") as e:
+        commit(store, Transaction.new(1, planned), base)
+    assert e.value.retryable
+
+
+def test_a_column_that_was_dropped_before_another_was_added(path: Path) -> None:
+    new_table(path)
+    store = ObjectStore.from_uri(path)
+    base = read_latest(store)
+    fragments = written_by_pylance(path, rows(6))
+    dataset = lance.dataset(str(path))
+    dataset.add_columns({"twice": "id * 2"})
+    dataset.drop_columns(["word"])
+    dataset.add_columns({"thrice": "id * 3"})
+    commit(store, Transaction.new(1, Append(fragments, {("id",): 0, ("word",): 1})), base)
+    assert ids(path) == list(range(9))
+
+
 def test_files_of_another_version(path: Path) -> None:
     new_table(path, data_storage_version="2.1")
     store, base = ObjectStore.from_uri(path), manifests(path)[0]

@@ -93,9 +93,28 @@ class Append(Operation):
         return frozenset(self.planned_fields.values()) - committed.kept_fields
 
     def rebase(self, rebase: Rebase) -> Append:
-        """Remember which columns others have dropped."""
-        dropped = self.dropped_fields.union(*map(self._dropped_by, rebase.committed))
+        """Remember which columns others have dropped.
+
+        Raises
+        ------
+        CommitConflictError
+            A column was given another type, and another name with it perhaps.
+        """
+        dropped = self.dropped_fields
+        for committed in rebase.committed:
+            gone = self._dropped_by(committed) - dropped
+            # A merge drops no column: one that it does not have any more has its values under another id now.
+            if gone and committed.kind == "merge":
+                raise self._given_another_type(gone)
+            dropped |= gone
         return replace(self, dropped_fields=dropped)
+
+    def _given_another_type(self, ids: frozenset[int]) -> CommitConflictError:
+        path = min(path for path, planned in (self.planned_fields or {}).items() if planned in ids)
+        return CommitConflictError(
+            f"column {'.'.join(path)!r} was given another type since the rows were written; write them again",
+            retryable=True,
+        )
 
     def apply(self, draft: Draft) -> None:
         """Add the fragments.
@@ -110,10 +129,7 @@ class Append(Operation):
             current = field_paths(draft.proto.fields)
             for path, planned in self.planned_fields.items():
                 if current.get(path, planned) != planned:
-                    raise CommitConflictError(
-                        f"column {'.'.join(path)!r} was given another type since the rows were written; write them again",
-                        retryable=True,
-                    )
+                    raise self._given_another_type(frozenset([planned]))
         again = self.dropped_fields.intersection(one.id for one in draft.proto.fields)
         if again:
             raise CommitConflictError(
