@@ -9,7 +9,7 @@ export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 WORKERS ?= 2
 PYSPARKS ?= 4.0 4.1 4.2 4.3
 
-.PHONY: demo test test-long test-pyspark lint format proto bench compatibility clean java
+.PHONY: demo test test-long test-pyspark lint format proto bench compatibility conflicts clean java
 
 demo: java $(VENV)/.test
 	$(BIN)/python examples/quickstart.py
@@ -49,6 +49,10 @@ proto: $(VENV)/.dev
 # Writes docs/compatibility.md, which the tests hold to what is so.
 compatibility: $(VENV)/.test
 	$(BIN)/python -m tests.interop.compatibility
+
+# Writes docs/conflicts.md, which the tests hold to what is so.
+conflicts: java $(VENV)/.test
+	$(BIN)/python -W ignore -m tests.interop.conflicts
 
 bench: java $(VENV)/.bench
 	$(BIN)/python benchmarks/scan.py
