@@ -146,7 +146,8 @@ class History:
         rows = common.rows(columns, common.keys(number), random)
         state = State(columns, rows)
         options: dict[str, Any] = {
-            "max_rows_per_file": random.choice([5, 13, 100]),
+            # Of large tables, deletion files can be bitmaps.
+            "max_rows_per_file": random.choice([5, 13, 100]) * (1 if number < 1000 else 1000),
             "data_storage_version": common.data_version,
             "enable_stable_row_ids": common.stable,
         }
