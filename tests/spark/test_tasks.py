@@ -93,7 +93,7 @@ class Job:
         self.error = error
         self.aborted: list[Any] = []
 
-    def commit(self, fragments: list[Any], properties: Any = None) -> int:
+    def commit_manifest(self, fragments: list[Any], properties: Any = None) -> int:
         raise self.error
 
     def abort(self, fragments: list[Any]) -> None:
