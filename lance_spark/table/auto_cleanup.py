@@ -28,7 +28,8 @@ from lance_spark.table.branch_files import read_branches
 from lance_spark.table.cleanup import CleanupStats, cleanup
 from lance_spark.table.cleanup_branches import origin
 from lance_spark.table.cleanup_plan import CleanupPolicy
-from lance_spark.table.manifest import Manifest, find_manifest
+from lance_spark.table.manifest import Manifest
+from lance_spark.table.manifest_file import find_manifest
 from lance_spark.table.open import read_latest
 from lance_spark.table.ref_names import branch_store, main_store
 from lance_spark.table.versions import list_manifests

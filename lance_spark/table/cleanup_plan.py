@@ -36,7 +36,8 @@ from lance_spark.table.branch_files import read_branches
 from lance_spark.table.cleanup_branches import branch_folders, origin
 from lance_spark.table.cleanup_files import INDICES, Candidate, Listing, list_files
 from lance_spark.table.cleanup_references import KnownFragments, References, references_of
-from lance_spark.table.manifest import Manifest, find_manifest
+from lance_spark.table.manifest import Manifest
+from lance_spark.table.manifest_file import find_manifest
 from lance_spark.table.paths import DATA
 from lance_spark.table.ref_names import branch_store, main_store
 from lance_spark.table.refs import read_tags

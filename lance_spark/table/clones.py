@@ -33,7 +33,8 @@ from lance_spark.table.draft import Draft
 from lance_spark.table.fragment import DeletionFile
 from lance_spark.table.fragment_writer import new_data_file_name
 from lance_spark.table.indexes import section_of, uuid_of
-from lance_spark.table.manifest import Manifest, encode, find_manifest, read_manifest
+from lance_spark.table.manifest import Manifest
+from lance_spark.table.manifest_file import encode, find_manifest, read_manifest
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.clone import Clone
 from lance_spark.table.paths import DATA, DELETIONS, INDICES, TablePaths

@@ -34,7 +34,8 @@ from lance_spark.storage.store import ObjectStore
 from lance_spark.table import flags, versions
 from lance_spark.table.detached import commit_detached
 from lance_spark.table.draft import Draft
-from lance_spark.table.manifest import Manifest, encode, read_manifest, read_version
+from lance_spark.table.manifest import Manifest
+from lance_spark.table.manifest_file import encode, read_manifest, read_version
 from lance_spark.table.operations.base import Conflict, Operation, Rebase
 from lance_spark.table.paths import TablePaths
 from lance_spark.table.transaction import FOLDER, Transaction, read_transaction

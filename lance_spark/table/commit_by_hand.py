@@ -9,7 +9,8 @@ from lance_spark.errors import InvalidInputError
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import versions
 from lance_spark.table.commit import DEFAULT_MAX_RETRIES, commit
-from lance_spark.table.manifest import Manifest, read_version
+from lance_spark.table.manifest import Manifest
+from lance_spark.table.manifest_file import read_version
 from lance_spark.table.open import read_latest
 from lance_spark.table.operations.base import Operation
 from lance_spark.table.transaction import Transaction

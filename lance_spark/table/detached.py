@@ -16,7 +16,8 @@ from lance_spark.storage.errors import is_refusal
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import flags, versions
 from lance_spark.table.draft import Draft
-from lance_spark.table.manifest import Manifest, encode, read_manifest
+from lance_spark.table.manifest import Manifest
+from lance_spark.table.manifest_file import encode, read_manifest
 from lance_spark.table.transaction import FOLDER, Transaction
 from lance_spark.table.versions import NamingScheme
 

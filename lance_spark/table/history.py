@@ -14,7 +14,8 @@ from functools import cached_property
 
 from lance_spark.errors import InvalidInputError, MissingFileError, VersionNotFoundError
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.manifest import Manifest, find_manifest, read_manifest
+from lance_spark.table.manifest import Manifest
+from lance_spark.table.manifest_file import find_manifest, read_manifest
 from lance_spark.table.summary import summarize
 from lance_spark.table.transaction import MESSAGE, Transaction, read_transaction
 from lance_spark.table.versions import ManifestLocation, find, list_manifests, not_a_table

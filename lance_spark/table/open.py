@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from lance_spark.errors import InvalidOptionError, MissingFileError
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import ref_names, versions
-from lance_spark.table.manifest import Manifest, read_manifest, read_version
+from lance_spark.table.manifest import Manifest
+from lance_spark.table.manifest_file import read_manifest, read_version
 from lance_spark.table.paths import TablePaths
 from lance_spark.table.versions import ManifestLocation
 

@@ -17,7 +17,7 @@ import pytest
 import lance_spark
 from lance_spark.errors import LanceError
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.manifest import read_manifest
+from lance_spark.table.manifest_file import read_manifest
 from lance_spark.table.paths import deletion_path
 from lance_spark.table.versions import HINT, list_manifests
 from tests.crash.operations import DONE, GRADUAL, OPERATIONS, rows, run

@@ -33,7 +33,8 @@ from lance_spark.errors import (
     SchemaMismatchError,
 )
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.manifest import Manifest, read_manifest
+from lance_spark.table.manifest import Manifest
+from lance_spark.table.manifest_file import read_manifest
 from lance_spark.table.versions import list_manifests
 from lance_spark.table.write_job import begin_write
 from tests.interop.history_checks import check_content, check_manifest, check_queries

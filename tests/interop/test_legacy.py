@@ -24,7 +24,7 @@ from lance_spark.errors import (
     UnsupportedFeatureError,
 )
 from lance_spark.proto import table_pb2
-from lance_spark.table.manifest import decode, encode
+from lance_spark.table.manifest_file import decode, encode
 from tests.interop.tables import NESTED, SCALARS, VECTORS, assert_same, build, random_table
 
 TABLES = int(os.environ.get("LANCE_SPARK_TEST_TABLES", "2000"))

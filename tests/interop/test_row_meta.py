@@ -15,7 +15,7 @@ import pytest
 import lance_spark
 from lance_spark.errors import CorruptTableError, InvalidInputError
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.manifest import encode, read_manifest
+from lance_spark.table.manifest_file import encode, read_manifest
 from lance_spark.table.row_ids import carry
 from lance_spark.table.versions import list_manifests
 from tests.interop.blobs import extended, marked, table

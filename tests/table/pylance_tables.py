@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.fragment import DataFile, Fragment
-from lance_spark.table.manifest import Manifest, read_manifest
+from lance_spark.table.manifest import Manifest
+from lance_spark.table.manifest_file import read_manifest
 from lance_spark.table.versions import list_manifests
 
 

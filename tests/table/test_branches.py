@@ -25,7 +25,7 @@ from lance_spark.errors import (
 )
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import branch_files, branches
-from lance_spark.table.manifest import decode
+from lance_spark.table.manifest_file import decode
 from lance_spark.table.open import open_table
 from lance_spark.table.transaction import read_transaction
 from tests.table.pylance_tables import ids, rows

@@ -15,7 +15,7 @@ import lance_spark
 from lance_spark.errors import CorruptTableError, LanceError, UnsupportedFeatureError
 from lance_spark.proto import table_pb2
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.manifest import encode, read_manifest
+from lance_spark.table.manifest_file import encode, read_manifest
 from lance_spark.table.versions import find
 from tests.table.cleanup_tables import (
     WEEK,

@@ -11,7 +11,7 @@ import lance
 import pytest
 
 from lance_spark import open_dataset, write_dataset
-from lance_spark.table.manifest import encode
+from lance_spark.table.manifest_file import encode
 from lance_spark.table.open import open_table
 from tests.table.pylance_tables import ids, rows
 

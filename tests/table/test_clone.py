@@ -27,7 +27,7 @@ from lance_spark.storage import copies
 from lance_spark.storage.copies import Copy, copy_files
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import clones, versions
-from lance_spark.table.manifest import decode, encode
+from lance_spark.table.manifest_file import decode, encode
 from lance_spark.table.open import open_table
 from lance_spark.table.paths import BasePath
 from tests.interop.blobs import extended, random_values, table

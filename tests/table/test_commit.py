@@ -25,8 +25,7 @@ from lance_spark.file.schema import Schema
 from lance_spark.proto import rowids_pb2, transaction_pb2
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import commit as commit_module
-from lance_spark.table import manifest as manifest_module
-from lance_spark.table import versions
+from lance_spark.table import manifest_file, versions
 from lance_spark.table.commit import commit
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.open import read_latest
@@ -195,7 +194,7 @@ def test_clusterings_go_with_their_columns(path: Path) -> None:
     proto = base.to_proto()
     proto.clustering.add(id=1, columns=[0], provider="p")
     proto.max_clustering_id = 1
-    data = manifest_module.encode(proto, None, base.transaction_section)
+    data = manifest_file.encode(proto, None, base.transaction_section)
     store.write_bytes(versions.NamingScheme.V2.locate(1).path, data)
     kept = append(path, 6).to_proto()
     assert [c.provider for c in kept.clustering] == ["p"]
@@ -277,7 +276,7 @@ def test_field_ids_that_are_never_used_again(path: Path) -> None:
     base = read_latest(store)
     proto = base.to_proto()
     proto.writer_feature_flags, proto.max_allocated_field_id = 1 << 15, 5
-    data = manifest_module.encode(proto, None, base.transaction_section)
+    data = manifest_file.encode(proto, None, base.transaction_section)
     store.write_bytes(versions.NamingScheme.V2.locate(1).path, data)
     made = append(path, 6)
     assert (made.flags.writer, made.to_proto().max_allocated_field_id) == (1 << 15, 5)
@@ -343,7 +342,7 @@ def test_a_version_without_a_transaction(path: Path) -> None:
     proto = base.to_proto()
     proto.version = 2
     proto.transaction_file = ""
-    data = manifest_module.encode(proto, None, None)
+    data = manifest_file.encode(proto, None, None)
     store.put_if_absent(versions.NamingScheme.V2.locate(2).path, data)
     with pytest.raises(CommitConflictError, match="transaction that it does not name") as e:
         append(path, 6, base=base)
@@ -358,7 +357,7 @@ def test_a_transaction_of_a_kind_nobody_knows(path: Path) -> None:
     proto.version = 2
     # Field 150 of Transaction: an empty message.
     unknown = transaction_pb2.Transaction(read_version=1, uuid="u").SerializeToString()
-    data = manifest_module.encode(proto, None, unknown + b"\xb2\x09\x00")
+    data = manifest_file.encode(proto, None, unknown + b"\xb2\x09\x00")
     store.put_if_absent(versions.NamingScheme.V2.locate(2).path, data)
     with pytest.raises(CommitConflictError, match=r"version 2 \(unknown operation\)") as e:
         append(path, 6, base=base)
@@ -372,12 +371,12 @@ def test_a_transaction_in_its_file_only(path: Path) -> None:
     base = read_latest(store)
     append(path, 6)
     location = versions.NamingScheme.V2.locate(2)
-    second = manifest_module.read_manifest(store, location)
-    store.write_bytes(location.path, manifest_module.encode(second.to_proto(), None, None))
+    second = manifest_file.read_manifest(store, location)
+    store.write_bytes(location.path, manifest_file.encode(second.to_proto(), None, None))
     assert append(path, 9, base=base).version == 3
     proto = second.to_proto()
     proto.transaction_file = "../_versions/x"
-    store.write_bytes(location.path, manifest_module.encode(proto, None, None))
+    store.write_bytes(location.path, manifest_file.encode(proto, None, None))
     with pytest.raises(CorruptTableError, match="its transaction file"):
         append(path, 12, base=base)
 
@@ -436,7 +435,7 @@ def test_features_that_only_writers_have_to_know(path: Path, flag: int) -> None:
     base = read_latest(store)
     proto = base.to_proto()
     proto.writer_feature_flags = flag
-    data = manifest_module.encode(proto, None, base.transaction_section)
+    data = manifest_file.encode(proto, None, base.transaction_section)
     store.write_bytes(versions.NamingScheme.V2.locate(1).path, data)
     assert read_latest(store).num_rows == 6
     with pytest.raises(UnsupportedFeatureError, match=f"writer feature flag {flag} "):
@@ -449,7 +448,7 @@ def test_a_table_that_wants_no_transaction_files(path: Path) -> None:
     base = read_latest(store)
     proto = base.to_proto()
     proto.writer_feature_flags = 32
-    data = manifest_module.encode(proto, None, base.transaction_section)
+    data = manifest_file.encode(proto, None, base.transaction_section)
     store.write_bytes(versions.NamingScheme.V2.locate(1).path, data)
     before = transaction_files(path)
     made = append(path, 6)
@@ -464,7 +463,7 @@ def test_tables_of_early_releases_are_not_added_to(path: Path) -> None:
     base = read_latest(store)
     proto = base.to_proto()
     proto.ClearField("writer_version")
-    data = manifest_module.encode(proto, None, base.transaction_section)
+    data = manifest_file.encode(proto, None, base.transaction_section)
     store.write_bytes(versions.NamingScheme.V2.locate(1).path, data)
     with pytest.raises(UnsupportedError, match="early release"):
         append(path, 6)

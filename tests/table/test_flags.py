@@ -16,7 +16,7 @@ from lance_spark.errors import CorruptTableError, UnsupportedFeatureError
 from lance_spark.proto import table_pb2
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.flags import Flags
-from lance_spark.table.manifest import encode
+from lance_spark.table.manifest_file import encode
 from lance_spark.table.open import read_latest
 from lance_spark.table.versions import latest
 from lance_spark.write import write_dataset

@@ -77,7 +77,7 @@ def test_transactions_are_those_of_pylance(path: str) -> None:
 
 def test_without_transactions(path: str) -> None:
     """Neither in the manifest nor as a file: nobody knows what made the version."""
-    from lance_spark.table.manifest import encode
+    from lance_spark.table.manifest_file import encode
     from lance_spark.table.versions import find
 
     table = open_table(path, version=2)

@@ -25,7 +25,7 @@ import lance_spark
 from lance_spark.errors import CorruptTableError, LanceError
 from lance_spark.proto import rowids_pb2, table_pb2, transaction_pb2
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.manifest import decode, encode
+from lance_spark.table.manifest_file import decode, encode
 from lance_spark.table.open import read_latest
 from tests.table.hostile_session import Session
 

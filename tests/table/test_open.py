@@ -19,8 +19,7 @@ from lance_spark.errors import (
     VersionNotFoundError,
 )
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table import manifest as manifest_module
-from lance_spark.table import refs
+from lance_spark.table import manifest_file, refs
 from lance_spark.table.deletions import read_deletions
 from lance_spark.table.history import list_versions, manifest_as_of
 from lance_spark.table.open import open_table
@@ -150,10 +149,10 @@ def test_times_out_of_order(path: Path, scheme: str) -> None:
     store = local if scheme == "file" else ObjectStore.from_uri("memory://out-of-order/t")
     seconds = {1: 1_000, 2: 100_000, 3: 500, 4: 2_000}
     for location in list_manifests(local):
-        manifest = manifest_module.read_manifest(local, location)
+        manifest = manifest_file.read_manifest(local, location)
         proto = manifest.to_proto()
         proto.timestamp.seconds, proto.timestamp.nanos = seconds[location.version], 0
-        data = manifest_module.encode(proto, None, manifest.transaction_section)
+        data = manifest_file.encode(proto, None, manifest.transaction_section)
         store.write_bytes(location.path, data)
     expected = {499: None, 500: 3, 999: 3, 1_000: 3, 1_999: 3, 2_000: 4, 100_000: 4}
     for second, version in expected.items():

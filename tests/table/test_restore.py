@@ -16,7 +16,8 @@ from lance_spark.errors import CommitConflictError, UnsupportedFeatureError, Ver
 from lance_spark.proto import table_pb2
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit import commit
-from lance_spark.table.manifest import Manifest, read_manifest
+from lance_spark.table.manifest import Manifest
+from lance_spark.table.manifest_file import read_manifest
 from lance_spark.table.open import read_latest
 from lance_spark.table.operations.append import Append
 from lance_spark.table.operations.restore import Restore

@@ -20,7 +20,7 @@ from lance_spark.proto import table_pb2
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import row_ids
 from lance_spark.table.deletions import read_deletions
-from lance_spark.table.manifest import encode, read_manifest
+from lance_spark.table.manifest_file import encode, read_manifest
 from lance_spark.table.paths import TablePaths
 from lance_spark.table.row_sequences import (
     concatenate,

@@ -17,7 +17,7 @@ from lance_spark.errors import (
 from lance_spark.proto import table_pb2, transaction_pb2
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit import commit
-from lance_spark.table.manifest import encode
+from lance_spark.table.manifest_file import encode
 from lance_spark.table.open import read_latest
 from lance_spark.table.operations.base import Conflict
 from lance_spark.table.operations.other import OtherOperation
