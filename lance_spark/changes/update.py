@@ -17,26 +17,19 @@ stable row ids rows keep their ids and the version that they were created in, wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.types as pat
 from pyroaring import BitMap
 
-from lance_spark.changes.assignments import Assignment, assign, field_ids, parse_assignments
+from lance_spark.changes.assignments import Assignment, field_ids, parse_assignments
 from lance_spark.changes.delete import (
     Affected,
-    FragmentDeletion,
     candidates,
     changed_fragments,
-    delete_offsets,
     parse_conditions,
 )
-from lance_spark.changes.delete import undo as undo_deletions
 from lance_spark.changes.optimistic import (
     check_once,
     check_rows_writable,
@@ -44,271 +37,13 @@ from lance_spark.changes.optimistic import (
     retried,
     run_all,
 )
-from lance_spark.changes.rewriting import RowReader, keeping_references
+from lance_spark.changes.update_task import Mode, UpdateResult, UpdateTask, undo
 from lance_spark.errors import InvalidInputError, InvalidOptionError
-from lance_spark.file.blob_fields import input_schema
-from lance_spark.file.schema import Field, Schema
 from lance_spark.file.writer import check_types
-from lance_spark.scan.filters import Comparison
-from lance_spark.scan.fragment import WINDOW_BYTES
-from lance_spark.table.align import align
 from lance_spark.table.commit import DEFAULT_MAX_RETRIES
-from lance_spark.table.deletion_writer import bitmap_of, encode_bitmap
-from lance_spark.table.deletions import Offsets, offsets_of
-from lance_spark.table.fragment import DataFile, Fragment, Lineage
-from lance_spark.table.fragment_writer import (
-    DEFAULT_MAX_BYTES_PER_FILE,
-    DEFAULT_MAX_ROWS_PER_FILE,
-    FragmentWriter,
-    delete_fragments,
-)
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.update import Update, UpdateMode
-from lance_spark.table.paths import BasePath, TablePaths
-from lance_spark.table.row_ids import carry, updated_versions_of
-from lance_spark.table.segments import Words
-
-Mode = Literal["rows", "columns"]
-#: Fields of data files that another file has now.
-_TOMBSTONE = -2
-_NO_LIMIT = 1 << 62
-
-
-@dataclass(frozen=True, slots=True)
-class ChangedColumns:
-    """A fragment that has new files for some columns.
-
-    Attributes
-    ----------
-    fragment : Fragment
-    bitmap : bytes
-        Offsets of the rows that changed, as a Roaring bitmap.
-    field_ids : tuple of int
-        Those of the new file.
-    num_rows : int
-        Rows that changed.
-    """
-
-    fragment: Fragment
-    bitmap: bytes
-    field_ids: tuple[int, ...]
-    num_rows: int
-
-
-@dataclass(frozen=True, slots=True)
-class UpdateResult:
-    """What a task wrote. Small, and can be pickled.
-
-    Attributes
-    ----------
-    new_fragments : tuple of Fragment
-        With the ids of their rows, and the versions that these were created in, in tables with stable row ids.
-    deletions : tuple of FragmentDeletion
-        The same rows where they were.
-    columns : tuple of ChangedColumns
-    """
-
-    new_fragments: tuple[Fragment, ...] = ()
-    deletions: tuple[FragmentDeletion, ...] = ()
-    columns: tuple[ChangedColumns, ...] = ()
-
-    @property
-    def num_rows(self) -> int:
-        """Rows that changed."""
-        moved = sum(one.num_rows for one in self.deletions)
-        return moved + sum(one.num_rows for one in self.columns)
-
-
-@dataclass(frozen=True, slots=True)
-class UpdateTask:
-    """Fragments that one worker updates rows of. Can be pickled, if the functions can; holds no manifest.
-
-    Attributes
-    ----------
-    uri : str
-        Root of the table.
-    schema : Schema
-        Of the table.
-    file_version : tuple of int
-    fragments : tuple of Fragment
-    read_version : int
-        The version that the update is planned on.
-    assignments : tuple of Assignment
-    filters : tuple of Comparison
-        Rows that meet all of them are updated.
-    mode : str
-        "rows" or "columns".
-    stable_row_ids : bool
-        Whether rows keep their ids.
-    max_rows_per_file : int
-    base_paths : mapping of int to BasePath
-        Other roots that data files may stand in, by id.
-    storage_options : mapping, not shown by `repr`
-    """
-
-    uri: str
-    schema: Schema
-    file_version: tuple[int, int]
-    fragments: tuple[Fragment, ...]
-    read_version: int
-    assignments: tuple[Assignment, ...]
-    filters: tuple[Comparison, ...] = ()
-    mode: Mode = "rows"
-    stable_row_ids: bool = False
-    max_rows_per_file: int = DEFAULT_MAX_ROWS_PER_FILE
-    base_paths: Mapping[int, BasePath] = field(default_factory=dict)
-    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
-
-    def run(self) -> UpdateResult:
-        """Write the new files; if that fails, delete them again.
-
-        Raises
-        ------
-        InvalidInputError
-            A function returns what its column cannot have.
-        CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
-        """
-        paths = TablePaths.open(self.uri, self.storage_options, self.base_paths)
-        return self._rewrite_rows(paths) if self.mode == "rows" else self._rewrite_columns(paths)
-
-    def _rewrite_rows(self, paths: TablePaths) -> UpdateResult:
-        writer = self._writer(paths, self.schema, self.max_rows_per_file)
-        ids, created = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
-        deletions: list[FragmentDeletion] = []
-        try:
-            for fragment in self.fragments:
-                reader = self._reader(paths, fragment, self._read_fields())
-                found = BitMap()
-                try:
-                    for rows in reader.matching():
-                        writer.write(assign(rows.values, self.assignments, self.schema))
-                        found |= bitmap_of(rows.offsets)
-                        if self.stable_row_ids:
-                            ids.append(rows.row_ids)
-                            created.append(rows.created)
-                    deleted = reader.deleted()
-                finally:
-                    reader.close()
-                deletion = delete_offsets(paths, fragment, self.read_version, found, deleted)
-                if deletion is not None:
-                    deletions.append(deletion)
-            fragments = writer.finish()
-        except BaseException:
-            writer.abort()
-            undo_deletions(paths.store, deletions)
-            raise
-        if self.stable_row_ids:
-            fragments = _carrying(fragments, np.concatenate(ids), np.concatenate(created))
-        return UpdateResult(tuple(fragments), tuple(deletions))
-
-    def _rewrite_columns(self, paths: TablePaths) -> UpdateResult:
-        changed: list[ChangedColumns] = []
-        try:
-            for fragment in self.fragments:
-                one = self._rewrite_columns_of(paths, fragment)
-                if one is not None:
-                    changed.append(one)
-        except BaseException:
-            undo(paths, UpdateResult(columns=tuple(changed)))
-            raise
-        return UpdateResult(columns=tuple(changed))
-
-    def _rewrite_columns_of(self, paths: TablePaths, fragment: Fragment) -> ChangedColumns | None:
-        schema = Schema(tuple(one.field for one in self.assignments))
-        reader = self._reader(paths, fragment, self._read_fields())
-        there = self._reader(paths, fragment, schema.fields)
-        writer = self._writer(paths, schema, _NO_LIMIT)
-        try:
-            found = reader.matching_offsets()
-            if not found:
-                return None
-            # Constants can be wider than what they take the place of.
-            window = min(there.window_rows(), self._rows_of_constants())
-            for start in range(0, fragment.physical_rows, window):
-                rows = range(start, min(start + window, fragment.physical_rows))
-                for batch in self._new_columns(reader, there, schema, found, rows):
-                    writer.write(batch)
-            ((file,),) = (one.files for one in writer.finish())
-        except BaseException:
-            writer.abort()
-            raise
-        finally:
-            reader.close()
-            there.close()
-        state = self._with_file(paths, fragment, file)
-        return ChangedColumns(state, encode_bitmap(found), file.fields, len(found))
-
-    def _rows_of_constants(self) -> int:
-        constants = (one.value for one in self.assignments if isinstance(one.value, pa.Scalar))
-        width: int = sum(pa.repeat(value, 1).nbytes for value in constants)
-        return max(WINDOW_BYTES // max(width, 1), 1)
-
-    def _new_columns(
-        self, reader: RowReader, there: RowReader, schema: Schema, found: BitMap, rows: range
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield the columns of some physical rows: new values at the offsets `found`, what is there elsewhere."""
-        arrow = input_schema(schema)
-        if found.range_cardinality(rows.start, rows.stop) == len(rows):
-            for moved in reader.matching(rows):
-                yield align(assign(moved.values, self.assignments, schema), arrow)
-            return
-        for piece, batch in there.pieces(rows):
-            old = align(batch, arrow)
-            offsets = _within(found, piece)
-            if not len(offsets):
-                yield old
-                continue
-            parts = [
-                align(assign(moved.values, self.assignments, schema), arrow)
-                for moved in reader.matching(piece)
-            ]
-            new = pa.Table.from_batches(parts, arrow)
-            order = np.arange(len(piece))
-            order[offsets - piece.start] = len(piece) + np.arange(len(new))
-            columns = [
-                _merged(one, other, pa.array(order))
-                for one, other in zip(old.columns, new.columns, strict=True)
-            ]
-            yield from pa.Table.from_arrays(columns, schema=arrow).combine_chunks().to_batches()
-
-    def _with_file(self, paths: TablePaths, fragment: Fragment, new: DataFile) -> Fragment:
-        """Return a fragment with a new file in the place of what others have of its columns."""
-        superseded = set(field_ids(self.assignments)) | set(new.fields)
-        proto = fragment.to_proto()
-        proto.ClearField("files")
-        for file in fragment.files:
-            left = tuple(_TOMBSTONE if one in superseded else one for one in file.fields)
-            if any(one != _TOMBSTONE for one in left):
-                proto.files.append(replace(file, fields=left).to_proto())
-        proto.files.append(new.to_proto())
-        if fragment.has_lineage(Lineage.UPDATED) and not fragment.inline_lineage(Lineage.UPDATED):
-            # A column of a data file cannot be changed; what the manifest says comes in its place.
-            carry(proto, updated=updated_versions_of(fragment, paths))
-        return Fragment.from_proto(proto, "fragment with new columns")
-
-    def _read_fields(self) -> tuple[Field, ...]:
-        """Return the fields that have to be read of rows that change."""
-        given = {one.field.name for one in self.assignments}
-        if not all(one.is_constant for one in self.assignments):
-            return self.schema.fields
-        if self.mode == "columns":
-            return ()
-        return tuple(one for one in self.schema.fields if one.name not in given)
-
-    def _reader(self, paths: TablePaths, fragment: Fragment, fields: Sequence[Field]) -> RowReader:
-        return RowReader(paths, fragment, fields, self.file_version, self.base_paths, self.filters)
-
-    def _writer(self, paths: TablePaths, schema: Schema, max_rows: int) -> FragmentWriter:
-        return FragmentWriter(
-            paths.store,
-            schema,
-            self.file_version,
-            max_rows_per_file=max_rows,
-            max_bytes_per_file=_NO_LIMIT if max_rows == _NO_LIMIT else DEFAULT_MAX_BYTES_PER_FILE,
-            blobs=keeping_references(self.base_paths),
-            storage_options=self.storage_options,
-        )
 
 
 def plan_update(
@@ -439,18 +174,6 @@ def commit_updates(
     return commit_rows(table, operation, properties=properties, max_retries=max_retries)
 
 
-def undo(paths: TablePaths, result: UpdateResult) -> None:
-    """Delete the files of a task that is not committed.
-
-    Raises
-    ------
-    StorageError
-    """
-    undo_deletions(paths.store, result.deletions)
-    new = [Fragment(0, one.fragment.files[-1:], 0) for one in result.columns]
-    delete_fragments(paths.store, [*result.new_fragments, *new])
-
-
 def update_rows(
     table: OpenTable,
     updates: Mapping[str, Any],
@@ -479,35 +202,3 @@ def update_rows(
         )
 
     return retried(table, change, conflict_retries)
-
-
-def _carrying(fragments: Iterable[Fragment], ids: Words, created: Words) -> list[Fragment]:
-    """Return new fragments with the ids of their rows, and the versions that these were created in."""
-    start = 0
-    found = []
-    for fragment in fragments:
-        stop = start + fragment.physical_rows
-        proto = fragment.to_proto()
-        carry(proto, row_ids=ids[start:stop], created=created[start:stop])
-        found.append(Fragment.from_proto(proto, "new fragment"))
-        start = stop
-    return found
-
-
-def _within(offsets: BitMap, rows: range) -> Offsets:
-    """Return those of some offsets that are among some rows, increasing."""
-    return offsets_of(offsets & BitMap(rows))
-
-
-def _merged(old: pa.Array, new: pa.ChunkedArray, order: pa.Array) -> pa.ChunkedArray:
-    """Return values that are chosen from two arrays put together."""
-    kind = old.type
-    if not pat.is_dictionary(kind):
-        return pa.chunked_array([old, *new.chunks], kind).take(order)
-    # Arrow does not unify all dictionaries that files can have.
-    plain = [one.cast(kind.value_type) for one in (old, *new.chunks)]
-    both = pa.chunked_array(plain, kind.value_type).take(order).combine_chunks()
-    try:
-        return pa.chunked_array([both.dictionary_encode().cast(kind)])
-    except pa.ArrowInvalid as error:
-        raise InvalidInputError(f"new values make too many for {kind}: {error}") from None

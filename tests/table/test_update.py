@@ -16,7 +16,8 @@ import pytest
 import lance_spark
 from lance_spark.changes.assignments import parse_assignments
 from lance_spark.changes.delete import changed_fragments
-from lance_spark.changes.update import UpdateTask, commit_updates, plan_update
+from lance_spark.changes.update import commit_updates, plan_update
+from lance_spark.changes.update_task import UpdateTask
 from lance_spark.errors import (
     CommitConflictError,
     InvalidInputError,
