@@ -174,8 +174,12 @@ def _value_set(name: str, values: pa.Array) -> pa.Array:
         raise InvalidInputError(f"filter on {name!r}: null equals nothing; use is_null")
     if not pat.is_floating(values.type):
         return values
-    # Arrow finds NaN among others.
-    return values.filter(pa.array(~np.isnan(values.to_numpy(zero_copy_only=False))))
+    # Arrow finds NaN among others, and of two zeros that are equal only the one of the same sign.
+    numbers = values.to_numpy(zero_copy_only=False)
+    numbers = numbers[~np.isnan(numbers)]
+    if (numbers == 0).any():
+        numbers = np.append(numbers[numbers != 0], [0.0, -0.0]).astype(numbers.dtype)
+    return pa.array(numbers, values.type)
 
 
 def _comparable(values: Any) -> Any:

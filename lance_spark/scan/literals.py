@@ -7,7 +7,7 @@ meant. Floats are rounded to the precision of their type all the same: 0.1 is me
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,19 +46,70 @@ def to_scalar(value: Any, kind: pa.DataType) -> pa.Scalar:
 def to_array(values: Any, kind: pa.DataType) -> pa.Array:
     """Return values, a sequence or an array of NumPy, as an array of a type; see `to_scalar`."""
     array = pa.array(values, kind)
-    if pat.is_map(kind):
-        there = [one for one in values if one is not None]
-        pairs = [p for one in there for p in (one.items() if isinstance(one, Mapping) else one)]
-        to_array([key for key, _ in pairs], kind.key_type)
-        to_array([item for _, item in pairs], kind.item_type)
+    _check_finer(values, kind)
+    if pat.is_map(kind) or any(pat.is_map(one) or _is_coarse(one) for one in _below(kind)):
+        # Mappings, on their own, are structs to Arrow.
+        _check_parts(list(values), kind)
         return array
     try:
         meant = pa.array(values)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         # Values of several types are no array of their own.
+        _check_parts(list(values), kind)
         return array
     check_exact(meant, array)
     return array
+
+
+def _check_parts(values: Sequence[Any], kind: pa.DataType) -> None:
+    """Check values of one type after those of another, and children on their own."""
+    there = [one.as_py() if isinstance(one, pa.Scalar) else one for one in values]
+    there = [one for one in there if one is not None]
+    if pat.is_map(kind):
+        pairs = [p for one in there for p in (one.items() if isinstance(one, Mapping) else one)]
+        to_array([key for key, _ in pairs], kind.key_type)
+        to_array([item for _, item in pairs], kind.item_type)
+    elif _is_list(kind):
+        to_array([item for one in there for item in one], kind.value_type)
+    elif pat.is_struct(kind):
+        names = {child.name for child in kind}
+        others = {
+            key for one in there if isinstance(one, Mapping) for key in one if key not in names
+        }
+        if others:
+            raise ValueError(f"there is no {min(others)!r} in it, only {', '.join(sorted(names))}")
+        for at, child in enumerate(kind):
+            items = [
+                one.get(child.name) if isinstance(one, Mapping) else tuple(one)[at] for one in there
+            ]
+            to_array(items, child.type)
+    else:
+        by_type: dict[type, list[Any]] = {}
+        for one in there:
+            by_type.setdefault(type(one), []).append(one)
+        for alike in by_type.values():
+            try:
+                meant = pa.array(alike)
+            except (pa.ArrowException, TypeError, ValueError, OverflowError):
+                # Integers for decimals that are no 64-bit ones, for example.
+                continue
+            check_exact(meant, pa.array(alike, kind))
+
+
+def _check_finer(values: Any, kind: pa.DataType) -> None:
+    """Refuse nanoseconds of pandas where the unit is coarser: Arrow takes its values for those of Python, which have none."""
+    if not _is_coarse(kind) or isinstance(values, np.ndarray):
+        return
+    for one in values:
+        if getattr(one, "nanosecond", 0) or getattr(one, "nanoseconds", 0):
+            raise ValueError(f"{one} has nanoseconds, which {kind} has not")
+
+
+def _below(kind: pa.DataType) -> Iterator[pa.DataType]:
+    for at in range(kind.num_fields):
+        child = kind.field(at).type
+        yield child
+        yield from _below(child)
 
 
 def check_exact(meant: pa.Array, array: pa.Array) -> None:
@@ -80,11 +131,13 @@ def check_exact(meant: pa.Array, array: pa.Array) -> None:
             check_exact(meant.field(field.name), array.field(place))
     elif pat.is_integer(kind) and (pat.is_floating(meant.type) or pat.is_decimal(meant.type)):
         meant.cast(kind)
-    elif pat.is_floating(kind) and pat.is_floating(meant.type):
+    elif pat.is_floating(kind) and (pat.is_floating(meant.type) or pat.is_integer(meant.type)):
         wide, narrow = (one.cast(pa.float64()).to_numpy(False) for one in (meant, array))
         lost = np.isinf(narrow) & ~np.isinf(wide)
         if lost.any():
             raise ValueError(f"{wide[lost][0]} is too large")
+        if pat.is_integer(meant.type) and (wide != narrow)[~np.isnan(wide)].any():
+            raise ValueError(f"an integer cannot be told from others as {kind}")
     elif pat.is_date(kind) and pat.is_timestamp(meant.type):
         clock = pa.timestamp(meant.type.unit)
         wide = meant.cast(pa.timestamp(meant.type.unit, meant.type.tz)).cast(pa.int64())
@@ -104,6 +157,10 @@ def _check_unit(meant: pa.Array, kind: pa.DataType) -> None:
 
 def _is_list(kind: pa.DataType) -> bool:
     return bool(pat.is_list(kind) or pat.is_large_list(kind) or pat.is_fixed_size_list(kind))
+
+
+def _is_coarse(kind: pa.DataType) -> bool:
+    return _has_unit(kind) and kind.unit != "ns"
 
 
 def _has_unit(kind: pa.DataType) -> bool:

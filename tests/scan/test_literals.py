@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -33,6 +34,16 @@ LOSSY = [
     ({"b": 1}, pa.struct([("a", pa.int64())])),
     ([("a", 2.7)], pa.map_(pa.string(), pa.int64())),
     ({"a": 2.7}, pa.map_(pa.string(), pa.int64())),
+    ([{"a": 2.7}], pa.list_(pa.map_(pa.string(), pa.int64()))),
+    ({"m": {"a": 2.7}}, pa.struct([("m", pa.map_(pa.string(), pa.int64()))])),
+    ({"m": {}, "b": 1}, pa.struct([("m", pa.map_(pa.string(), pa.int64()))])),
+    ([1, 2.7, Decimal(3)], pa.list_(pa.int64())),
+    (70_000, pa.float16()),
+    (2049, pa.float16()),
+    (pd.Timestamp("2020-01-01T00:00:00.123456789"), pa.timestamp("us")),
+    (pd.Timestamp("2020-01-01T00:00:00.123456789", tz="UTC"), pa.timestamp("us", "UTC")),
+    (pd.Timedelta(5, "ns"), pa.duration("us")),
+    ([pd.Timestamp("2020-01-01T00:00:00.000000001")], pa.list_(pa.timestamp("us"))),
 ]
 EXACT = [
     (2.0, pa.int64()),
@@ -44,6 +55,12 @@ EXACT = [
     ([1, None, 2.0], pa.list_(pa.int64())),
     ({"a": 2.0, "b": None}, pa.struct([("a", pa.int64()), ("b", pa.string())])),
     ([("a", 2.0)], pa.map_(pa.string(), pa.int64())),
+    ([None, [("a", 2.0)]], pa.list_(pa.map_(pa.string(), pa.int64()))),
+    ({"m": None}, pa.struct([("m", pa.map_(pa.string(), pa.int64()))])),
+    ([1, 2.0, Decimal(3)], pa.list_(pa.int64())),
+    (2048, pa.float16()),
+    (Decimal(10**30), pa.decimal128(38, 0)),
+    (10**30, pa.decimal128(38, 0)),
 ]
 
 
@@ -66,6 +83,23 @@ def test_floats_are_rounded_to_the_precision_of_their_type() -> None:
 
 def test_scalars_keep_nanoseconds() -> None:
     assert to_scalar(pa.scalar(1_234_567, pa.time64("ns")), pa.time64("ns")).value == 1_234_567
+
+
+def test_values_of_several_types_are_not_cut() -> None:
+    with pytest.raises(pa.ArrowInvalid, match="truncated"):
+        to_array([1, 2.7, Decimal(3)], pa.int64())
+    assert to_array([1, None, Decimal(3), 2.0], pa.int64()).to_pylist() == [1, None, 3, 2]
+
+
+@pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.float64()], ids=str)
+@pytest.mark.parametrize("zero", [0.0, -0.0])
+def test_zeros_in_a_list_are_equal_whatever_their_sign(
+    tmp_path: Any, kind: pa.DataType, zero: float
+) -> None:
+    data = pa.table({"x": pa.array([0.0, -0.0, 1.0, None, 2.0], kind)})
+    table = write_dataset(data, str(tmp_path / "t.lance"))
+    assert table.to_table(filters=[("x", "in", [zero, 1.0])])["x"].to_pylist() == [0.0, -0.0, 1.0]
+    assert table.to_table(filters=[("x", "not in", [zero])])["x"].to_pylist() == [1.0, 2.0]
 
 
 @pytest.mark.parametrize("values", [[1, 2.5], np.array([1, 2.5], object), np.array([1, 2.5])])
