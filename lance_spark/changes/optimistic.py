@@ -23,7 +23,7 @@ from lance_spark.errors import (
     UnsupportedError,
     UnsupportedFeatureError,
 )
-from lance_spark.table import flags
+from lance_spark.table import file_versions, flags
 from lance_spark.table.commit import DEFAULT_MAX_RETRIES, commit
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.fragment_writer import delete_fragments
@@ -34,7 +34,6 @@ from lance_spark.table.operations.row_deletions import deletion_paths
 from lance_spark.table.operations.update import Update
 from lance_spark.table.paths import TablePaths
 from lance_spark.table.transaction import Transaction
-from lance_spark.table.write_job import WRITABLE_VERSIONS
 
 #: How often a change is planned anew by default, as in pylance.
 DEFAULT_CONFLICT_RETRIES = 10
@@ -240,9 +239,8 @@ def check_rows_writable(table: OpenTable, *, data_files: bool) -> None:
             "overwrite it, or let pylance append once"
         )
     version = manifest.data_storage_version
-    if data_files and version not in WRITABLE_VERSIONS:
-        *others, last = (f"{major}.{minor}" for major, minor in WRITABLE_VERSIONS)
+    if data_files and version not in file_versions.WRITABLE:
         raise UnsupportedFeatureError(
-            f"{name}: data files of version {version[0]}.{version[1]} are not written, only {', '.join(others)} or "
-            f"{last}; overwrite the table with data storage version 2.2, or change its rows with pylance"
+            f"{name}: data files of version {file_versions.text(version)} are not written, only "
+            f"{file_versions.writable()}; overwrite the table with data storage version 2.2, or change its rows with pylance"
         )

@@ -35,7 +35,7 @@ from lance_spark.file.blob_write import BlobOptions
 from lance_spark.file.schema import Schema
 from lance_spark.file.writer import check_types
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table import flags, ref_names, versions
+from lance_spark.table import file_versions, flags, ref_names, versions
 from lance_spark.table.append_schema import filled_by
 from lance_spark.table.bases import BaseLike, Target, folders, new_bases, targets
 from lance_spark.table.commit import DEFAULT_MAX_RETRIES, commit
@@ -57,20 +57,6 @@ from lance_spark.table.row_ids import check_names
 from lance_spark.table.transaction import Transaction
 
 Mode = Literal["create", "append", "overwrite"]
-
-WRITABLE_VERSIONS = ((2, 0), (2, 1), (2, 2))
-DEFAULT_VERSION = (2, 2)
-_VERSIONS = {
-    "stable": DEFAULT_VERSION,
-    "legacy": (0, 1),
-    "0.1": (0, 1),
-    "0.3": (2, 0),
-    "2.0": (2, 0),
-    "2.1": (2, 1),
-    "2.2": (2, 2),
-    "2.3": (2, 3),
-    "next": (2, 3),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,7 +347,11 @@ def begin_write(
     CorruptTableError, StorageError
     """
     _check_options(mode, max_rows_per_file, max_bytes_per_file, commit_retries)
-    wanted = parse_version(data_storage_version) if data_storage_version is not None else None
+    wanted = (
+        file_versions.parse_version(data_storage_version)
+        if data_storage_version is not None
+        else None
+    )
     data = Schema.from_arrow(schema)
     if not data.fields:
         raise InvalidInputError(f"{uri}: data without columns cannot be written")
@@ -386,7 +376,7 @@ def begin_write(
         uri=store.uri,
         mode=mode,
         schema=data,
-        file_version=wanted or DEFAULT_VERSION,
+        file_version=wanted or file_versions.DEFAULT,
         read_version=base.version if base else 0,
         max_rows_per_file=max_rows_per_file,
         max_bytes_per_file=max_bytes_per_file,
@@ -414,32 +404,13 @@ def begin_write(
         check_names(schema.names)
         first = base.first_new_field_id if base is not None else 0
         job = replace(job, schema=Schema.from_arrow(for_version(schema, job.file_version), first))
-    if job.file_version not in WRITABLE_VERSIONS:
+    if job.file_version not in file_versions.WRITABLE:
         raise UnsupportedFeatureError(
-            f"{store.display}: data files of version {_text(job.file_version)} are not written, only "
-            f"{_writable()}; {_way_out(job, base)}"
+            f"{store.display}: data files of version {file_versions.text(job.file_version)} are not written, only "
+            f"{file_versions.writable()}; {_way_out(job, base)}"
         )
     check_types(job.schema, job.file_version)
     return job
-
-
-def parse_version(text: str) -> tuple[int, int]:
-    """Return the file version that an option names.
-
-    Raises
-    ------
-    InvalidOptionError
-        There is no such version, or files of it are not written.
-    """
-    version = _VERSIONS.get(text.strip().lower())
-    if version in WRITABLE_VERSIONS:
-        return version
-    what = "is not written by this release"
-    if version is None:
-        what = "is no version of data files"
-    elif version > max(WRITABLE_VERSIONS):
-        what = "is not written by this release, as it is not stable yet"
-    raise InvalidOptionError(f"data storage version {text!r} {what}; choose {_writable()}")
 
 
 def _planned_on(
@@ -455,8 +426,8 @@ def _planned_on(
         return replace(job, file_version=wanted or base.data_storage_version)
     if wanted is not None and wanted != base.data_storage_version:
         raise InvalidOptionError(
-            f"{store.display}: its data files are of version {_text(base.data_storage_version)}, which an append keeps; "
-            f"leave data storage version {_text(wanted)} away, or overwrite the table"
+            f"{store.display}: its data files are of version {file_versions.text(base.data_storage_version)}, which an append keeps; "
+            f"leave data storage version {file_versions.text(wanted)} away, or overwrite the table"
         )
     if job.config or job.table_metadata:
         raise InvalidOptionError(
@@ -493,12 +464,3 @@ def _way_out(job: WriteJob, base: Manifest | None) -> str:
 
 def _shape(schema: Schema) -> list[tuple[object, ...]]:
     return [(f.id, f.parent_id, f.name, f.logical_type, f.nullable) for f in schema.walk()]
-
-
-def _text(version: tuple[int, int]) -> str:
-    return f"{version[0]}.{version[1]}"
-
-
-def _writable() -> str:
-    *others, last = (_text(version) for version in WRITABLE_VERSIONS)
-    return f"{', '.join(others)} or {last}"

@@ -23,14 +23,13 @@ from lance_spark.errors import (
 from lance_spark.proto import transaction_pb2
 from lance_spark.scan import fragment as fragment_module
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table import versions
+from lance_spark.table import file_versions, versions
 from lance_spark.table.columns import max_field_id
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.open import read_latest
-from lance_spark.table.write_job import WRITABLE_VERSIONS
 from lance_spark.write import write_dataset
 
-VERSIONS = [f"{major}.{minor}" for major, minor in WRITABLE_VERSIONS]
+VERSIONS = [f"{major}.{minor}" for major, minor in file_versions.WRITABLE]
 
 
 def data(count: int = 10) -> pa.Table:

@@ -21,8 +21,9 @@ from lance_spark.errors import (
     TableExistsError,
     UnsupportedFeatureError,
 )
+from lance_spark.table.file_versions import parse_version
 from lance_spark.table.fragment import Fragment
-from lance_spark.table.write_job import WriteJob, begin_write, parse_version
+from lance_spark.table.write_job import WriteJob, begin_write
 from tests.table.pylance_tables import ids, manifests, new_table, rows
 
 

@@ -1,0 +1,49 @@
+"""Versions of data files, as options and errors name them."""
+
+from __future__ import annotations
+
+from lance_spark.errors import InvalidOptionError
+
+WRITABLE = ((2, 0), (2, 1), (2, 2))
+DEFAULT = (2, 2)
+_VERSIONS = {
+    "stable": DEFAULT,
+    "legacy": (0, 1),
+    "0.1": (0, 1),
+    "0.3": (2, 0),
+    "2.0": (2, 0),
+    "2.1": (2, 1),
+    "2.2": (2, 2),
+    "2.3": (2, 3),
+    "next": (2, 3),
+}
+
+
+def parse_version(name: str) -> tuple[int, int]:
+    """Return the file version that an option names.
+
+    Raises
+    ------
+    InvalidOptionError
+        There is no such version, or files of it are not written.
+    """
+    version = _VERSIONS.get(name.strip().lower())
+    if version in WRITABLE:
+        return version
+    what = "is not written by this release"
+    if version is None:
+        what = "is no version of data files"
+    elif version > max(WRITABLE):
+        what = "is not written by this release, as it is not stable yet"
+    raise InvalidOptionError(f"data storage version {name!r} {what}; choose {writable()}")
+
+
+def text(version: tuple[int, int]) -> str:
+    """Return a file version as options name it."""
+    return f"{version[0]}.{version[1]}"
+
+
+def writable() -> str:
+    """Return the versions of files that are written, for errors."""
+    *others, last = (text(version) for version in WRITABLE)
+    return f"{', '.join(others)} or {last}"
