@@ -1,18 +1,15 @@
 """Random histories of one small table that both clients change in turn, and what has to be true after each step.
 
 A history is a list of steps; a step is a kind of change, a client, a seed of its own and how old the version is that it is planned on.
-What is left of a list when some of its steps are taken out is a history too, so that `shrink` finds a short one that fails the same way:
+What is left of a list when some of its steps are taken out is a history too, so that `history_shrink` finds a short one that fails the same way:
 
-    python -m tests.interop.histories SEED
+    python -m tests.interop.history_shrink SEED
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import sys
-import tempfile
-import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -38,54 +35,10 @@ from lance_spark.table.manifest_file import read_manifest
 from lance_spark.table.versions import list_manifests
 from lance_spark.table.write_job import begin_write
 from tests.interop.history_checks import check_content, check_manifest, check_queries
+from tests.interop.history_common import Common, Maker, first_columns
 from tests.interop.history_model import KEY, Change, State, settled
-from tests.interop.history_steps import MAKERS, Common, Maker, first_columns
-
-FRESH = 0
-#: Changes are planned on versions so much older than the newest one.
-AGES = (FRESH,) * 8 + (1, 1, 2, 3)
-#: Kinds of steps that are no change of one version alone, with how often they are chosen.
-OTHERS = {"restore": 1, "tag": 1, "branch": 1, "cleanup": 1, "clone": 1, "late_append": 3}
-
-
-@dataclass(frozen=True)
-class Step:
-    """What is done, by whom, with which randomness, planned how many versions ago."""
-
-    kind: str
-    ours: bool
-    seed: int
-    age: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self.kind} by {'us' if self.ours else 'pylance'}, seed {self.seed}, age {self.age}"
-        )
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A whole history before it happens."""
-
-    seed: int
-    steps: tuple[Step, ...]
-
-    @classmethod
-    def of_seed(cls, seed: int) -> Plan:
-        random = Random(seed)
-        makers = {maker.__name__: weight for maker, weight in MAKERS.items()}
-        weights = {**makers, **OTHERS}
-        stale = random.random() < 0.6
-        steps = [
-            Step(
-                random.choices(list(weights), list(weights.values()))[0],
-                random.random() < 0.5,
-                random.randrange(1 << 30),
-                random.choice(AGES) if stale else FRESH,
-            )
-            for _ in range(random.randrange(15, 31))
-        ]
-        return cls(seed, tuple(steps))
+from tests.interop.history_plan import OTHERS, Plan, Step
+from tests.interop.history_steps import MAKERS
 
 
 @dataclass
@@ -525,51 +478,3 @@ def _quiet() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
-
-
-def failure(plan: Plan, folder: Path) -> BaseException | None:
-    try:
-        run_plan(plan, folder)
-    except BaseException as error:  # pylance panics with a BaseException
-        if isinstance(error, KeyboardInterrupt):
-            raise
-        return error
-    return None
-
-
-def same_kind(one: BaseException, other: BaseException | None) -> bool:
-    """Whether two histories fail alike: in the same line of the checks or of the clients."""
-    return other is not None and _place(one) == _place(other)
-
-
-def _place(error: BaseException) -> tuple[str, str, int]:
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return type(error).__name__, last.filename, last.lineno or 0
-
-
-def shrink(plan: Plan, folder: Path, say: Callable[[str], object] = print) -> Plan:
-    """Take steps out for as long as the history fails in the same way."""
-    original = failure(plan, folder)
-    if original is None:
-        raise ValueError(f"history {plan.seed} does not fail")
-    size = max(len(plan.steps) // 2, 1)
-    while True:
-        place, removed = 0, False
-        while place < len(plan.steps):
-            shorter = replace(plan, steps=plan.steps[:place] + plan.steps[place + size :])
-            if same_kind(original, failure(shorter, folder)):
-                plan, removed = shorter, True
-            else:
-                place += size
-        say(f"{len(plan.steps)} steps")
-        if size == 1 and not removed:
-            return plan
-        size = max(size // 2, 1)
-
-
-if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as name:
-        short = shrink(Plan.of_seed(int(sys.argv[1])), Path(name))
-        error = failure(short, Path(name))
-        assert error is not None
-        traceback.print_exception(error)
