@@ -24,6 +24,7 @@ from lance_spark.file.schema import Field, Schema
 from lance_spark.file.types import EXTENSION_NAME
 from lance_spark.proto import table_pb2
 from lance_spark.scan.fragment import FragmentReader
+from lance_spark.scan.literals import check_exact
 from lance_spark.table.columns import max_field_id
 from lance_spark.table.commit import DEFAULT_MAX_RETRIES
 from lance_spark.table.manifest import Manifest
@@ -95,7 +96,7 @@ class Cast:
         for array, wanted in zip(rows.columns, self.schema, strict=True):
             try:
                 columns.append(_cast(array, wanted.type))
-            except pa.ArrowException as error:
+            except (pa.ArrowException, ValueError) as error:
                 raise InvalidInputError(f"column {wanted.name!r}: {error}") from None
         return pa.RecordBatch.from_arrays(columns, names=self.schema.names)
 
@@ -362,9 +363,39 @@ def _has_nulls(array: pa.Array, depth: int) -> bool:
 
 
 def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    if not pat.is_struct(kind):
-        return array.cast(kind)
-    # Children may have other names.
-    children = [_cast(array.field(at), kind.field(at).type) for at in range(kind.num_fields)]
-    mask = pc.is_null(array) if array.null_count else None
-    return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
+    if pat.is_struct(kind):
+        # Children may have other names: what Arrow does not find by name becomes null.
+        children = [_cast(array.field(at), kind.field(at).type) for at in range(kind.num_fields)]
+        mask = pc.is_null(array) if array.null_count else None
+        return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
+    if _is_list(kind) and _is_list(array.type):
+        return _cast_list(array, kind)
+    if pat.is_timestamp(kind) and kind.tz is not None and _is_without_zone(array.type):
+        # As pylance has it, what has no zone is the time of day in the new one.
+        return pc.assume_timezone(array.cast(pa.timestamp(kind.unit)), kind.tz)
+    cast = array.cast(kind)
+    if pat.is_floating(kind) and pat.is_floating(array.type):
+        check_exact(array, cast)
+    return cast
+
+
+def _cast_list(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    shape = _with_items(kind, array.type.value_field)
+    if shape != array.type:
+        array = array.cast(shape)
+    buffers = array.buffers()[: 1 if pat.is_fixed_size_list(kind) else 2]
+    items = _cast(array.values, kind.value_type)
+    return pa.Array.from_buffers(
+        kind, len(array), buffers, array.null_count, array.offset, children=[items]
+    )
+
+
+def _with_items(kind: pa.DataType, item: pa.Field) -> pa.DataType:
+    """Return a type of lists of the same kind with other items."""
+    if pat.is_fixed_size_list(kind):
+        return pa.list_(item, kind.list_size)
+    return pa.large_list(item) if pat.is_large_list(kind) else pa.list_(item)
+
+
+def _is_without_zone(kind: pa.DataType) -> bool:
+    return bool(pat.is_date(kind) or (pat.is_timestamp(kind) and kind.tz is None))
