@@ -114,7 +114,7 @@ def modified(entry: Mapping[str, Any]) -> float | None:
 
 
 def names_in_order(fs: Any, folder: str, limit: int, after: str) -> list[str]:
-    """Return the names of the first objects right below a folder of S3, by one request.
+    """Return the names of the first objects right below a folder of S3, by one request as a rule.
 
     Parameters
     ----------
@@ -129,5 +129,13 @@ def names_in_order(fs: Any, folder: str, limit: int, after: str) -> list[str]:
     bucket, key, _ = fs.split_path(folder)
     prefix = f"{key}/" if key else ""
     start = {"StartAfter": prefix + after} if after else {}
-    answer = fs.call_s3("list_objects_v2", Bucket=bucket, Prefix=prefix, MaxKeys=limit, **start)
-    return [entry["Key"][len(prefix) :] for entry in answer.get("Contents", ())]
+    names: list[str] = []
+    while True:
+        answer = fs.call_s3(
+            "list_objects_v2", Bucket=bucket, Prefix=prefix, MaxKeys=limit - len(names), **start
+        )
+        names += [entry["Key"][len(prefix) :] for entry in answer.get("Contents", ())]
+        # A page can have fewer names than asked for, even none, though there are more.
+        if len(names) >= limit or not answer.get("IsTruncated"):
+            return names
+        start = {"ContinuationToken": answer["NextContinuationToken"]}

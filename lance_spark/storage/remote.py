@@ -127,15 +127,22 @@ def read_whole(fs: Any, path: str, limit: int | None = None) -> bytes:
 
 
 class RemoteOutput:
-    """A new file behind fsspec; see `OutputFile`."""
+    """A new file behind fsspec; see `OutputFile`. `replace` tells that there can be one already, which `abort` leaves."""
 
     def __init__(
-        self, fs: Any, path: str, name: str, options: Mapping[str, object] | None = None
+        self,
+        fs: Any,
+        path: str,
+        name: str,
+        options: Mapping[str, object] | None = None,
+        *,
+        replace: bool = False,
     ) -> None:
         self._fs = fs
         self._path = path
         self._options = options
         self._written = 0
+        self._replace = replace
         self.name = name
         with translated(name, options):
             self._file = fs.open(path, "wb")
@@ -170,7 +177,13 @@ class RemoteOutput:
             return
         file, self._file = self._file, None
         # What cannot be tidied up now is unreferenced, and cleanup removes it.
+        # To close it would put what was written in the place of a file that is there.
         with suppress(Exception):
-            file.close()
-        with suppress(Exception):
-            self._fs.rm_file(self._path)
+            file.discard()
+            file.closed = True
+        if not file.closed:
+            with suppress(Exception):
+                file.close()
+        if not self._replace:
+            with suppress(Exception):
+                self._fs.rm_file(self._path)

@@ -249,7 +249,7 @@ class ObjectStore:
         full = self._full(path)
         if self._fs is None:
             return local.LocalOutput(full, replace=replace)
-        return RemoteOutput(self._fs, full, self.name(path), self._options)
+        return RemoteOutput(self._fs, full, self.name(path), self._options, replace=replace)
 
     def list(self, folder: str) -> _Files:
         """Return name and size of the files right in `folder` ("" = the root), in no order; none if there is no folder.
@@ -338,7 +338,11 @@ class ObjectStore:
             if self._fs is None:
                 return os.path.isfile(full)
             self._fs.invalidate_cache(full)
-            return bool(self._fs.isfile(full))
+            try:
+                # `isfile` takes a store that fails for one that has no such file.
+                return bool(self._fs.info(full)["type"] == "file")
+            except FileNotFoundError:
+                return False
 
     def copy(self, source: str, target: str) -> None:
         """Create or replace a small file by a copy of another; readers see all of it or nothing.

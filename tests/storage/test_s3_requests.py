@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import lance
 import pyarrow as pa
 import pytest
 
 import lance_spark
-from lance_spark.errors import CorruptTableError, VersionNotFoundError
+from lance_spark.errors import CorruptTableError, StorageError, VersionNotFoundError
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import versions
 from tests.storage.aws import BUCKET, Aws, serving
@@ -171,3 +173,67 @@ def test_directory_buckets_list_in_no_order(aws: Aws, local: Path) -> None:
 def test_empty_objects_are_read(aws: Aws) -> None:
     aws.s3.put_object(Bucket=BUCKET, Key="empty/file", Body=b"")
     assert store_at(aws, f"s3://{BUCKET}/empty").read_bytes("file") == b""
+
+
+def test_pages_that_are_not_full(aws: Aws, long: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S3 may answer with fewer names than there are, even with none."""
+    import s3fs
+
+    ask = s3fs.S3FileSystem.call_s3
+    sizes = itertools.cycle([0, 3, 0, 2])
+
+    def cut(self: object, method: str, *args: object, **kwargs: Any) -> dict[str, Any]:
+        if kwargs.get("ContinuationToken") == "first":
+            del kwargs["ContinuationToken"]
+        size = next(sizes)
+        if size:
+            kwargs["MaxKeys"] = min(size, kwargs["MaxKeys"])
+            return dict(ask(self, method, *args, **kwargs))
+        if "StartAfter" in kwargs:
+            return dict(ask(self, method, *args, **kwargs))
+        token = kwargs.get("ContinuationToken", "first")
+        return {"IsTruncated": True, "NextContinuationToken": token}
+
+    store = store_at(aws, long)
+    monkeypatch.setattr(s3fs.S3FileSystem, "call_s3", cut)
+    newest = versions.newest(store)
+    assert newest is not None
+    assert newest.version == MANY
+    assert [one.version for one in versions.list_since(store, 5)] == [*range(5, MANY + 1)]
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_an_upload_that_is_given_up(aws: Aws, replace: bool) -> None:
+    store = store_at(aws, f"s3://{BUCKET}/given-up-{replace}")
+    store.write_bytes("old", b"whole")
+    output = store.open_output("old" if replace else "new", replace=replace)
+    output.write(b"part")
+    with aws.counted() as requests:
+        output.abort()
+    del output
+    assert methods(requests) == ([] if replace else ["DELETE"])
+    assert store.list("data") == []
+    assert store.read_bytes("old") == b"whole"
+    assert not store.exists("new")
+
+
+def test_a_store_that_fails_is_no_missing_file(
+    aws: Aws, long: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import s3fs
+
+    ask = s3fs.S3FileSystem._call_s3
+
+    async def failing(self: object, method: str, *args: object, **kwargs: object) -> object:
+        if method == "head_object":
+            raise OSError("the line is dead")
+        return await ask(self, method, *args, **kwargs)
+
+    store = store_at(aws, long)
+    path = versions.NamingScheme.V2.locate(1).path
+    assert store.exists(path)
+    assert not store.exists(path + "x")
+    assert not store.exists(versions.FOLDER)
+    monkeypatch.setattr(s3fs.S3FileSystem, "_call_s3", failing)
+    with pytest.raises(StorageError, match="the line is dead"):
+        store.exists(path)
