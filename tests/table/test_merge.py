@@ -218,3 +218,33 @@ def test_columns_that_change_places(tmp_path: Path) -> None:
     assert table.schema.names == ["x", "word", "id"]
     assert table.select(["id", "word"]) == rows(0, 6)
     assert open_dataset(str(path)).to_table() == table
+
+
+@pytest.mark.parametrize("stable", [False, True])
+def test_an_index_covers_no_fragment_whose_column_a_merge_wrote_anew(
+    tmp_path: Path, stable: bool
+) -> None:
+    theirs, mine = tmp_path / "theirs", tmp_path / "mine"
+    dataset = new_table(theirs, enable_stable_row_ids=stable)
+    dataset.create_scalar_index("id", "BTREE")
+    dataset.create_scalar_index("word", "BTREE")
+    file = write(theirs, pa.table({"id": pa.array([9, 9, 9], pa.int64())}), [0])
+    shutil.copytree(theirs, mine)
+    schema = lance.dataset(str(theirs)).lance_schema
+    fragments = [one.metadata for one in lance.dataset(str(theirs)).get_fragments()]
+    fragments[0].files[0].fields = [-2, 1]
+    fragments[0].files.append(file)
+    lance.LanceDataset.commit(str(theirs), Kinds.Merge(fragments, schema), read_version=3)
+
+    first, second = newest(mine).fragments
+    changed = first.to_proto()
+    changed.files[0].fields[0] = columns.TOMBSTONE
+    changed.files.append(ours(file).to_proto())
+    fields = tuple(newest(mine).to_proto().fields)
+    commit_ours(mine, Merge((Fragment.from_proto(changed, "test"), second), fields))
+    assert content(mine) == content(theirs)
+    found = lance.dataset(str(mine))
+    covered = {one["name"]: set(one["fragment_ids"]) for one in found.list_indices()}
+    assert covered == {"id_idx": {1}, "word_idx": {0, 1}}
+    assert found.to_table(filter="id = 9").num_rows == 3
+    assert found.to_table(filter="id = 1").num_rows == 0

@@ -31,7 +31,7 @@ from lance_spark.table.draft import Draft
 from lance_spark.table.operations.base import Conflict, Operation, Rebase
 
 KIND = "create_index"
-_REWRITES_COLUMNS = frozenset({"update", "merge"})
+_REWRITES_COLUMNS = frozenset({"update", "merge", "data_replacement"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +119,15 @@ class CreateIndex(Operation):
         if kind == "data_replacement":
             fields = {number for index in self._of_columns for number in index.fields}
             apart = fields.isdisjoint(committed.modified_fields)
-            return Conflict.COMPATIBLE if apart else Conflict.RETRYABLE
+            # Files name the items of a list, or a packed struct, where the index names the list, or a child.
+            return Conflict.REBASE if apart else Conflict.RETRYABLE
         return self.conflicts.get(kind, Conflict.RETRYABLE)
 
     def _conflict_with_rewrite(self, gone: BitMap) -> Conflict:
         if indexes.FRAGMENT_REUSE in _names(self):
             # The rewrite may have brought another entry than the one that this one was made from.
+            return Conflict.RETRYABLE
+        if indexes.MEM_WAL in _names(self, brings=True):
             return Conflict.RETRYABLE
         answer = Conflict.COMPATIBLE
         for index in self._of_columns:

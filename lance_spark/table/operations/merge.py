@@ -20,7 +20,7 @@ from typing import ClassVar
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.proto import file_pb2, transaction_pb2
-from lance_spark.table import columns
+from lance_spark.table import columns, index_updates, indexes
 from lance_spark.table.draft import Draft
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.operations.base import Conflict, Operation
@@ -107,6 +107,8 @@ class Merge(Operation):
         if committed.kind == "update_config" and committed.metadata_targets:
             # The schema here was planned with the metadata of before.
             return Conflict.RETRYABLE
+        if any(index.name == indexes.MEM_WAL for index in committed.new_indexes):
+            return Conflict.RETRYABLE
         return self.conflicts.get(committed.kind, Conflict.RETRYABLE)
 
     def apply(self, draft: Draft) -> None:
@@ -133,6 +135,9 @@ class Merge(Operation):
             for one in draft.proto.fragments:
                 if any(file.path not in before[one.id] for file in one.files):
                     columns.note_change(one, draft.version)
+        if draft.has_indices and draft.base is not None:
+            replaced, now = draft.base.message.fragments, draft.proto.fragments
+            index_updates.prune_rewritten_columns(draft.indices, replaced, now, draft.proto.fields)
         if new:
             draft.add_fragments(new)
         columns.drop_dead_files(draft)
