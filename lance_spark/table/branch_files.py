@@ -66,18 +66,21 @@ class Branch:
         }
         return ref_json.write(content)
 
-    def descends_from(self, name: str, other: Branch, branches: Mapping[str, Branch]) -> bool:
+    def descends_from(
+        self, name: str, other: Branch | None, branches: Mapping[str, Branch]
+    ) -> bool:
         """Tell whether the branch was made from another, or from one made from that.
 
         Parameters
         ----------
         name : str
             Of the other.
-        other : Branch
+        other : Branch, optional
+            None if its file is gone, so that nothing but its name is known.
         branches : mapping of str to Branch
             All of them.
         """
-        if self.identifier and other.identifier:
+        if self.identifier and other is not None and other.identifier:
             depth = len(other.identifier)
             return len(self.identifier) > depth and self.identifier[:depth] == other.identifier
         seen: set[str] = set()

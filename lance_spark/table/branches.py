@@ -124,6 +124,8 @@ def delete_branch(main: ObjectStore, name: str) -> None:
     if branch is None:
         if not _is_left(store, name):
             raise no_branch(main, name)
+        # The file can have been lost otherwise than by a deletion, which would have looked.
+        _check_unused(main, name, None, branches)
     else:
         _check_unused(main, name, branch, branches)
         main.delete([path])
@@ -183,7 +185,7 @@ def _is_left(store: ObjectStore, name: str) -> bool:
 
 
 def _check_unused(
-    main: ObjectStore, name: str, branch: Branch, others: Mapping[str, Branch]
+    main: ObjectStore, name: str, branch: Branch | None, others: Mapping[str, Branch]
 ) -> None:
     tags = sorted(tag for tag, found in read_tags(main).items() if found.branch == name)
     if tags:

@@ -32,7 +32,7 @@ from lance_spark.errors import InvalidInputError
 from lance_spark.storage.listing import FileInfo
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import flags, versions
-from lance_spark.table.branch_files import read_branches
+from lance_spark.table.branch_files import branch_path, read_branches
 from lance_spark.table.cleanup_branches import branch_folders, origin
 from lance_spark.table.cleanup_files import INDICES, Candidate, Listing, list_files
 from lance_spark.table.cleanup_references import KnownFragments, References, references_of
@@ -128,7 +128,7 @@ def plan_cleanup(
     ------
     TableNotFoundError
     InvalidInputError
-        Versions with tags could go, and that is an error.
+        Versions with tags could go, and that is an error; or it is no branch of the table that its folder is in.
     CorruptTableError, UnsupportedFeatureError
         A version cannot be read, so that nobody can tell what it needs.
     StorageError
@@ -153,6 +153,11 @@ class _Planner:
         self._needs_parent: set[str | None] = set()
 
     def plan(self, read_version: int | None) -> CleanupPlan:
+        if self._branch is not None and not self._main.exists(branch_path(self._branch)):
+            raise InvalidInputError(
+                f"{self._store.display}: its versions are of the branch {self._branch!r}, which {self._main.display} does not "
+                "have, so that nobody can tell which of them have tags; open the branch by the root of its table"
+            )
         listing = list_files(self._store)
         self._names = frozenset(candidate.name for candidate in listing.candidates)
         located = list_manifests(self._store)

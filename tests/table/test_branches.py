@@ -387,6 +387,26 @@ def test_what_a_crash_leaves_of_a_creation(path: Path) -> None:
     assert found(path, "a/b") == [*range(6)]
 
 
+def test_a_branch_that_has_lost_its_file_is_not_deleted_under_others(path: Path) -> None:
+    dataset = open_dataset(str(path))
+    dataset.create_branch("a")
+    write_dataset(rows(100), str(path), "append", branch="a")
+    dataset.create_branch("b", ("a", None)).create_branch("c")
+    dataset.tags.create("t", ("a", None))
+    (path / "_refs/branches/a.json").unlink()
+    expected = found(path, "c")
+    with pytest.raises(InvalidInputError, match="tags name versions of the branch 'a': 't'"):
+        dataset.branches.delete("a")
+    dataset.tags.delete("t")
+    with pytest.raises(InvalidInputError, match=r"made from 'a' .*: 'b', 'c';"):
+        dataset.branches.delete("a")
+    assert found(path, "c") == expected
+    dataset.branches.delete("c")
+    dataset.branches.delete("b")
+    dataset.branches.delete("a")
+    assert not list((path / "tree").iterdir())
+
+
 def test_what_a_crash_leaves_of_a_deletion(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed before each removal of a file in turn: deleting once more removes the rest."""
 

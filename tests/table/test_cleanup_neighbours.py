@@ -11,6 +11,7 @@ import lance
 import pytest
 
 from lance_spark import open_dataset, write_dataset
+from lance_spark.errors import InvalidInputError
 from lance_spark.table.manifest_file import encode
 from lance_spark.table.open import open_table
 from tests.table.pylance_tables import ids, rows
@@ -48,6 +49,26 @@ def test_a_link_to_a_branch(tmp_path: Path) -> None:
     assert theirs.checkout_version("tag").count_rows() == 6
     assert theirs.checkout_version(("c", None)).to_table()["id"].to_pylist() == [*range(9)]
     assert open_dataset(str(link), branch="main").count_rows() == 3
+
+
+def test_branches_that_a_link_has_moved(tmp_path: Path) -> None:
+    """From there, nobody can find the tags."""
+    path, other = tmp_path / "t", tmp_path / "other"
+    write_dataset(rows(0), str(path))
+    open_dataset(str(path)).create_branch("b")
+    for start in (3, 6):
+        write_dataset(rows(start), str(path), "append", branch="b")
+    open_dataset(str(path)).tags.create("tag", ("b", 2))
+    other.mkdir()
+    (path / "tree").rename(other / "tree")
+    (path / "tree").symlink_to(other / "tree", target_is_directory=True)
+    with pytest.raises(InvalidInputError, match="open the branch by the root of its table"):
+        open_dataset(str(other / "tree" / "b")).cleanup_old_versions(NOW)
+    stats = open_dataset(str(path), branch="b").cleanup_old_versions(
+        NOW, error_if_tagged_old_versions=False
+    )
+    assert stats.versions == (1,)
+    assert open_dataset(str(path), tag="tag").count_rows() == 6
 
 
 @pytest.mark.parametrize("name", ["a/data", "a/_indices", "a/_versions", "a/_transactions"])
