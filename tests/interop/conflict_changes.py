@@ -115,6 +115,14 @@ def _same_index(dataset: Dataset) -> None:
     dataset.create_scalar_index("id", "BTREE", name="id_idx", replace=True)
 
 
+def _drop_index(dataset: Dataset) -> None:
+    dataset.drop_index("id_idx")
+
+
+def _mem_wal(dataset: Dataset) -> None:
+    dataset.initialize_mem_wal(unsharded=True)
+
+
 def _compact(reserved: int, *numbers: int) -> Callable[[Dataset], object]:
     def make(dataset: Dataset) -> None:
         old = [dataset.get_fragment(number).metadata for number in numbers]
@@ -235,6 +243,8 @@ CHANGES: tuple[Change, ...] = (
     Change("overlay row 1 of fragment 0", "data_overlay", _overlay(0, [1])),
     Change("overlay all rows of fragment 2", "data_overlay", _overlay(2, [0, 1, 2, 3])),
     Change("add a base path", "update_bases", _bases),
+    Change("drop the index on id", "create_index", _drop_index),
+    Change("set up a MemWAL", "create_index", _mem_wal),
 )
 
 
