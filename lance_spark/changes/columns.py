@@ -151,7 +151,9 @@ class ColumnTask:
 
     def _physical(self, reader: FragmentReader, num_rows: int) -> Iterator[pa.RecordBatch]:
         """Yield the new columns of all physical rows, in order."""
-        filler = _Filler(all(one.nullable for one in self.schema.fields))
+        # Structs are never null in files of version 2.0.
+        nullable = self.file_version > (2, 0) and all(one.nullable for one in self.schema.fields)
+        filler = _Filler(nullable)
         deleted = reader.deleted()
         window = max(reader.window_rows(), 1)
         for start in range(0, num_rows, window):

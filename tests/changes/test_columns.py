@@ -424,3 +424,22 @@ def test_an_interrupt_after_the_commit_deletes_nothing(
         dataset.add_columns({"twice": lambda batch: pc.multiply(batch["id"], 2)})
     found = lance.dataset(str(path)).to_table(["id", "twice"]).to_pydict()
     assert found["twice"] == [2 * one for one in found["id"]]
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.1"])
+@pytest.mark.parametrize("deleted", ["id < 2", "id in (1, 3)", "id > 3", "id < 5"])
+def test_structs_beside_deleted_rows(path: Path, version: str, deleted: str) -> None:
+    """Files of version 2.0 have no null structs, not even where nobody looks."""
+    data = pa.table({"id": pa.array(range(10), pa.int64())})
+    lance.write_dataset(data, str(path), data_storage_version=version, max_rows_per_file=5).delete(
+        deleted
+    )
+    kind = pa.struct([("x", pa.int64()), ("y", pa.string())])
+
+    def pair(batch: pa.RecordBatch) -> pa.Array:
+        return pa.array([{"x": one, "y": str(one)} for one in batch["id"].to_pylist()], kind)
+
+    new = open_dataset(str(path)).add_columns({"pair": pair})
+    found = lance.dataset(str(path)).to_table()
+    assert new.to_table() == found
+    assert found["pair"].to_pylist() == [{"x": n, "y": str(n)} for n in found["id"].to_pylist()]
