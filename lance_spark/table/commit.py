@@ -291,6 +291,7 @@ class _Attempts:
             enable_stable_row_ids=self._enable_stable_row_ids,
             read_version=lambda version: read_version(store, version),
             planned_on=self._transaction.read_version,
+            paths=None if newest is None else self._paths(newest),
         )
         operation.apply(draft)
         message = self._transaction.encode()
@@ -324,10 +325,9 @@ class _Attempts:
         base, newest = self._base, self._newest
         assert base is not None
         assert newest is not None
-        paths = TablePaths(self._store, newest.base_paths, self._store.options)
         operation = self._transaction.operation
         rebased = operation.rebase(
-            Rebase(base, newest, tuple(self._committed), paths, self._written)
+            Rebase(base, newest, tuple(self._committed), self._paths(newest), self._written)
         )
         if rebased is not operation:
             self._transaction = replace(
@@ -336,6 +336,9 @@ class _Attempts:
         self._base = newest
         self._committed.clear()
         self._needs_rebase = False
+
+    def _paths(self, manifest: Manifest) -> TablePaths:
+        return TablePaths(self._store, manifest.base_paths, self._store.options)
 
     def _write_transaction(self, path: str, message: bytes) -> None:
         if path == self._transaction_file:

@@ -18,6 +18,7 @@ from lance_spark.table import flags, versions
 from lance_spark.table.draft import Draft
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.manifest_file import encode, read_manifest
+from lance_spark.table.paths import TablePaths
 from lance_spark.table.transaction import FOLDER, Transaction
 from lance_spark.table.versions import NamingScheme
 
@@ -63,7 +64,9 @@ def commit_detached(
             "call Dataset.migrate_manifest_paths_v2 first"
         )
     draft = Draft(
-        base, read_version=lambda version: read_manifest(store, versions.find(store, version))
+        base,
+        read_version=lambda version: read_manifest(store, versions.find(store, version)),
+        paths=TablePaths(store, base.base_paths, store.options),
     )
     draft.proto.version = _DETACHED | secrets.randbits(63)
     operation.apply(draft)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 
@@ -23,6 +24,9 @@ from lance_spark.proto import file_pb2, table_pb2
 from lance_spark.table import flags, row_ids
 from lance_spark.table.fragment import Fragment, Lineage
 from lance_spark.table.manifest import Manifest
+
+if TYPE_CHECKING:
+    from lance_spark.table.paths import TablePaths
 
 #: What manifests say wrote them. Other clients repair what they know early releases of "lance" to have got wrong.
 WRITER_LIBRARY = "lance-spark"
@@ -44,6 +48,8 @@ class Draft:
         Reads the manifest of a version of the table.
     planned_on : int, optional
         The version that the operation was planned on, if it is another one than the base.
+    paths : TablePaths, optional
+        Opens the files of the base, for what the manifest does not hold itself.
 
     Attributes
     ----------
@@ -51,6 +57,7 @@ class Draft:
         What the base has, with the next version's number.
     base : Manifest or None
     planned_on : int or None
+    paths : TablePaths or None
     stable_row_ids : bool
     dictionaries : bytes
         Dictionary values that stand before the sections, where the fields of version 0.1 say that they are.
@@ -65,9 +72,11 @@ class Draft:
         enable_stable_row_ids: bool = False,
         read_version: Callable[[int], Manifest] | None = None,
         planned_on: int | None = None,
+        paths: TablePaths | None = None,
     ) -> None:
         self.base = base
         self.planned_on = planned_on
+        self.paths = paths
         self.keeps_content = True
         self._read_version = read_version
         self._flags = base.flags if base else None

@@ -119,11 +119,8 @@ def _fill_up(
     from lance_spark.table.row_sequences import decode_versions, encode_row_ids, encode_versions
 
     known_rows = carried.num_rows
+    _check_room(carried, fragment.physical_rows)
     new = fragment.physical_rows - known_rows
-    if new < 0:
-        raise InvalidInputError(
-            f"a new fragment has {known_rows} row ids for {fragment.physical_rows} rows"
-        )
     if not new:
         return 0
     fresh = np.arange(next_row_id, next_row_id + new, dtype=np.uint64)
@@ -135,6 +132,11 @@ def _fill_up(
             filled = np.concatenate([known, np.full(new, version, np.uint64)])
             setattr(fragment, inline, encode_versions(filled))
     return new
+
+
+def _check_room(carried: RowIds, rows: int) -> None:
+    if carried.num_rows > rows:
+        raise InvalidInputError(f"a new fragment has {carried.num_rows} row ids for {rows} rows")
 
 
 def carry(
@@ -204,6 +206,66 @@ def created_versions_of(fragment: Fragment, paths: TablePaths) -> Words | None:
 def updated_versions_of(fragment: Fragment, paths: TablePaths) -> Words | None:
     """Return the version that each physical row was last changed in; None if that is not noted. See `row_ids_of`."""
     return _versions_of(fragment, paths, Lineage.UPDATED)
+
+
+def created_versions_by_id(fragments: Iterable[Fragment], paths: TablePaths) -> tuple[Words, Words]:
+    """Return the versions that rows of some fragments of a table with stable row ids were created in.
+
+    Returns
+    -------
+    (uint64 array, uint64 array)
+        Row ids, increasing, and the version of each. See `row_ids_of`.
+    """
+    import numpy as np
+
+    ids, versions = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
+    for fragment in fragments:
+        own = row_ids_of(fragment, paths)
+        if own is None:
+            continue
+        created = created_versions_of(fragment, paths)
+        ids.append(own)
+        # Readers take what is not noted for the first version.
+        versions.append(np.ones(len(own), np.uint64) if created is None else created)
+    known = np.concatenate(ids)
+    order = np.argsort(known, kind="stable")
+    return known[order], np.concatenate(versions)[order]
+
+
+def with_created_versions(fragment: Fragment, known: tuple[Words, Words], version: int) -> Fragment:
+    """Return a new fragment that notes the versions which the rows that bring their ids were created in.
+
+    Parameters
+    ----------
+    fragment : Fragment
+    known : (uint64 array, uint64 array)
+        Row ids, increasing, and the version of each.
+    version : int
+        That of rows whose ids are not among them.
+
+    Raises
+    ------
+    InvalidInputError
+        There are more than the fragment has rows.
+    CorruptTableError
+        The ids cannot be read.
+    """
+    import numpy as np
+
+    from lance_spark.table.row_sequences import encode_versions, parse_row_ids
+
+    proto = fragment.to_proto()
+    carried = parse_row_ids(proto.inline_row_ids, "new fragment")
+    _check_room(carried, fragment.physical_rows)
+    brought = carried.to_array()
+    ids, versions = known
+    created = np.full(len(brought), version, np.uint64)
+    at = np.searchsorted(ids, brought)
+    found = np.flatnonzero(at < len(ids))
+    found = found[ids[at[found]] == brought[found]]
+    created[found] = versions[at[found]]
+    proto.inline_created_at_versions = encode_versions(created)
+    return Fragment.from_proto(proto, "new fragment")
 
 
 def parsed_row_ids_of(fragment: Fragment, paths: TablePaths) -> RowIds | None:

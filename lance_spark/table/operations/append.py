@@ -32,9 +32,9 @@ class Append(Operation):
     ----------
     fragments : tuple of Fragment
     planned_fields : mapping of tuple of str to int, optional
-        The fields that the fragments have, with the ids they are written under. Not part of the transaction. A column
-        that was given another type meanwhile has another id: without this check its values would be lost, as pylance
-        loses them.
+        The fields that the fragments have, with the ids they are written under; by default those that their files name.
+        Not part of the transaction. A column that was given another type meanwhile has another id: without this check its
+        values would be lost, as pylance loses them.
     dropped_fields : frozenset of int
         Those of them that others have dropped meanwhile. Their ids can be given again, to columns that must not show
         what the fragments have under them. Not part of the transaction.
@@ -88,9 +88,15 @@ class Append(Operation):
         return answer
 
     def _dropped_by(self, committed: Operation) -> frozenset[int]:
-        if committed.kept_fields is None or self.planned_fields is None:
+        if committed.kept_fields is None:
             return frozenset()
-        return frozenset(self.planned_fields.values()) - committed.kept_fields
+        return self._written_fields() - committed.kept_fields
+
+    def _written_fields(self) -> frozenset[int]:
+        if self.planned_fields is not None:
+            return frozenset(self.planned_fields.values())
+        files = (file for fragment in self.fragments for file in fragment.files)
+        return frozenset(number for file in files for number in file.fields if number >= 0)
 
     def rebase(self, rebase: Rebase) -> Append:
         """Remember which columns others have dropped.
@@ -110,9 +116,10 @@ class Append(Operation):
         return replace(self, dropped_fields=dropped)
 
     def _given_another_type(self, ids: frozenset[int]) -> CommitConflictError:
-        path = min(path for path, planned in (self.planned_fields or {}).items() if planned in ids)
+        paths = [path for path, planned in (self.planned_fields or {}).items() if planned in ids]
+        what = f"column {'.'.join(min(paths))!r}" if paths else f"the column of field {min(ids)}"
         return CommitConflictError(
-            f"column {'.'.join(path)!r} was given another type since the rows were written; write them again",
+            f"{what} was given another type since the rows were written; write them again",
             retryable=True,
         )
 

@@ -30,7 +30,7 @@ from pyroaring import BitMap
 
 from lance_spark.errors import CommitConflictError, CorruptTableError
 from lance_spark.proto import table_pb2, transaction_pb2
-from lance_spark.table import columns, index_updates, indexes
+from lance_spark.table import columns, index_updates, indexes, row_ids
 from lance_spark.table.deletions import Offsets
 from lance_spark.table.draft import Draft
 from lance_spark.table.fragment import Fragment, Lineage
@@ -262,11 +262,28 @@ class Update(Operation):
             self._change(found, fragment, draft, kept)
             if modified:
                 columns.hide_overlays(found, modified, draft.planned_on)
+        new_fragments = self._with_created_versions(draft)
         draft.remove_fragments(self.removed_fragment_ids)
         first = len(draft.proto.fragments)
-        draft.add_fragments(self.new_fragments)
+        draft.add_fragments(new_fragments)
         if draft.has_indices:
             self._change_indices(draft, draft.proto.fragments[first:], touched)
+
+    def _with_created_versions(self, draft: Draft) -> Sequence[Fragment]:
+        """Return the new fragments with the versions that moved rows were created in.
+
+        Transactions have no versions: those that were read from a file, or come from pylance, are looked up by row id.
+        """
+        paths = draft.paths
+        if not draft.stable_row_ids or paths is None or all(map(_is_dated, self.new_fragments)):
+            return self.new_fragments
+        messages = [draft.fragment(number) for number in sorted(self.touched_fragments)]
+        old = [Fragment.from_proto(one, "the table") for one in messages if one is not None]
+        known = row_ids.created_versions_by_id(old, paths)
+        return [
+            one if _is_dated(one) else row_ids.with_created_versions(one, known, draft.version)
+            for one in self.new_fragments
+        ]
 
     def _change_indices(
         self, draft: Draft, added: Sequence[table_pb2.DataFragment], touched: Mapping[int, bool]
@@ -320,6 +337,11 @@ def _advance(
         # They were in a data file, which cannot be changed: the plan has read them from there.
         found.inline_last_updated_at_versions = planned
     columns.note_change(found, version, offsets)
+
+
+def _is_dated(fragment: Fragment) -> bool:
+    """Tell whether the versions are known that rows which bring their ids were created in."""
+    return not fragment.inline_lineage(Lineage.ROW_IDS) or fragment.has_lineage(Lineage.CREATED)
 
 
 def _without_versions(fragment: Fragment) -> table_pb2.DataFragment:
