@@ -29,15 +29,15 @@ class Copy(NamedTuple):
     target_path: str
 
 
-def copy_files(copies: Iterable[Copy], started: list[str]) -> None:
+def copy_files(copies: Iterable[Copy], started: list[Copy]) -> None:
     """Copy files. If one fails, no other is begun, and the error is raised.
 
     Parameters
     ----------
     copies : iterable of Copy
         Taken one by one, as there is room.
-    started : list of str
-        Gets the paths of copies that are, or may be, there.
+    started : list of Copy
+        Gets those that are, or may be, there.
 
     Raises
     ------
@@ -51,7 +51,7 @@ def copy_files(copies: Iterable[Copy], started: list[str]) -> None:
             if len(running) >= FILES_AT_ONCE:
                 running = _wait(running)
             _check_not_itself(copy)
-            started.append(copy.target_path)
+            started.append(copy)
             running.add(pool.submit(copy_file, copy))
         while running:
             running = _wait(running)

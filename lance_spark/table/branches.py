@@ -78,7 +78,7 @@ def create_branch(source: OpenTable, name: str) -> Branch:
         created_at=int(time.time()),
         manifest_size=size,
     )
-    if not main.put_if_absent(path, branch.encode()):
+    if not ref_json.create(main, path, branch.encode()):
         raise _exists(main, name)
     if source.branch is not None:
         _check_parent(main, source.branch, steps, name)

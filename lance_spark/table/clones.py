@@ -22,10 +22,13 @@ from lance_spark.errors import (
     MissingFileError,
     StorageError,
     TableExistsError,
+    TableNotFoundError,
     UncertainCommitError,
+    VersionNotFoundError,
 )
 from lance_spark.file.blob_fields import has_blobs
 from lance_spark.storage.copies import Copy, copy_files
+from lance_spark.storage.errors import is_refusal
 from lance_spark.storage.store import ObjectStore
 from lance_spark.storage.uri import check_relative
 from lance_spark.table import flags, versions
@@ -34,7 +37,7 @@ from lance_spark.table.fragment import DeletionFile
 from lance_spark.table.fragment_writer import new_data_file_name
 from lance_spark.table.indexes import section_of, uuid_of
 from lance_spark.table.manifest import Manifest
-from lance_spark.table.manifest_file import encode, find_manifest, read_manifest
+from lance_spark.table.manifest_file import encode, find_manifest, read_manifest, read_version
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.clone import Clone
 from lance_spark.table.paths import DATA, DELETIONS, INDICES, TablePaths
@@ -43,6 +46,7 @@ from lance_spark.table.versions import ManifestLocation, NamingScheme
 
 #: Folders that a deep clone writes to before there is a table.
 _COPIED = (DATA, DELETIONS, INDICES)
+_MAX_TRIES = 3
 
 
 def shallow_clone(source: OpenTable, target: ObjectStore, *, branch: str | None = None) -> Manifest:
@@ -99,20 +103,51 @@ def deep_clone(source: OpenTable, target: ObjectStore) -> Manifest:
     operation = _operation(
         source, is_shallow=False, renamed=renamed, kept_bases=_bases_of_blobs(source.manifest)
     )
-    copied: list[str] = []
+    copied: list[Copy] = []
     # Another table can have files there, and an earlier try.
-    present = {info.path for folder in _COPIED for info in target.list_tree(folder)}
+    present = _present(target)
     try:
         copy_files(_copies(source, target, renamed), copied)
+        _copy_again(target, copied)
+    except BaseException:
+        _remove(target, copied, present)
+        raise
+    try:
         return _create(source.manifest, target, operation)
     except (TableExistsError, UncertainCommitError):
         # The files may be those of the table that is there now.
         raise
-    except BaseException:
-        with suppress(LanceError):
-            if not versions.list_manifests(target):
-                target.delete(path for path in copied if path not in present)
+    except LanceError:
+        # An interrupt, on the other hand, does not tell whether the manifest is on its way.
+        _remove(target, copied, present)
         raise
+
+
+def _present(target: ObjectStore) -> set[str]:
+    return {info.path for folder in _COPIED for info in target.list_tree(folder)}
+
+
+def _copy_again(target: ObjectStore, copied: list[Copy]) -> None:
+    """Copy what another try has taken away that failed meanwhile: its copies had the same names."""
+    for _ in range(_MAX_TRIES):
+        present = _present(target)
+        missing = [copy for copy in copied if copy.target_path not in present]
+        if not missing:
+            return
+        copy_files(missing, [])
+    raise StorageError(
+        f"{target.display}: somebody else deletes the files that are copied there; choose another path"
+    )
+
+
+def _remove(target: ObjectStore, copied: list[Copy], present: set[str]) -> None:
+    """Delete copies that nobody needs, until there is a table that does."""
+    with suppress(LanceError):
+        for copy in copied:
+            if versions.list_manifests(target):
+                return
+            if copy.target_path not in present:
+                target.delete([copy.target_path])
 
 
 def find_clone(target: ObjectStore, source: OpenTable, branch: str) -> Manifest | None:
@@ -172,12 +207,7 @@ def _create(source: Manifest, target: ObjectStore, operation: Clone) -> Manifest
     location = NamingScheme.V2.locate(proto.version)
     if writes_file:
         target.write_bytes(path, message, durable=False)
-    try:
-        created = versions.create_manifest(target, location, data)
-    except StorageError as error:
-        created = _was_created(target, location, transaction, error)
-        if not created:
-            raise
+    created = _put(target, location, transaction, data)
     if not created or _has_another(target, proto.version):
         # Somebody else makes a table here; of two that see one another, both give way.
         with suppress(StorageError):
@@ -206,18 +236,43 @@ def _has_another(target: ObjectStore, version: int) -> bool:
     return first is None or isinstance(first.operation, Clone)
 
 
-def _was_created(
-    target: ObjectStore, location: ManifestLocation, transaction: Transaction, error: StorageError
+def _put(
+    target: ObjectStore, location: ManifestLocation, transaction: Transaction, data: bytes
 ) -> bool:
+    """Create the manifest; return False if somebody else's is there."""
+    failure: StorageError | None = None
+    for _ in range(_MAX_TRIES):
+        try:
+            if versions.create_manifest(target, location, data):
+                return True
+        except StorageError as error:
+            failure = error
+        # It can be the own one: the store's client repeats a request whose answer was lost.
+        is_own = _is_own(target, location.version, transaction, failure)
+        if is_own is not None:
+            return is_own
+        if failure is not None and is_refusal(failure):
+            raise failure
+    raise _uncertain(target, failure) from failure
+
+
+def _is_own(
+    target: ObjectStore, version: int, transaction: Transaction, failure: StorageError | None
+) -> bool | None:
+    """Tell whether the version that is there is that of a transaction; None if there is none."""
     try:
-        found = read_transaction(target, read_manifest(target, location))
-    except MissingFileError:
-        return False
-    except LanceError:
-        raise UncertainCommitError(
-            f"{target.display}: the store failed while the clone was made ({error}); look whether there is a table"
-        ) from error
+        found = read_transaction(target, read_version(target, version))
+    except (TableNotFoundError, VersionNotFoundError):
+        return None
+    except LanceError as error:
+        raise _uncertain(target, failure or error) from error
     return found is not None and found.uuid == transaction.uuid
+
+
+def _uncertain(target: ObjectStore, failure: LanceError | None) -> UncertainCommitError:
+    return UncertainCommitError(
+        f"{target.display}: the store failed while the clone was made ({failure}); look whether there is a table"
+    )
 
 
 def _bases_of_blobs(manifest: Manifest) -> frozenset[int]:

@@ -79,7 +79,10 @@ def commit_detached(
     if writes_file:
         store.write_bytes(path, message, durable=False)
     try:
-        created = store.put_if_absent(location.path, data)
+        # No number comes twice: what is there already is a request that was repeated because its answer was lost.
+        created = store.put_if_absent(location.path, data) or (
+            store.read_bytes(location.path) == data
+        )
     except StorageError as error:
         if is_refusal(error):
             with suppress(StorageError):

@@ -11,7 +11,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from lance_spark.errors import CorruptFileError, CorruptTableError, InvalidInputError
+from lance_spark.errors import (
+    CorruptFileError,
+    CorruptTableError,
+    InvalidInputError,
+    MissingFileError,
+)
 from lance_spark.storage.store import ObjectStore
 
 #: No tag or branch is as long.
@@ -128,6 +133,22 @@ def read(store: ObjectStore, path: str) -> bytes:
         return store.read_bytes(path, MAX_BYTES)
     except CorruptFileError as error:
         raise CorruptTableError(str(error)) from None
+
+
+def create(store: ObjectStore, path: str, data: bytes) -> bool:
+    """Create the file of a tag or branch; return False and change nothing if there is another.
+
+    Raises
+    ------
+    StorageError
+    """
+    if store.put_if_absent(path, data):
+        return True
+    # Repeated by the store's client because the answer was lost, the request meets its own file.
+    try:
+        return store.read_bytes(path, MAX_BYTES) == data
+    except (MissingFileError, CorruptFileError):
+        return False
 
 
 def write(content: Mapping[str, object]) -> bytes:

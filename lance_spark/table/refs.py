@@ -164,7 +164,7 @@ def create_tag(store: ObjectStore, name: str, version: int, branch: str | None =
     size = manifest_size(branch_store(store, branch), version)
     now = ref_json.format_time(time.time_ns())
     tag = Tag(version, branch, size, {}, now, now)
-    if not store.put_if_absent(path, tag.encode()):
+    if not ref_json.create(store, path, tag.encode()):
         raise InvalidInputError(
             f"{store.display} has a tag {name!r} already; update it, delete it, or choose another name"
         )

@@ -371,6 +371,25 @@ def test_a_branch_of_the_same_name_made_again(path: Path) -> None:
     lance.dataset(str(path)).branches.delete("a")
 
 
+def test_requests_that_the_store_repeats(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tags and branches that are there already because the answer was lost are made."""
+    put = ObjectStore.put_if_absent
+
+    def repeated(self: ObjectStore, *args: Any) -> bool:
+        put(self, *args)
+        return put(self, *args)
+
+    monkeypatch.setattr(ObjectStore, "put_if_absent", repeated)
+    dataset = open_dataset(str(path))
+    dataset.create_branch("b").tags.create("t")
+    assert found(path, "b") == [0, *range(2, 9)]
+    assert dataset.tags.list()["t"]["branch"] == "b"
+    with pytest.raises(InvalidInputError, match="has a branch 'b' already"):
+        dataset.create_branch("b")
+    with pytest.raises(InvalidInputError, match="has a tag 't' already"):
+        dataset.tags.create("t")
+
+
 def test_what_a_crash_leaves_of_a_creation(path: Path) -> None:
     dataset = open_dataset(str(path))
     dataset.create_branch("a/b")

@@ -21,6 +21,7 @@ from lance_spark.errors import (
     MissingFileError,
     StorageError,
     TableExistsError,
+    UncertainCommitError,
 )
 from lance_spark.proto import table_pb2
 from lance_spark.storage import copies
@@ -310,6 +311,88 @@ def test_stores_that_fail_while_the_manifest_is_made(
     assert not [name for name in files_below(Path(path + "-d")) if name.endswith(".lance")]
 
 
+@BOTH
+def test_a_request_that_the_store_repeats(
+    path: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its answer was lost: the manifest that is there already is the own one."""
+    put = ObjectStore.put_if_absent
+
+    def repeated(self: ObjectStore, *args: Any) -> bool:
+        put(self, *args)
+        return put(self, *args)
+
+    monkeypatch.setattr(ObjectStore, "put_if_absent", repeated)
+    made = getattr(open_dataset(path), kind)(path + "-c")
+    assert found(made.uri) == [0, *range(2, 9)]
+    assert made.read_transaction(made.version) is not None
+    assert len(list((Path(path + "-c") / "_transactions").iterdir())) == 1
+
+
+@pytest.mark.parametrize("failures", [1, 99])
+def test_a_request_that_arrives_late(
+    path: str, failures: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as it can, the files have to stay."""
+    put = ObjectStore.put_if_absent
+    late: list[tuple[Any, ...]] = []
+
+    def delayed(self: ObjectStore, *args: Any) -> bool:
+        if len(late) < failures:
+            late.append((self, *args))
+            raise StorageError("no answer") from TimeoutError()
+        return put(self, *args)
+
+    monkeypatch.setattr(ObjectStore, "put_if_absent", delayed)
+    if failures == 1:
+        open_dataset(path).deep_clone(path + "-c")
+    else:
+        with pytest.raises(UncertainCommitError, match="no answer"):
+            open_dataset(path).deep_clone(path + "-c")
+    for request in late:
+        put(*request)
+    assert found(path + "-c") == [0, *range(2, 9)]
+
+
+def test_a_clone_to_where_another_fails(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it has copied has the same names, and it deletes that."""
+    copy = copies.copy_file
+    target = Path(path + "-c")
+    doomed = sorted((Path(path) / "data").iterdir())[-1]
+
+    def fail(one: Copy) -> None:
+        copy(one)
+        if one.path.endswith(doomed.name):
+            raise MissingFileError("broken off")
+
+    def interleaved(one: Copy) -> None:
+        copy(one)
+        if one.path.endswith(doomed.name):
+            monkeypatch.setattr(copies, "copy_file", copy)
+            for name in (target / "data").iterdir():
+                name.unlink()
+
+    monkeypatch.setattr(copies, "copy_file", interleaved)
+    open_dataset(path).deep_clone(str(target))
+    assert found(str(target)) == [0, *range(2, 9)]
+
+    # The one that fails stops once there is a table.
+    delete = ObjectStore.delete
+
+    def overtaken(self: ObjectStore, paths: Any) -> None:
+        delete(self, paths)
+        monkeypatch.setattr(ObjectStore, "delete", delete)
+        monkeypatch.setattr(copies, "copy_file", copy)
+        open_dataset(path).deep_clone(str(target))
+
+    shutil.rmtree(target)
+    monkeypatch.setattr(copies, "copy_file", fail)
+    monkeypatch.setattr(ObjectStore, "delete", overtaken)
+    with pytest.raises(MissingFileError, match="broken off"):
+        open_dataset(path).deep_clone(str(target))
+    assert found(str(target)) == [0, *range(2, 9)]
+
+
 def test_somebody_else_makes_a_table_meanwhile(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     create = versions.create_manifest
 
@@ -380,10 +463,10 @@ def test_copies_are_made_in_pieces_and_few_at_a_time(
             yield Copy(source, name, target, name)
 
     monkeypatch.setattr(copies, "copy_file", counted)
-    started: list[str] = []
+    started: list[Copy] = []
     copy_files(wanted(), started)
     assert {name: target.read_bytes(name) for name in content} == content
-    assert started == list(content)
+    assert [one.target_path for one in started] == list(content)
     assert most[0] <= copies.FILES_AT_ONCE
     # An error ends it: no more are begun than are under way.
     taken[0] = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import lance
 import pytest
@@ -156,6 +157,19 @@ def test_a_store_that_refuses(path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         Dataset.commit(str(path), operation, 2, detached=True)
     assert not isinstance(caught.value, UncertainCommitError)
     assert set((path / "_transactions").iterdir()) == before
+
+
+def test_a_request_that_the_store_repeats(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put = ObjectStore.put_if_absent
+
+    def repeated(self: ObjectStore, *args: Any) -> bool:
+        put(self, *args)
+        return put(self, *args)
+
+    operation = append(path, 6)
+    monkeypatch.setattr(ObjectStore, "put_if_absent", repeated)
+    made = Dataset.commit(str(path), operation, 2, detached=True)
+    assert found(path, made.version) == [*range(9)]
 
 
 def test_numbers_are_random(path: Path) -> None:
