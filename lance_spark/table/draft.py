@@ -179,6 +179,7 @@ class Draft:
         self._changed.clear()
         self._first_added = len(self.proto.fragments)
         self.set_index_section(manifest.index_section)
+        self.dictionaries = manifest.dictionaries
         self.stable_row_ids = manifest.flags.stable_row_ids
         self._flags = flags.Flags(
             manifest.flags.reader | (base.reader_feature_flags & flags.FOR_EVER),

@@ -168,3 +168,22 @@ def test_types_are_those_of_then(tmp_path: Path) -> None:
     assert restored.schema.field("id").type == pa.int64()
     again = restored.alter_columns({"path": "id", "data_type": pa.int32()})
     assert lance.dataset(str(path)).to_table() == again.to_table()
+
+
+@pytest.mark.parametrize("second", [{"id": [9]}, {"id": [9], "word": ["longer than before"]}])
+def test_dictionaries_of_early_files_come_back(
+    tmp_path: Path, second: dict[str, list[object]]
+) -> None:
+    """Their values are in the manifest; pylance refuses to restore such a version."""
+    path, options = tmp_path / "t", {"data_storage_version": "legacy"}
+    words = pa.array(["a", "b", "a"]).dictionary_encode()
+    lance.write_dataset(pa.table({"id": [1, 2, 3], "word": words}), str(path), **options)
+    new = {
+        name: pa.array(values).dictionary_encode() if name == "word" else values
+        for name, values in second.items()
+    }
+    lance.write_dataset(pa.table(new), str(path), mode="overwrite", **options)
+    restored = open_dataset(str(path), 1).restore()
+    expected = {"id": [1, 2, 3], "word": ["a", "b", "a"]}
+    assert lance.dataset(str(path)).to_table().to_pydict() == expected
+    assert restored.to_table().to_pydict() == expected
