@@ -88,13 +88,44 @@ def remote_tree(fs: Any, root: str, folder: str) -> Iterator[FileInfo]:
     start = fs._strip_protocol(root).rstrip("/") + "/"
     below = start + folder + "/"
     try:
-        found: dict[str, dict[str, Any]] = fs.find(full, detail=True)
+        found: dict[str, dict[str, Any]] = (
+            fs.find(full, detail=True) if _finds(fs) else _walked(fs, full)
+        )
     except FileNotFoundError:
         return
     for name, entry in found.items():
         # Some stores list the folder's own marker, or everything that starts with the same letters.
         if name.startswith(below) and not name.endswith("/") and entry.get("type") != "directory":
             yield FileInfo(name[len(start) :], entry.get("size") or 0, modified(entry))
+
+
+def _finds(fs: Any) -> bool:
+    """Tell whether a file system has a search of its own: that of fsspec passes over folders that it cannot list."""
+    from fsspec import AbstractFileSystem
+    from fsspec.asyn import AsyncFileSystem
+
+    own = getattr(type(fs), "_find", None)
+    if own is not None:
+        return own is not AsyncFileSystem._find
+    return type(fs).find is not AbstractFileSystem.find
+
+
+def _walked(fs: Any, folder: str) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    pending = [fs._strip_protocol(folder)]
+    while pending:
+        path = pending.pop()
+        try:
+            entries = fs.ls(path, detail=True)
+        except FileNotFoundError:
+            # There is no such folder, or no more.
+            continue
+        for entry in entries:
+            if entry["type"] != "directory":
+                found[entry["name"]] = entry
+            elif entry["name"].rstrip("/").startswith(f"{path}/"):
+                pending.append(entry["name"].rstrip("/"))
+    return found
 
 
 def modified(entry: Mapping[str, Any]) -> float | None:

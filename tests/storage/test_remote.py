@@ -137,3 +137,26 @@ def test_ranged_reads_that_fail_or_fall_short(store: ObjectStore) -> None:
     store.delete(["f"])
     with pytest.raises(MissingFileError, match="/f"):
         source.read(ranges)
+
+
+def test_folders_that_cannot_be_listed_are_not_passed_over(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As those of HDFS, FTP and others have it.
+    monkeypatch.setattr(MemoryFileSystem, "find", fsspec.AbstractFileSystem.find)
+    for path in ("d/a", "d/e/b", "d/e/f/c", "dd/x", "x"):
+        store.write_bytes(path, b"1")
+    assert {info.path for info in store.list_tree("d")} == {"d/a", "d/e/b", "d/e/f/c"}
+    assert {info.path for info in store.list_tree("d/e/f")} == {"d/e/f/c"}
+    assert not store.list_tree("d/a/z")
+    assert not store.list_tree("nowhere")
+    listing = MemoryFileSystem.ls
+
+    def failing(self: MemoryFileSystem, path: str, *args: Any, **kwargs: Any) -> Any:
+        if path.endswith("e/f"):
+            raise OSError("the line is dead")
+        return listing(self, path, *args, **kwargs)
+
+    monkeypatch.setattr(MemoryFileSystem, "ls", failing)
+    with pytest.raises(StorageError, match="the line is dead"):
+        store.list_tree("d")
