@@ -20,6 +20,7 @@ from lance_spark.changes.commits import change_schema, names_of
 from lance_spark.changes.optimistic import retried
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
 from lance_spark.file.arrow_fields import field_parts
+from lance_spark.file.blob_fields import Handling, handled
 from lance_spark.file.schema import Field, Schema
 from lance_spark.file.types import EXTENSION_NAME
 from lance_spark.proto import table_pb2
@@ -80,9 +81,18 @@ class Alteration:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """Casts columns, by name, to other types."""
+    """Casts columns to other types.
+
+    Attributes
+    ----------
+    schema : pa.Schema
+        What becomes of the columns.
+    read : pa.Schema
+        Those columns as they are, without children that stay as they are; rows may have these too.
+    """
 
     schema: pa.Schema
+    read: pa.Schema
 
     def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return rows with the types of the schema.
@@ -93,9 +103,9 @@ class Cast:
             A value does not fit.
         """
         columns = []
-        for array, wanted in zip(rows.columns, self.schema, strict=True):
+        for array, old, wanted in zip(rows.columns, self.read, self.schema, strict=True):
             try:
-                columns.append(_cast(array, wanted.type))
+                columns.append(_cast(_pruned(array, old.type), wanted.type))
             except (pa.ArrowException, ValueError) as error:
                 raise InvalidInputError(f"column {wanted.name!r}: {error}") from None
         return pa.RecordBatch.from_arrays(columns, names=self.schema.names)
@@ -160,12 +170,12 @@ def alter_columns(
         # Rows that others write for the columns of before have no values for these.
         cast = {current.schema.field(path).id for path in paths}
         required = any(one.id in cast and not one.nullable for one in altered.walk())
-        read = current.schema.select(paths)
+        cast_ones = current.schema.select(paths)
         return computation.commit(
             current,
-            read,
+            _with_known_nulls(current, cast_ones),
             written,
-            Cast(written.to_arrow()),
+            Cast(written.to_arrow(), cast_ones.to_arrow()),
             schema.to_protos(),
             preserves_nullability=preserves and not required,
             properties=properties,
@@ -338,13 +348,35 @@ def _check_names(fields: Sequence[Field], where: str) -> None:
         _check_names(one.children, f"column {one.name!r}")
 
 
+def _with_known_nulls(table: OpenTable, schema: Schema) -> Schema:
+    """Return columns so that reads tell which structs are null: whole, where fragments lack some of their children.
+
+    Of a struct none of whose wanted children a fragment has, nothing is known but that it has no values.
+    """
+    wanted = [one for one in schema.fields if one.logical_type == "struct"]
+    leaves = {node.id for one in wanted for node in one.walk() if not node.children}
+    held = (
+        {number for file in fragment.files for number in file.fields}
+        for fragment in table.manifest.fragments
+    )
+    if not wanted or all(leaves <= ids for ids in held):
+        return schema
+    version = table.manifest.data_storage_version
+    whole = {one.id: one for one in handled(table.schema, Handling.DESCRIPTIONS, version).fields}
+    return replace(
+        schema, fields=tuple(whole[one.id] if one in wanted else one for one in schema.fields)
+    )
+
+
 def _check_no_nulls(table: OpenTable, path: str) -> None:
-    schema = table.schema.select([path])
+    wanted = table.schema.select([path])
+    schema, kind = _with_known_nulls(table, wanted), wanted.fields[0].to_arrow().type
     for fragment in counted_fragments(table.paths, table.manifest):
         reader = FragmentReader(table.paths, fragment, schema)
         try:
             for batch in reader.scan(range(fragment.physical_rows), _BATCH_ROWS):
-                if _has_nulls(batch.column(0), len(table.schema.path(path)) - 1):
+                column = _pruned(batch.column(0), kind)
+                if _has_nulls(column, len(table.schema.path(path)) - 1):
                     raise InvalidInputError(
                         f"column {path!r} has nulls, and so cannot become one without"
                     )
@@ -360,6 +392,21 @@ def _has_nulls(array: pa.Array, depth: int) -> bool:
         else:
             array = array.flatten()
     return bool(array.null_count)
+
+
+def _pruned(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return structs without the children that a type lacks."""
+    if array.type == kind:
+        return array
+    if pat.is_struct(kind):
+        children = [_pruned(array.field(child.name), child.type) for child in kind]
+        mask = pc.is_null(array) if array.null_count else None
+        return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
+    buffers = array.buffers()[: 1 if pat.is_fixed_size_list(kind) else 2]
+    items = _pruned(array.values, kind.field(0).type)
+    return pa.Array.from_buffers(
+        kind, len(array), buffers, array.null_count, array.offset, children=[items]
+    )
 
 
 def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:

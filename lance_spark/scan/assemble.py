@@ -101,7 +101,7 @@ def _merge(field: Field, sources: Sequence[tuple[Field, pa.Array]]) -> pa.Array:
     wanted = field.to_arrow().type
     if pa.types.is_struct(wanted):
         children = [_merge_child(child, sources, len(array)) for child in field.children]
-        mask = array.is_null() if array.null_count else None
+        mask = _null_in_all([one for _, one in sources])
         fields = [wanted.field(i) for i in range(wanted.num_fields)]
         return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
     # Lists: every source has the same lengths, so that only the items differ.
@@ -131,6 +131,19 @@ def _merge_child(
     return _merge(child, found)
 
 
+def _null_in_all(arrays: Sequence[pa.Array]) -> pa.Array | None:
+    """Return which structs are null in every file: one that was written for new children alone may know of no others."""
+    if not all(one.null_count for one in arrays):
+        return None
+    # Scans mostly do without the kernels.
+    import pyarrow.compute as pc
+
+    mask = arrays[0].is_null()
+    for one in arrays[1:]:
+        mask = pc.and_(mask, one.is_null())
+    return mask
+
+
 def _items(array: pa.Array) -> pa.Array:
     if isinstance(array, pa.FixedSizeListArray):
         return array.values.slice(
@@ -147,5 +160,7 @@ def _offsets(array: pa.Array) -> tuple[pa.Array | None, pa.Array | None]:
     offsets = array.offsets
     first = offsets[0]
     if first.as_py():
-        offsets = pa.compute.subtract(offsets, first)
+        import pyarrow.compute as pc
+
+        offsets = pc.subtract(offsets, first)
     return offsets, mask
