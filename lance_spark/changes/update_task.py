@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -245,10 +245,11 @@ class UpdateTask:
         superseded = set(field_ids(self.assignments)) | set(new.fields)
         proto = fragment.to_proto()
         proto.ClearField("files")
-        for file in fragment.files:
-            left = tuple(_TOMBSTONE if one in superseded else one for one in file.fields)
-            if any(one != _TOMBSTONE for one in left):
-                proto.files.append(replace(file, fields=left).to_proto())
+        for file in fragment.to_proto().files:
+            # The message itself: other clients may have more in it than is known here.
+            file.fields[:] = [_TOMBSTONE if one in superseded else one for one in file.fields]
+            if any(one != _TOMBSTONE for one in file.fields):
+                proto.files.append(file)
         proto.files.append(new.to_proto())
         if fragment.has_lineage(Lineage.UPDATED) and not fragment.inline_lineage(Lineage.UPDATED):
             # A column of a data file cannot be changed; what the manifest says comes in its place.
