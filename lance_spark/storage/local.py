@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import stat
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
@@ -41,7 +42,7 @@ class LocalSource:
 
     def __init__(self, path: str, size: int | None = None) -> None:
         self.name = path
-        with translated(path), open(path, "rb") as file:
+        with translated(path), open_file(path) as file:
             self.size = os.fstat(file.fileno()).st_size
             check_size(path, self.size, size)
             # An empty file cannot be mapped.
@@ -67,6 +68,24 @@ class LocalSource:
         """Let go of the map; it goes away with the last view."""
         self._data = np.empty(0, dtype=np.uint8)
         self.size = 0
+
+
+def open_file(path: str) -> BinaryIO:
+    """Open a file for reading; refuse a pipe, which would be waited for, and a device, which has no end.
+
+    Raises
+    ------
+    OSError
+    """
+    file = open(path, "rb", opener=_open_at_once)  # noqa: SIM115
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return file
+    file.close()
+    raise OSError(errno.EINVAL, "it is no file but a pipe or device")
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def check_size(name: str, actual: int, expected: int | None) -> None:

@@ -205,7 +205,7 @@ class ObjectStore:
             if self._fs is not None:
                 data = read_whole(self._fs, full, limit)
             else:
-                with open(full, "rb") as file:
+                with local.open_file(full) as file:
                     data = file.read() if limit is None else file.read(limit + 1)
         if limit is not None and len(data) > limit:
             raise CorruptFileError(f"{self.name(path)}: the file has more than {limit} bytes")

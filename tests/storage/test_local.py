@@ -106,3 +106,16 @@ def test_rename_without_replace(tmp_path: Path) -> None:
     assert (a.read_text(), b.read_text()) == ("new", "a")
     with pytest.raises(OSError, match="No such file"):
         rename_without_replace(str(tmp_path / "none"), str(tmp_path / "c"))
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_pipes_and_devices_are_not_waited_for(store: ObjectStore, kind: str) -> None:
+    os.makedirs(store.uri)
+    path = os.path.join(store.uri, "x")
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        os.symlink("/dev/zero", path)
+    for read in (store.open, store.read_bytes, lambda name: store.read_bytes(name, 10)):
+        with pytest.raises(StorageError, match="no file but a pipe or device"):
+            read("x")
