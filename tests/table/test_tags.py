@@ -46,7 +46,8 @@ def test_files_are_byte_for_byte_those_of_pylance(path: Path) -> None:
     theirs.tags.create("b", ("feat/x", 3))
     for name, tags in (("a", ours.tags), ("b", theirs.tags)):
         tags.update(name, 2)
-        tags.replace_metadata(name, {"b": 'ü"\n', "a": ""})
+        # One key: pylance writes several in any order.
+        tags.replace_metadata(name, {"b": 'ü"\n'})
     time = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.(\d{3}){1,3}Z"
     found = text(path, "a")
     assert len(re.findall(time, found)) == 2
