@@ -17,7 +17,7 @@ from lance_spark.storage.manifest_store import ManifestStore, load
 from lance_spark.storage.output import OutputFile
 from lance_spark.storage.remote import RemoteOutput, RemoteSource, read_whole
 from lance_spark.storage.source import ByteSource
-from lance_spark.storage.uri import Location, check_relative, join, parse_uri
+from lance_spark.storage.uri import Location, check_relative, escaped, join, parse_uri
 
 __all__ = ["ObjectStore", "OutputFile"]
 
@@ -88,8 +88,13 @@ class ObjectStore:
 
     @property
     def object_uri(self) -> str:
-        """The root of the files: `uri` without what names a manifest store."""
+        """The root of the files: `uri` without escapes, and without what names a manifest store."""
         return self._objects.uri
+
+    @property
+    def base_uri(self) -> str:
+        """The root of the files as a base path of another table has it: a URI."""
+        return escaped(self.scheme, self.object_uri)
 
     @property
     def manifest_store(self) -> ManifestStore | None:

@@ -2,7 +2,8 @@
 
 - A path without a scheme, or with `file:` or `local:`, is on a local disk; it becomes absolute. `%41` is decoded after
   `file:`, as every URI reader does, and left alone in plain paths.
-- `scheme://...` belongs to the fsspec file system of that scheme.
+- `scheme://...` belongs to the fsspec file system of that scheme. On S3, Google Cloud Storage and Azure `%41` is decoded, as other
+  clients do; a "%" that is one is spelt `%25` in `uri`, and only there.
 - `s3+ddb://bucket/path?ddbTableName=name` has its files at `s3://bucket/path`, and its manifests in a table of DynamoDB. Here `%41`
   is decoded, as other clients do.
 """
@@ -21,6 +22,8 @@ _FILE = re.compile(r"(?:file|local):(?://(?:localhost)?(?=/)|(?=/)|//)", re.IGNO
 #: The scheme of tables whose manifests DynamoDB keeps.
 DYNAMODB = "s3+ddb"
 _DYNAMODB = re.compile(r"(?P<folder>[^?]+)\?ddbTableName=(?P<table>[^&#?]+)")
+#: Schemes whose URIs have escapes.
+_ESCAPED = frozenset({"s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss"})
 _USER_INFO = re.compile(r"(?<=://)[^/@]*@")
 
 
@@ -54,7 +57,9 @@ class Location:
 
     @property
     def objects(self) -> Location:
-        """Where the files are: another place only if the scheme names a manifest store."""
+        """Where the files are, without escapes: another place only if the scheme names a manifest store."""
+        if self.scheme in _ESCAPED:
+            return Location(self.scheme, unquote(self.uri))
         if self.scheme != DYNAMODB:
             return self
         folder = unquote(self._parts()[0])
@@ -68,14 +73,14 @@ class Location:
     def below(self, folder: str) -> Location:
         """Return a folder below the root, with the same manifest store."""
         if self.scheme != DYNAMODB:
-            return Location(self.scheme, join(self.uri, folder))
+            return Location(self.scheme, join(self.uri, escaped(self.scheme, folder)))
         root, table = self._parts()
         return Location(self.scheme, f"{join(root, quote(folder))}?ddbTableName={table}")
 
     def above(self, folder: str) -> Location | None:
         """Return the root that this one is `folder` below; None if it is another folder."""
         if self.scheme != DYNAMODB:
-            root = self.uri.removesuffix(f"/{folder}")
+            root = self.uri.removesuffix(f"/{escaped(self.scheme, folder)}")
             return Location(self.scheme, root) if root != self.uri else None
         own, table = self._parts()
         steps = own.split("/")
@@ -110,7 +115,17 @@ def parse_uri(uri: str | os.PathLike[str]) -> Location:
     rest = text[scheme.end() :].rstrip("/")
     if scheme[1].lower() == DYNAMODB:
         return _dynamodb(rest)
-    return Location(scheme[1].lower(), f"{scheme[1].lower()}://{rest}")
+    name = scheme[1].lower()
+    if name in _ESCAPED:
+        rest = escaped(name, unquote(rest)).rstrip("/")
+        if "\0" in rest:
+            raise InvalidInputError(f"{text!r} is no path of a table: give a path or a URI")
+    return Location(name, f"{name}://{rest}")
+
+
+def escaped(scheme: str, text: str) -> str:
+    """Return a part of a path as the URIs of a scheme have it."""
+    return text.replace("%", "%25") if scheme in _ESCAPED else text
 
 
 def _dynamodb(rest: str) -> Location:

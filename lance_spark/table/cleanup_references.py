@@ -162,6 +162,6 @@ def _uuids(manifest: Manifest) -> Iterable[str]:
 
 def _is_root(base: table_pb2.BasePath, root: str) -> bool:
     try:
-        return base.is_dataset_root and parse_uri(base.path).uri == root
+        return base.is_dataset_root and parse_uri(base.path).objects.uri == root
     except InvalidInputError:
         return False

@@ -180,9 +180,7 @@ def _operation(source: OpenTable, *, is_shallow: bool, **more: Any) -> Clone:
         )
     flags.check_writable(manifest.flags, source.store.display)
     branch = more.pop("branch", None)
-    return Clone(
-        is_shallow, manifest.version, source.store.object_uri, source.branch, branch, **more
-    )
+    return Clone(is_shallow, manifest.version, source.store.base_uri, source.branch, branch, **more)
 
 
 def _check_empty(target: ObjectStore) -> None:

@@ -23,7 +23,7 @@ from lance_spark.errors import CorruptTableError, InvalidInputError, StorageErro
 from lance_spark.proto import table_pb2
 from lance_spark.storage.source import ByteSource
 from lance_spark.storage.store import ObjectStore
-from lance_spark.storage.uri import Location, check_relative, parse_uri
+from lance_spark.storage.uri import Location, check_relative, escaped, parse_uri
 from lance_spark.table.deletion_cache import DeletionCache
 from lance_spark.table.fragment import DataFile, DeletionFile
 
@@ -219,6 +219,7 @@ class TablePaths:
             folder = folder or "/"
         elif place.scheme not in _AS_THEY_ARE:
             folder, _, name = unquote(place.uri).rpartition("/")
+            folder = escaped(place.scheme, folder)
         if not name or folder.endswith(":/"):
             raise InvalidInputError(f"a blob refers to {place.display!r}, which names no object")
         same = place.scheme == self.store.scheme

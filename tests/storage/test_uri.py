@@ -19,13 +19,22 @@ from lance_spark.storage.uri import check_relative, parse_uri
         ("file://localhost/a/b", "file", "/a/b"),
         ("rel/t.lance", "file", os.path.abspath("rel/t.lance")),
         ("S3://bucket/t.lance/", "s3", "s3://bucket/t.lance"),
+        ("s3://b/x%20y%C3%BC/", "s3", "s3://b/x yü"),
+        ("s3://b/x%2541", "s3", "s3://b/x%2541"),
+        ("s3://b/100%", "s3", "s3://b/100%25"),
         ("memory://t", "memory", "memory://t"),
+        ("memory://t%20", "memory", "memory://t%20"),
         ("a:b", "file", os.path.abspath("a:b")),
     ],
 )
 def test_schemes(given: str, scheme: str, uri: str) -> None:
     location = parse_uri(given)
     assert (location.scheme, location.uri) == (scheme, uri)
+    assert parse_uri(location.uri) == location
+    below = location.below("tree/ü")
+    assert parse_uri(below.uri) == below
+    assert below.above("tree/ü") == location
+    assert below.objects.uri == f"{location.objects.uri}/tree/ü"
 
 
 def test_no_uri() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from urllib.parse import unquote
 
 import lance
 import pyarrow as pa
@@ -85,3 +86,30 @@ def test_base_paths(aws: Aws) -> None:
     theirs = lance.dataset(uri, storage_options=aws.theirs)
     assert theirs.to_table() == made.to_table() == numbers(0)
     assert [one.path for one in theirs.base_paths().values()] == [base.path]
+
+
+@pytest.mark.parametrize("folder", ["a%20b", "p%2541q", "%C3%BC"])
+def test_escapes(aws: Aws, folder: str) -> None:
+    """`%20` is a blank, for both clients and in base paths, and `%25` the sign itself."""
+    mine, theirs = {"storage_options": aws.ours}, {"storage_options": aws.theirs}
+    uri = f"s3://{BUCKET}/{folder}/t"
+    lance.write_dataset(numbers(0), uri, **theirs).create_branch("theirs")
+    made = lance_spark.write_dataset(numbers(3), uri, "append", **mine)
+    made.create_branch("ours")
+    lance.dataset(uri, **theirs).shallow_clone(f"{uri}-theirs", 2, aws.theirs)
+    made.shallow_clone(f"{uri}-ours")
+    made.deep_clone(f"{uri}-copy")
+    expected = pa.concat_tables([numbers(0), numbers(3)])
+    for place in (uri, f"{uri}-theirs", f"{uri}-ours", f"{uri}-copy"):
+        ours = lance_spark.open_dataset(place, **mine)
+        assert lance_spark.open_dataset(ours.uri, **mine).to_table() == expected
+        assert lance.dataset(place, **theirs).to_table() == expected
+    for branch, rows in (("theirs", numbers(0)), ("ours", expected)):
+        found = lance_spark.open_dataset(uri, branch=branch, **mine)
+        assert found.to_table() == rows
+        assert lance_spark.open_dataset(found.uri, **mine).branch == branch
+        other = lance.dataset(uri, **theirs).checkout_version((branch, None))
+        assert other.to_table() == rows
+    keys = {key.split("/")[0] for key in aws.names("")}
+    assert unquote(folder) in keys
+    assert folder not in keys
