@@ -18,7 +18,7 @@ import os
 import threading
 from typing import Any, Protocol
 
-from lance_spark.errors import StorageError
+from lance_spark.errors import MissingFileError, StorageError
 from lance_spark.storage import local
 from lance_spark.storage.errors import translated
 from lance_spark.storage.rename import rename_without_replace
@@ -123,8 +123,22 @@ class ConditionalPut:
         except StorageError as error:
             if isinstance(error.__cause__, FileExistsError):
                 return False
-            raise
+            if not isinstance(error.__cause__, PermissionError):
+                raise
+            if not self._is_there(path, data, error):
+                raise
         return True
+
+    def _is_there(self, path: str, data: bytes, refusal: StorageError) -> bool:
+        """Tell whether a request was carried out that is refused: rights can expire before it is repeated."""
+        try:
+            with translated(path):
+                return bool(self._fs.cat_file(path) == data)
+        except MissingFileError:
+            return False
+        except StorageError as error:
+            # From another error: nobody knows.
+            raise StorageError(str(refusal)) from error
 
 
 def handler_for(scheme: str, fs: Any) -> CommitHandler:

@@ -67,9 +67,13 @@ def create(
             created = external.put_if_absent(root, entry)
     except StorageError as error:
         # The request may still arrive, and then the staging file is the version.
-        if is_refusal(error):
+        if not is_refusal(error):
+            raise
+        # Rights that expire are those of a repetition: the first request can have been carried out.
+        if not _is_own(store, external, entry):
             _delete(store, entry.path)
-        raise
+            raise
+        created = True
     if not created:
         # A client that repeats a request whose answer was lost meets its own entry.
         created = _is_own(store, external, entry)

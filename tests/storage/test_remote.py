@@ -8,6 +8,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from lance_spark.errors import CorruptFileError, MissingFileError, StorageError
 from lance_spark.storage.commit import ConditionalPut, handler_for
+from lance_spark.storage.errors import is_refusal
 from lance_spark.storage.remote import MAX_GAP, MAX_READ, coalesce
 from lance_spark.storage.source import ByteRange
 from lance_spark.storage.store import ObjectStore
@@ -120,6 +121,33 @@ def test_conditional_put() -> None:
         assert handler.put_if_absent(scheme, b"1")
         assert not handler.put_if_absent(scheme, b"2")
         assert fs.files[scheme] == b"1"
+
+
+@pytest.mark.parametrize("arrived", [False, True])
+@pytest.mark.parametrize("readable", [False, True])
+def test_rights_that_expire_while_a_put_is_repeated(arrived: bool, readable: bool) -> None:
+    """Nobody knows of the first request whose answer was lost, unless one can look."""
+
+    class Expiring(CloudFileSystem):
+        def pipe_file(self, path: str, data: bytes, mode: str = "overwrite") -> None:
+            if arrived:
+                super().pipe_file(path, data, mode)
+            raise PermissionError("expired")
+
+        def cat_file(self, path: str) -> bytes:
+            if not readable:
+                raise PermissionError("expired")
+            if path not in self.files:
+                raise FileNotFoundError(path)
+            return self.files[path]
+
+    handler = ConditionalPut(Expiring(), {"mode": "create"})
+    if arrived and readable:
+        assert handler.put_if_absent("x", b"1")
+        return
+    with pytest.raises(StorageError, match="permission denied") as caught:
+        handler.put_if_absent("x", b"1")
+    assert is_refusal(caught.value) is readable
 
 
 def test_file_systems_that_cannot_are_refused() -> None:

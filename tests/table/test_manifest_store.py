@@ -212,6 +212,36 @@ def test_an_own_entry_that_nobody_may_look_at(
     assert dataset.to_table()["x"].to_pylist() == [1, 2]
 
 
+@pytest.mark.parametrize("readable", [False, True])
+def test_rights_that_expire_while_a_request_is_repeated(
+    uri: str, store: InSqlite, readable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one has arrived: the entry names the staging file, which has to stay."""
+    lance_spark.write_dataset(rows(1), uri, manifest_store=store)
+    put = InSqlite.put_if_absent
+
+    def expired(*_: object) -> None:
+        raise PermissionError("expired")
+
+    def repeated(self: InSqlite, root: str, entry: ManifestEntry) -> bool:
+        assert put(self, root, entry)
+        if not readable:
+            for name in ("get", "latest", "since"):
+                monkeypatch.setattr(InSqlite, name, expired)
+        raise PermissionError("expired")
+
+    monkeypatch.setattr(InSqlite, "put_if_absent", repeated)
+    if readable:
+        lance_spark.write_dataset(rows(2), uri, "append", manifest_store=store)
+    else:
+        with pytest.raises(UncertainCommitError, match="permission denied"):
+            lance_spark.write_dataset(rows(2), uri, "append", manifest_store=store)
+    monkeypatch.undo()
+    dataset = lance_spark.open_dataset(uri, manifest_store=store)
+    assert dataset.version == 2
+    assert dataset.to_table()["x"].to_pylist() == [1, 2]
+
+
 def test_only_what_is_newer_is_asked_for(uri: str, store: InSqlite) -> None:
     for value in range(6):
         lance_spark.write_dataset(
