@@ -35,11 +35,11 @@ _FOLDERS = (DATA, DELETIONS, INDICES, TRANSACTIONS, versions.FOLDER, "_refs")
 _TEMPORARY = re.compile(
     r"\..+\.[0-9a-f]{32}\.tmp|\.tmp.*|.+\.(?:lance|manifest|txn|arrow|bin|blob|json)#\d+"
 )
-_UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-_STAGING = re.compile(rf"([0-9]{{1,20}}\.manifest)-{_UUID}")
+UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_STAGING = re.compile(rf"([0-9]{{1,20}}\.manifest)-{UUID}")
 #: Not in the folder of an index: whatever is there belongs to the index.
 _INNER_MANIFEST = re.compile(
-    rf"(?!_indices/{_UUID}/)(.+)/{versions.FOLDER}/[^/]+\.manifest", re.DOTALL
+    rf"(?!_indices/{UUID}/)(.+)/{versions.FOLDER}/[^/]+\.manifest", re.DOTALL
 )
 _DEPTH_OF_BLOBS = 3
 _DEPTH_OF_INDEX_FILES = 3

@@ -34,7 +34,7 @@ from lance_spark.storage.store import ObjectStore
 from lance_spark.table import flags, versions
 from lance_spark.table.branch_files import branch_path, read_branches
 from lance_spark.table.cleanup_branches import branch_folders, origin
-from lance_spark.table.cleanup_files import INDICES, Candidate, Listing, list_files
+from lance_spark.table.cleanup_files import INDICES, UUID, Candidate, Listing, list_files
 from lance_spark.table.cleanup_references import KnownFragments, References, references_of
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.manifest_file import find_manifest
@@ -45,7 +45,8 @@ from lance_spark.table.versions import ManifestLocation, NamingScheme, list_mani
 
 #: Files that no version refers to are left alone for so long: a job may be about to commit them.
 GRACE_SECONDS = 7 * 24 * 3600
-_DETACHED = re.compile(r"d[0-9]+\.manifest")
+#: Their staging files, too: all that there is of one whose commit by an external manifest store was not finished.
+_DETACHED = re.compile(rf"d[0-9]+\.manifest(?:-{UUID})?")
 _READ_AT_ONCE = 16
 _LOOKS = 2
 
