@@ -1,0 +1,443 @@
+"""Predicates as Spark has them: trees of conditions on columns, with three truth values.
+
+| node | true for rows |
+| --- | --- |
+| `Compare` | whose value stands in an order to a literal; NaN equals NaN and is greater than all, as in Spark |
+| `CompareColumns` | the same between two columns |
+| `In` | whose value is one of a set; null if it is not, but the set has a null |
+| `Match` | whose text starts with, ends with or contains another, or is ``LIKE`` a pattern |
+| `IsNull`, `IsNan` | |
+| `And`, `Or`, `Known`, `Constant` | |
+
+Rows are kept for which a predicate is true. `filters` has the conditions of pyarrow's kind, which know no NaN.
+
+`candidates` asks for what statistics rule out: `Statistics` maps a condition on one column to the rows that it can hold for. A tree is
+asked with its negations carried down to the conditions.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from lance_spark.file.schema import Field
+from lance_spark.scan.comparing import Op, compared, is_nan, with_one_zero
+from lance_spark.scan.ranges import intersection, union
+
+#: The rows of a fragment that ``(field, op, value)`` can hold for, in order, or None if nothing is known.
+Statistics = Callable[[Field, str, Any], "list[range] | None"]
+
+_OPPOSITE: dict[Op, Op] = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column, or a child of struct columns.
+
+    Attributes
+    ----------
+    path : tuple of Field
+        The top-level field, and its children down to the one that is meant.
+    kind : pa.DataType, optional
+        What its values are cast to before they are compared; every value fits, if rounded to a double now and then.
+    """
+
+    path: tuple[Field, ...]
+    kind: pa.DataType | None = None
+
+    @property
+    def field(self) -> Field:
+        """The field that is meant."""
+        return self.path[-1]
+
+    def __str__(self) -> str:
+        return ".".join(node.name for node in self.path)
+
+    def values(self, batch: pa.RecordBatch) -> pa.Array:
+        """Return its values in a batch, as kernels take them: decoded, and without extension types."""
+        array = batch.column(batch.schema.get_field_index(self.path[0].name))
+        for node in self.path[1:]:
+            # Children of a null struct are null.
+            array = array.flatten()[array.type.get_field_index(node.name)]
+        if isinstance(array.type, pa.BaseExtensionType):
+            array = array.storage
+        if pat.is_dictionary(array.type):
+            array = array.cast(array.type.value_type)
+        if pat.is_float16(array.type):
+            array = array.cast(pa.float32())
+        if self.kind is not None and not array.type.equals(self.kind):
+            array = array.cast(self.kind, safe=False)
+        return array
+
+
+class Predicate(ABC):
+    """A condition on rows. Immutable, and can be pickled."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        """Return true, false or null for each row of a batch that has the columns."""
+
+    @abstractmethod
+    def columns(self) -> Iterator[Column]:
+        """Yield the columns that it looks at."""
+
+    @abstractmethod
+    def negated(self) -> Predicate:
+        """Return what is true where this is false, false where it is true, and null where it is null."""
+
+    def candidates(self, statistics: Statistics) -> list[range] | None:
+        """Return the rows that it can be true for, as far as statistics tell; None if they do not."""
+        return None
+
+    def holds(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        """Return for each row of a batch whether it is kept; never null."""
+        return self.evaluate(batch).fill_null(False)
+
+    @property
+    def paths(self) -> tuple[tuple[Field, ...], ...]:
+        """Paths of the columns that it looks at."""
+        return tuple({column.path: None for column in self.columns()})
+
+
+@dataclass(frozen=True, slots=True)
+class Constant(Predicate):
+    """The same for all rows, or for all in which a column is not null; null for the others."""
+
+    value: bool | None
+    where_valid: Column | None = None
+
+    def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        """Return the value for each row."""
+        import pyarrow.compute as pc
+
+        array = pa.repeat(pa.scalar(self.value, pa.bool_()), batch.num_rows)
+        if self.where_valid is None:
+            return array
+        valid = self.where_valid.values(batch).is_valid()
+        return pc.if_else(valid, array, pa.scalar(None, pa.bool_()))
+
+    def columns(self) -> Iterator[Column]:
+        """Yield the columns that it looks at."""
+        if self.where_valid is not None:
+            yield self.where_valid
+
+    def negated(self) -> Constant:
+        """Return the opposite."""
+        return Constant(None if self.value is None else not self.value, self.where_valid)
+
+    def candidates(self, statistics: Statistics) -> list[range] | None:
+        """Return no rows, unless it is true."""
+        if not self.value:
+            return []
+        return (
+            None
+            if self.where_valid is None
+            else statistics(self.where_valid.field, "is_not_null", None)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Compare(Predicate):
+    """A column and a literal that is not null; of one type, once the column is cast."""
+
+    column: Column
+    op: Op
+    value: pa.Scalar
+
+    def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        """Return true, false or null for each row."""
+        array = self.column.values(batch)
+        return compared(array, self.op, self.value)
+
+    def columns(self) -> Iterator[Column]:
+        """Yield the columns that it looks at."""
+        yield self.column
+
+    def negated(self) -> Compare:
+        """Return the opposite."""
+        return Compare(self.column, _OPPOSITE[self.op], self.value)
+
+    def candidates(self, statistics: Statistics) -> list[range] | None:
+        """Return the rows that statistics do not rule out."""
+        if self.column.kind is not None or is_nan(self.value):
+            return None
+        return statistics(self.column.field, self.op, self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class CompareColumns(Predicate):
+    """Two columns of one type, once they are cast."""
+
+    left: Column
+    op: Op
+    right: Column
+
+    def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        """Return true, false or null for each row."""
+        return compared(self.left.values(batch), self.op, self.right.values(batch))
+
+    def columns(self) -> Iterator[Column]:
+        """Yield the columns that it looks at."""
+        yield self.left
+        yield self.right
+
+    def negated(self) -> CompareColumns:
+        """Return the opposite."""
+        return CompareColumns(self.left, _OPPOSITE[self.op], self.right)
+
+
+@dataclass(frozen=True, slots=True)
+class In(Predicate):
+    """A column whose value is, or is not, one of a set.
+
+    Attributes
+    ----------
+    column : Column
+    values : pa.Array
+        Without nulls, of the column's type once that is cast.
+    has_null : bool
+        Whether the set has a null besides: no value is then known not to be in it.
+    inverted : bool
+    """
+
+    column: Column
+    values: pa.Array
+    has_null: bool = False
+    inverted: bool = False
+
+    def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        """Return true, false or null for each row."""
+        import pyarrow.compute as pc
+
+        array = self.column.values(batch)
+        found = pc.is_in(with_one_zero(array), value_set=with_one_zero(self.values))
+        null = pa.scalar(None, pa.bool_())
+        if self.has_null:
+            found = pc.if_else(found, True, null)
+        found = pc.if_else(array.is_valid(), found, null)
+        return pc.invert(found) if self.inverted else found
+
+    def columns(self) -> Iterator[Column]:
+        """Yield the columns that it looks at."""
+        yield self.column
+
+    def negated(self) -> In:
+        """Return the opposite."""
+        return In(self.column, self.values, self.has_null, not self.inverted)
+
+    def candidates(self, statistics: Statistics) -> list[range] | None:
+        """Return the rows that statistics do not rule out."""
+        if self.inverted:
+            return [] if self.has_null else None
+        if self.column.kind is not None or len(self.values) > _MOST_ASKED:
+            return None
+        if any(is_nan(value) for value in self.values):
+            return None
+        return _union(statistics(self.column.field, "==", value) for value in self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class Match(Predicate):
+    """A column of strings or bytes that starts with, ends with, contains or is like something.
+
+    Attributes
+    ----------
+    column : Column
+    how : str
+        "starts", "ends" or "contains"; "like" with a regular expression that `like_regex` makes.
+    text : str or bytes
+        Bytes for a column of bytes.
+    inverted : bool
+    """
+
+    column: Column
+    how: Literal["starts", "ends", "contains", "like"]
+    text: str | bytes
+    inverted: bool = False
+
+    def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        """Return true, false or null for each row."""
+        import pyarrow.compute as pc
+
+        kernels = {
+            "starts": pc.starts_with,
+            "ends": pc.ends_with,
+            "contains": pc.match_substring,
+            "like": pc.match_substring_regex,
+        }
+        array = self.column.values(batch)
+        if pat.is_fixed_size_binary(array.type):
+            array = array.cast(pa.binary())
+        met = kernels[self.how](array, self.text)
+        return pc.invert(met) if self.inverted else met
+
+    def columns(self) -> Iterator[Column]:
+        """Yield the columns that it looks at."""
+        yield self.column
+
+    def negated(self) -> Match:
+        """Return the opposite."""
+        return Match(self.column, self.how, self.text, not self.inverted)
+
+    def candidates(self, statistics: Statistics) -> list[range] | None:
+        """Return the rows that statistics do not rule out: those whose text can be as great as what it starts with."""
+        if self.how != "starts" or self.inverted or self.column.kind is not None:
+            return None
+        return statistics(self.column.field, ">=", self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull(Predicate):
+    """A column that is, or is not, null."""
+
+    column: Column
+    inverted: bool = False
+
+    def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        """Return true or false for each row."""
+        array = self.column.values(batch)
+        return array.is_valid() if self.inverted else array.is_null()
+
+    def columns(self) -> Iterator[Column]:
+        """Yield the columns that it looks at."""
+        yield self.column
+
+    def negated(self) -> IsNull:
+        """Return the opposite."""
+        return IsNull(self.column, not self.inverted)
+
+    def candidates(self, statistics: Statistics) -> list[range] | None:
+        """Return the rows that statistics do not rule out."""
+        return statistics(self.column.field, "is_not_null" if self.inverted else "is_null", None)
+
+
+@dataclass(frozen=True, slots=True)
+class IsNan(Predicate):
+    """A column of floats that is, or is not, NaN; false, or true, where it is null, as in Spark."""
+
+    column: Column
+    inverted: bool = False
+
+    def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        """Return true or false for each row."""
+        import pyarrow.compute as pc
+
+        found = pc.is_nan(self.column.values(batch)).fill_null(False)
+        return pc.invert(found) if self.inverted else found
+
+    def columns(self) -> Iterator[Column]:
+        """Yield the columns that it looks at."""
+        yield self.column
+
+    def negated(self) -> IsNan:
+        """Return the opposite."""
+        return IsNan(self.column, not self.inverted)
+
+
+@dataclass(frozen=True, slots=True)
+class And(Predicate):
+    """All of several."""
+
+    parts: tuple[Predicate, ...]
+
+    def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        """Return true, false or null for each row."""
+        import pyarrow.compute as pc
+
+        return reduce(pc.and_kleene, (part.evaluate(batch) for part in self.parts))
+
+    def columns(self) -> Iterator[Column]:
+        """Yield the columns that it looks at."""
+        for part in self.parts:
+            yield from part.columns()
+
+    def negated(self) -> Or:
+        """Return the opposite."""
+        return Or(tuple(part.negated() for part in self.parts))
+
+    def candidates(self, statistics: Statistics) -> list[range] | None:
+        """Return the rows that statistics do not rule out for any part."""
+        found = [part.candidates(statistics) for part in self.parts]
+        known = [rows for rows in found if rows is not None]
+        return reduce(intersection, known) if known else None
+
+
+@dataclass(frozen=True, slots=True)
+class Or(Predicate):
+    """One of several at least."""
+
+    parts: tuple[Predicate, ...]
+
+    def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        """Return true, false or null for each row."""
+        import pyarrow.compute as pc
+
+        return reduce(pc.or_kleene, (part.evaluate(batch) for part in self.parts))
+
+    def columns(self) -> Iterator[Column]:
+        """Yield the columns that it looks at."""
+        for part in self.parts:
+            yield from part.columns()
+
+    def negated(self) -> And:
+        """Return the opposite."""
+        return And(tuple(part.negated() for part in self.parts))
+
+    def candidates(self, statistics: Statistics) -> list[range] | None:
+        """Return the rows that statistics do not rule out for all parts."""
+        return _union(part.candidates(statistics) for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Known(Predicate):
+    """True where another predicate is, or is not, and the opposite elsewhere: never null."""
+
+    part: Predicate
+    inverted: bool = False
+
+    def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        """Return true or false for each row."""
+        import pyarrow.compute as pc
+
+        met = self.part.evaluate(batch).fill_null(False)
+        return pc.invert(met) if self.inverted else met
+
+    def columns(self) -> Iterator[Column]:
+        """Yield the columns that it looks at."""
+        yield from self.part.columns()
+
+    def negated(self) -> Known:
+        """Return the opposite."""
+        return Known(self.part, not self.inverted)
+
+    def candidates(self, statistics: Statistics) -> list[range] | None:
+        """Return the rows that statistics do not rule out."""
+        return None if self.inverted else self.part.candidates(statistics)
+
+
+#: Values of an `In` that statistics are asked for at most.
+_MOST_ASKED = 100
+
+
+def conjunction(parts: Sequence[Predicate]) -> Predicate | None:
+    """Return one predicate that holds where all do; None for none."""
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    return And(tuple(parts))
+
+
+def _union(parts: Iterable[list[range] | None]) -> list[range] | None:
+    found: list[list[range]] = []
+    for rows in parts:
+        if rows is None:
+            return None
+        found.append(rows)
+    return union(found)
