@@ -56,11 +56,15 @@ def parse_predicate(text: str, schema: Schema, timezone: str | None = None) -> P
     from sqlglot.errors import SqlglotError
 
     try:
-        tree = sqlglot.parse_one(text, read="spark")
+        trees = sqlglot.parse(text, read="spark")
     except (SqlglotError, RecursionError) as error:
         first = str(error).partition("\n")[0]
         raise InvalidInputError(f"filter {_shown(text)} is no predicate: {first}") from None
-    return _Parser(text, schema, timezone).predicate(tree)
+    if len(trees) != 1 or trees[0] is None:
+        raise InvalidInputError(
+            f"filter {_shown(text)} is {len(trees)} statements, and no predicate"
+        )
+    return _Parser(text, schema, timezone).predicate(trees[0])
 
 
 class _Parser:

@@ -207,7 +207,9 @@ REFUSED = [
     "number + 1 = 2", "lower(word) = 'a'", "word RLIKE 'a'", "number", "number = 'x'", "word = 1", "day = TIMESTAMP '2024-01-01'",
     "missing = 1", "deep = 1", "number IN (SELECT 1)", "number =", "number = 1; DROP TABLE x", "word ILIKE 'a'",
     "instant = TIMESTAMP_NTZ '2024-01-01 00:00:00' AND", "rand() < 0.5", "word LIKE 'a\\\\b'", "bytes = 'abc'", "1 = 1",
-    "flag = 1", "case WHEN flag THEN true END",
+    "flag = 1",
+    "",
+    ";", "case WHEN flag THEN true END",
 ]  # fmt: skip
 
 
