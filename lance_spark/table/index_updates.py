@@ -131,15 +131,17 @@ def prune_rewritten_columns(
     ------
     CorruptTableError
     """
-    if not any(not is_system(index) for index in section.indices):
+    indexed = {n for index in section.indices if not is_system(index) for n in index.fields}
+    if not indexed:
         return
-    known = {one.id: _paths(one) for one in before}
+    wanted = related_fields(fields, indexed)
+    known = {one.id: _paths(one, wanted) for one in before}
     changes: dict[frozenset[int], list[int]] = {}
     for fragment in after:
         old = known.get(fragment.id)
         if old is None:
             continue
-        new = _paths(fragment)
+        new = _paths(fragment, wanted)
         changed = frozenset(number for number, path in old.items() if new.get(number, path) != path)
         if changed:
             changes.setdefault(changed, []).append(fragment.id)
@@ -361,5 +363,5 @@ def _translated(section: table_pb2.IndexSection, bitmap: BitMap) -> BitMap | Non
     return None if content is None else fragment_reuse.translate(bitmap, content)
 
 
-def _paths(fragment: table_pb2.DataFragment) -> dict[int, str]:
-    return {number: file.path for file in fragment.files for number in file.fields if number >= 0}
+def _paths(fragment: table_pb2.DataFragment, wanted: frozenset[int]) -> dict[int, str]:
+    return {n: file.path for file in fragment.files for n in wanted.intersection(file.fields)}
