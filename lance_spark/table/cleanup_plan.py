@@ -273,7 +273,7 @@ class _Planner:
                 continue
             if self._is_kept(candidate):
                 continue
-            verified = candidate in self._gone and candidate not in self._kept
+            verified = self._gone.own(candidate) and candidate not in self._kept
             modified = candidate.info.modified
             old = modified is not None and modified < before
             if verified or old or self._policy.delete_unverified:

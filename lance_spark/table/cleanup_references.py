@@ -55,9 +55,13 @@ class References:
         self.indices: set[str] = set()
 
     def __contains__(self, candidate: Candidate) -> bool:
+        return self.own(candidate) or candidate.name in self.names
+
+    def own(self, candidate: Candidate) -> bool:
+        """Tell whether a file is one of those in the root itself."""
         if candidate.kind is FileKind.INDEX or "/" not in candidate.owner:
             return candidate.owner in self.indices
-        return candidate.owner in self.paths or candidate.name in self.names
+        return candidate.owner in self.paths
 
     def add(self, found: References) -> None:
         """Take over what other versions refer to."""

@@ -142,6 +142,17 @@ def test_files_below_base_paths_are_never_deleted(
     assert lance.dataset(str(path)).to_table(columns=["i"]).num_rows == 6
 
 
+def test_a_file_that_a_version_refers_to_elsewhere_says_nothing_of_one_here(path: Path) -> None:
+    """A job has just written it, and is about to commit it."""
+    change(path, 2, base_path(str(path.parent / "outside"), is_root=False, name="fresh.lance"))
+    fresh = path / "data" / "fresh.lance"
+    fresh.write_bytes(b"rows")
+    lance_spark.open_dataset(str(path)).cleanup_old_versions(
+        retain_versions=1, error_if_tagged_old_versions=False
+    )
+    assert fresh.exists()
+
+
 @pytest.mark.parametrize(
     "name",
     ["../../etc/_transactions/a.txn", "/etc/passwd", "../_versions/latest_version_hint.json"],
