@@ -36,7 +36,7 @@ from lance_spark.table.versions import list_manifests
 from lance_spark.table.write_job import begin_write
 from tests.interop.history_checks import check_content, check_manifest, check_queries
 from tests.interop.history_common import Common, Maker, first_columns
-from tests.interop.history_model import KEY, Change, State, settled
+from tests.interop.history_model import KEY, Change, KnownBugError, State, settled
 from tests.interop.history_plan import OTHERS, Plan, Step
 from tests.interop.history_steps import MAKERS
 
@@ -52,10 +52,6 @@ class Branch:
     @property
     def newest(self) -> int:
         return max(self.states)
-
-
-class KnownBugError(Exception):
-    """pylance did what only a bug of its own explains; the history ends here."""
 
 
 @dataclass

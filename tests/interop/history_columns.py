@@ -170,20 +170,31 @@ def alter_child(common: Common, state: State, random: Random) -> Change | None:
     place = random.randrange(len(children))
     child = children[place]
     path = f"{column.name}.{child.name}"
+
+    # The struct may have other children by the time that the change is made.
+    def without(now: State) -> State:
+        left = [one for one in now.column(column.number).type if one.name != child.name]
+        if left:
+            return _altered(now, column, type=pa.struct(left))
+        return now.with_columns(tuple(one for one in now.columns if one.number != column.number))
+
+    def renamed(now: State) -> State:
+        there = now.column(column.number).type
+        kind = [pa.field(name, one.type) if one.name == child.name else one for one in there]
+        return _altered(now, column, type=pa.struct(kind))
+
     if random.random() < 0.5 and len(children) > 1:
-        kind = pa.struct(children[:place] + children[place + 1 :])
         return Change(
             f"drop column {path}",
             lambda dataset: dataset.drop_columns([path]),
             lambda dataset: dataset.drop_columns([path]),
-            lambda _, now: _altered(now, column, type=kind),
+            lambda _, now: without(now),
         )
     name = f"{child.name[0]}{common.fresh_name()}"
-    kind = pa.struct([*children[:place], pa.field(name, child.type), *children[place + 1 :]])
     alteration = {"path": path, "name": name}
     return Change(
         f"rename column {path} to {name}",
         lambda dataset: dataset.alter_columns(alteration),
         lambda dataset: dataset.alter_columns(alteration),
-        lambda _, now: _altered(now, column, type=kind),
+        lambda _, now: renamed(now),
     )

@@ -30,6 +30,7 @@ from tests.interop.history_model import (
     STRINGS,
     VECTOR,
     Change,
+    KnownBugError,
     State,
 )
 
@@ -194,10 +195,19 @@ def optimize_indices(common: Common, state: State, random: Random) -> Change:
     options: dict[str, Any] = random.choice(
         [{}, {"num_indices_to_merge": 0}, {"num_indices_to_merge": 1}, {"num_indices_to_merge": 9}]
     )
+
+    def theirs(dataset: Any) -> None:
+        try:
+            dataset.optimize.optimize_indices(**options)
+        except OSError as error:
+            if "No column with name" in str(error):
+                raise KnownBugError("indexes on children of structs are not optimized") from error
+            raise
+
     return Change(
         f"optimize indices {options}",
         None,
-        lambda dataset: dataset.optimize.optimize_indices(**options),
+        theirs,
         lambda _, now: now,
         commits=False,
     )

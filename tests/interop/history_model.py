@@ -134,6 +134,10 @@ class Row:
 Rows = Mapping[int, Row]
 
 
+class KnownBugError(Exception):
+    """pylance did what only a bug of its own explains; the history ends here."""
+
+
 @dataclass(frozen=True)
 class State:
     """What one version holds; rows by key, in their order as far as it is known."""
