@@ -74,6 +74,8 @@ class Field(_Cached):
         A hint that only version 0.1 needs.
     carried : bytes
         The message that the field was parsed from; empty for a new field.
+    unread : tuple of Field
+        Children that a selection has left out: they can tell whether a struct is null where a fragment has none of the others.
     """
 
     name: str
@@ -85,6 +87,7 @@ class Field(_Cached):
     parent_id: int = -1
     encoding: int = 0
     carried: bytes = field(default=b"", repr=False, compare=False)
+    unread: tuple[Field, ...] = field(default=(), repr=False, compare=False)
 
     @cached_property
     def arrow_field(self) -> pa.Field:
@@ -331,11 +334,14 @@ def _prune(node: Field, paths: list[tuple[Field, ...]], depth: int) -> Field:
     if node.logical_type == "map" or any(len(path) == depth for path in paths):
         return node
     kept = []
+    unread = []
     for child in node.children:
         below = [path for path in paths if path[depth] is child]
         if below:
             kept.append(_prune(child, below, depth + 1))
-    return replace(node, children=tuple(kept))
+        else:
+            unread.append(child)
+    return replace(node, children=tuple(kept), unread=tuple(unread))
 
 
 def _find(name: str, nodes: Sequence[Field], where: str) -> Field:

@@ -45,8 +45,10 @@ def locate(field: Field, file_of: Mapping[int, int]) -> list[FieldPart]:
     Returns
     -------
     list of FieldPart
-        In file order; empty if no file holds any of it.
+        In file order; empty if no file holds any of it. Of a struct none of whose wanted children is there, a part can
+        have another child, which tells where the struct is null.
     """
+    field = _with_witness(field, file_of)
     files = sorted({file_of[f.id] for f in _leaves(field) if f.id in file_of})
     if not files and field.id in file_of:
         files = [file_of[field.id]]
@@ -76,6 +78,31 @@ def assemble(
     if len(parts) == 1 and parts[0].field == field:
         return arrays[0]
     return _merge(field, [(part.field, array) for part, array in zip(parts, arrays, strict=True)])
+
+
+def _with_witness(field: Field, file_of: Mapping[int, int]) -> Field:
+    """Return a struct with a child that files have, if they have none of those that are wanted; so are those inside of it."""
+    if field.logical_type != "struct" or field.is_packed or field.is_blob:
+        return field
+    children = tuple(_with_witness(child, file_of) for child in field.children)
+    if any(new is not old for new, old in zip(children, field.children, strict=True)):
+        return replace(field, children=children)
+    if field.unread and not any(one.id in file_of for one in _leaves(field)):
+        for child in sorted(field.unread, key=lambda one: len(one.children)):
+            witness = _one_leaf(child, file_of)
+            if witness is not None:
+                return replace(field, children=(*field.children, witness))
+    return field
+
+
+def _one_leaf(field: Field, file_of: Mapping[int, int]) -> Field | None:
+    if field.is_blob:
+        return None
+    if field.logical_type != "struct" or field.is_packed:
+        return field if all(one.id in file_of for one in _leaves(field)) else None
+    found = (_one_leaf(child, file_of) for child in field.children)
+    leaf = next((one for one in found if one is not None), None)
+    return None if leaf is None else replace(field, children=(leaf,))
 
 
 def _leaves(field: Field) -> list[Field]:

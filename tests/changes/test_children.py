@@ -82,3 +82,27 @@ def test_values_that_are_missing_are_nulls(path: str) -> None:
         lance.dataset(path).alter_columns({"path": "s.c", "nullable": False})
     made = open_dataset(path).alter_columns({"path": "s.a", "nullable": False})
     assert not made.schema.field("s").type.field("a").nullable
+
+
+def test_a_missing_child_on_its_own(path: str) -> None:
+    """Reads of it alone tell which structs are null."""
+    table = open_dataset(path)
+    rows = range(table.count_rows())
+    wanted = lance.dataset(path).take(rows, columns=["s.c"])["s"].to_pylist()
+    assert {"c": None} in wanted
+    assert table.take(rows, ["s.c"])["s"].to_pylist() == wanted
+    assert table.to_table(["s.c"])["s"].to_pylist() == wanted
+    assert table.to_table(["s.c"], filters=[("i", "<", 9)])["s"].to_pylist() == wanted
+
+
+@pytest.mark.parametrize("inner", [{"c": 1}, None])
+def test_missing_children_of_structs_in_structs(tmp_path: Path, inner: Any) -> None:
+    uri = str(tmp_path / "t")
+    kind = pa.struct([("x", pa.int32()), ("t", pa.struct([("c", pa.int32())]))])
+    structs = pa.array([{"x": 1, "t": inner}, None, {"x": None, "t": {"c": None}}], kind)
+    lance.write_dataset(pa.table({"s": structs}), uri, data_storage_version="2.2")
+    new = pa.struct([("t", pa.struct([("d", pa.string())]))])
+    lance.dataset(uri).add_columns(pa.field("s", new))
+    for columns in (["s.t.d"], ["s.x", "s.t.d"], ["s.t"], ["s"]):
+        found = open_dataset(uri).take([0, 1, 2], columns)["s"].to_pylist()
+        assert found == lance.dataset(uri).take([0, 1, 2], columns=columns)["s"].to_pylist()
