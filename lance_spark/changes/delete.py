@@ -226,6 +226,22 @@ def plan_delete(
     ]
 
 
+def conditions_of(filters: Iterable[Sequence[Any]] | None) -> list[tuple[Any, ...]]:
+    """Return filters that can be parsed for each attempt: what yields its values once has none for the second.
+
+    Raises
+    ------
+    InvalidInputError
+        One is no sequence.
+    """
+    conditions = []
+    for part in filters or ():
+        if isinstance(part, str) or not isinstance(part, Sequence):
+            raise InvalidInputError(f"a filter is (column, operator, value), not {part!r}")
+        conditions.append(tuple(list(one) if isinstance(one, Iterator) else one for one in part))
+    return conditions
+
+
 def parse_conditions(
     table: OpenTable, filters: Iterable[Sequence[Any]] | None
 ) -> tuple[Comparison, ...]:
@@ -352,7 +368,7 @@ def delete_rows(
     """
     if filters is None and rows is None:
         raise InvalidInputError("say which rows to delete: filters=[] stands for all of them")
-    conditions = [tuple(part) for part in filters or ()]
+    conditions = conditions_of(filters)
 
     def change(current: OpenTable) -> Manifest:
         chosen = None if rows is None else rows(current)

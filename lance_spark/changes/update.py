@@ -28,6 +28,7 @@ from lance_spark.changes.delete import (
     Affected,
     candidates,
     changed_fragments,
+    conditions_of,
     parse_conditions,
 )
 from lance_spark.changes.optimistic import (
@@ -185,7 +186,7 @@ def update_rows(
     max_retries: int,
 ) -> OpenTable:
     """Update rows; see `Dataset.update`."""
-    conditions = [tuple(part) for part in filters or ()]
+    conditions = conditions_of(filters)
 
     def change(current: OpenTable) -> Manifest:
         tasks = plan_update(current, updates, conditions, mode=mode)
