@@ -17,6 +17,7 @@ from lance_spark.file.blob_fields import Handling, handled
 from lance_spark.file.schema import Schema
 from lance_spark.scan import row_meta
 from lance_spark.scan.blob_file import DEFAULT_BUFFER_SIZE, BlobFile
+from lance_spark.scan.conditions import Condition, top_fields
 from lance_spark.scan.filters import parse_filters
 from lance_spark.scan.open_files import OpenFiles
 from lance_spark.scan.plan import (
@@ -35,7 +36,7 @@ from lance_spark.table.open import OpenTable, open_table
 from lance_spark.table.row_counts import counted_fragments
 
 if TYPE_CHECKING:
-    pass
+    from lance_spark.scan.predicates import Predicate
 
 #: Rows of a batch at most. Many rows per batch are what columnar engines work best with.
 DEFAULT_BATCH_SIZE = 65_536
@@ -92,6 +93,7 @@ class Dataset(ChangingHandle, RowsHandle, MaintenanceHandle):
         batch_size: int = DEFAULT_BATCH_SIZE,
         *,
         filters: Iterable[Sequence[Any]] | None = None,
+        filter: str | Predicate | None = None,
         blob_handling: str | None = None,
         with_row_id: bool = False,
         with_row_address: bool = False,
@@ -110,6 +112,9 @@ class Dataset(ChangingHandle, RowsHandle, MaintenanceHandle):
             Only rows that meet all of them: ``==``, ``!=``, ``<``, ``<=``, ``>``, ``>=``, ``in``, ``not in`` (with a list), and
             ``is_null`` and ``is_not_null`` (without a value). Other columns are read for these rows only, and pages are
             skipped where the file has statistics of them (version 0.1).
+        filter : str or Predicate, optional
+            Only rows that meet it too: what ``WHERE`` takes in Spark's SQL, with its three truth values and its NaN (`scan.sql`).
+            Timestamps are compared with instants by their zone; none is taken for granted.
         blob_handling : str, optional
             What blob columns give: ``blobs_descriptions`` (where the bytes are; the default), ``all_binary`` (the bytes)
             or ``none`` (they are left out). ``all_descriptions`` is the first.
@@ -127,6 +132,7 @@ class Dataset(ChangingHandle, RowsHandle, MaintenanceHandle):
             target_rows=1 << 62,
             batch_size=batch_size,
             filters=filters,
+            filter=filter,
             blob_handling=blob_handling,
             with_row_id=with_row_id,
             with_row_address=with_row_address,
@@ -139,6 +145,7 @@ class Dataset(ChangingHandle, RowsHandle, MaintenanceHandle):
         columns: Sequence[str] | None = None,
         *,
         filters: Iterable[Sequence[Any]] | None = None,
+        filter: str | Predicate | None = None,
         blob_handling: str | None = None,
         with_row_id: bool = False,
         with_row_address: bool = False,
@@ -148,6 +155,7 @@ class Dataset(ChangingHandle, RowsHandle, MaintenanceHandle):
         batches = self.to_batches(
             columns,
             filters=filters,
+            filter=filter,
             blob_handling=blob_handling,
             with_row_id=with_row_id,
             with_row_address=with_row_address,
@@ -267,6 +275,7 @@ class Dataset(ChangingHandle, RowsHandle, MaintenanceHandle):
         min_partitions: int = 1,
         batch_size: int = DEFAULT_BATCH_SIZE,
         filters: Iterable[Sequence[Any]] | None = None,
+        filter: str | Predicate | None = None,
         blob_handling: str | None = None,
         with_row_id: bool = False,
         with_row_address: bool = False,
@@ -284,6 +293,7 @@ class Dataset(ChangingHandle, RowsHandle, MaintenanceHandle):
         batch_size : int
             Rows of a batch at most.
         filters : iterable of (column, operator, value), optional
+        filter : str or Predicate, optional
         blob_handling : str, optional
         with_row_id, with_row_address : bool
             As in `to_batches`.
@@ -305,8 +315,8 @@ class Dataset(ChangingHandle, RowsHandle, MaintenanceHandle):
                 rows, estimated_bytes(fragments, rows), min_partitions, max(len(schema.fields), 1)
             )
         manifest = self._table.manifest
-        comparisons = parse_filters(filters, row_meta.with_all(self._table.schema))
-        read = (*schema.fields, *(comparison.field for comparison in comparisons))
+        conditions = self._conditions(filters, filter)
+        read = (*schema.fields, *top_fields(conditions))
         if manifest.flags.stable_row_ids:
             row_meta.check_row_ids(fragments, read)
             fragments = row_meta.light(fragments, read)
@@ -320,12 +330,25 @@ class Dataset(ChangingHandle, RowsHandle, MaintenanceHandle):
                 lance_schema=schema,
                 slices=slices,
                 batch_size=batch_size,
-                filters=comparisons,
+                filters=conditions,
                 base_paths=base_paths,
                 storage_options=self._storage_options,
             )
             for slices in groups
         ]
+
+    def _conditions(
+        self, filters: Iterable[Sequence[Any]] | None, filter: str | Predicate | None
+    ) -> tuple[Condition, ...]:
+        known = row_meta.with_all(self._table.schema)
+        conditions: tuple[Condition, ...] = parse_filters(filters, known)
+        if filter is None:
+            return conditions
+        if isinstance(filter, str):
+            from lance_spark.scan.sql import parse_predicate
+
+            return (*conditions, parse_predicate(filter, known))
+        return (*conditions, filter)
 
     def _row_finder(self) -> RowFinder:
         if self._finder is None:

@@ -27,6 +27,7 @@ from lance_spark.changes.optimistic import (
 )
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema import Schema
+from lance_spark.scan.conditions import Condition
 from lance_spark.scan.filters import Comparison, parse_filters
 from lance_spark.scan.fragment import FragmentReader
 from lance_spark.scan.row_meta import ROW_OFFSET, with_all
@@ -105,7 +106,7 @@ class DeleteTask:
     fragments : tuple of Fragment
     read_version : int
         The version that the deletion is planned on.
-    filters : tuple of Comparison
+    filters : tuple of Condition
         Rows that meet all of them are deleted.
     rows : mapping of int to int64 array, optional
         Offsets of rows, by fragment, that are deleted if they meet the filters; all of them can be if none are given.
@@ -117,7 +118,7 @@ class DeleteTask:
     uri: str
     fragments: tuple[Fragment, ...]
     read_version: int
-    filters: tuple[Comparison, ...] = ()
+    filters: tuple[Condition, ...] = ()
     rows: Mapping[int, Offsets] | None = None
     base_paths: Mapping[int, BasePath] = field(default_factory=dict)
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)

@@ -21,7 +21,7 @@ from lance_spark.file.blob_map import replace_blobs
 from lance_spark.file.blob_write import BlobOptions
 from lance_spark.file.schema import Field, Schema
 from lance_spark.scan.blobs import EXTERNAL, Places
-from lance_spark.scan.filters import Comparison
+from lance_spark.scan.conditions import Condition
 from lance_spark.scan.fragment import FragmentReader
 from lance_spark.scan.row_meta import CREATED_AT, ROW_ADDRESS, ROW_ID
 from lance_spark.table.deletion_writer import bitmap_of
@@ -75,7 +75,7 @@ class RowReader:
         Of the table's data files.
     base_paths : mapping of int to BasePath
         Of the table.
-    filters : sequence of Comparison
+    filters : sequence of Condition
         `matching` leaves out the rows that do not meet all of them.
     """
 
@@ -86,7 +86,7 @@ class RowReader:
         fields: Sequence[Field],
         version: tuple[int, int],
         base_paths: Mapping[int, BasePath],
-        filters: Sequence[Comparison] = (),
+        filters: Sequence[Condition] = (),
     ) -> None:
         self._bases = base_paths
         self._rows = range(fragment.physical_rows)

@@ -21,7 +21,7 @@ from lance_spark.changes.rewriting import RowReader, keeping_references
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.blob_fields import input_schema
 from lance_spark.file.schema import Field, Schema
-from lance_spark.scan.filters import Comparison
+from lance_spark.scan.conditions import Condition
 from lance_spark.scan.fragment import WINDOW_BYTES
 from lance_spark.table.align import align
 from lance_spark.table.deletion_writer import bitmap_of, encode_bitmap
@@ -103,7 +103,7 @@ class UpdateTask:
     read_version : int
         The version that the update is planned on.
     assignments : tuple of Assignment
-    filters : tuple of Comparison
+    filters : tuple of Condition
         Rows that meet all of them are updated.
     mode : str
         "rows" or "columns".
@@ -121,7 +121,7 @@ class UpdateTask:
     fragments: tuple[Fragment, ...]
     read_version: int
     assignments: tuple[Assignment, ...]
-    filters: tuple[Comparison, ...] = ()
+    filters: tuple[Condition, ...] = ()
     mode: Mode = "rows"
     stable_row_ids: bool = False
     max_rows_per_file: int = DEFAULT_MAX_ROWS_PER_FILE

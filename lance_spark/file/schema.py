@@ -321,6 +321,14 @@ class Schema(_Cached):
             self, fields=tuple(_prune(paths[0][0], paths, 1) for paths in chosen.values())
         )
 
+    @classmethod
+    def of_paths(cls, paths: Iterable[tuple[Field, ...]]) -> Schema:
+        """Return a schema of the fields at the ends of some paths, and those above them; see `path`."""
+        chosen: dict[int, list[tuple[Field, ...]]] = {}
+        for path in paths:
+            chosen.setdefault(path[0].id, []).append(path)
+        return cls(tuple(_prune(below[0][0], below, 1) for below in chosen.values()))
+
     @cached_property
     def _arrow(self) -> pa.Schema:
         return pa.schema([node.arrow_field for node in self.fields], dict(self.metadata) or None)

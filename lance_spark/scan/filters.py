@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.errors import InvalidInputError
-from lance_spark.file.open import DataFileReader
 from lance_spark.file.schema import Field, Schema
+from lance_spark.scan.conditions import Statistics
 from lance_spark.scan.literals import to_array, to_scalar
+from lance_spark.scan.ranges import union
 
 _COMPARE = {
     "==": "equal",
@@ -52,6 +52,11 @@ class Comparison:
     value: Any
 
     @property
+    def paths(self) -> tuple[tuple[Field, ...], ...]:
+        """The one column that it looks at."""
+        return (self.path,)
+
+    @property
     def field(self) -> Field:
         """The field that is compared."""
         return self.path[-1]
@@ -77,21 +82,19 @@ class Comparison:
             return found if self.op == "in" else pc.and_(pc.invert(found), array.is_valid())
         return pc.call_function(_COMPARE[self.op], [array, value]).fill_null(False)
 
-    def candidates(self, file: DataFileReader) -> list[range] | None:
-        """Return the rows of a file that the condition can hold for, as far as its statistics tell; None if they do not."""
-        if file.version >= (2, 0):
+    def candidates(self, statistics: Statistics) -> list[range] | None:
+        """Return the rows that the condition can hold for, as far as statistics tell; None if they do not."""
+        if self.op == "not in":
             return None
-        from lance_spark.file.legacy import LegacyFileReader
-        from lance_spark.file.legacy_statistics import prune
-
-        if not isinstance(file, LegacyFileReader) or self.op == "not in":
-            return None
-        statistics = file.statistics(self.field.id)
-        if statistics is None:
-            return None
-        if self.op == "in":
-            return _union([prune(statistics, "==", value) for value in self.value])
-        return prune(statistics, self.op, self.value)  # type: ignore[arg-type]
+        if self.op != "in":
+            return statistics(self.field, self.op, self.value)
+        found: list[list[range]] = []
+        for value in self.value:
+            rows = statistics(self.field, "==", value)
+            if rows is None:
+                return None
+            found.append(rows)
+        return union(found)
 
 
 def parse_filters(
@@ -111,30 +114,6 @@ def parse_filters(
         There is no such column or operator, or a value is none of the column's type.
     """
     return tuple(_parse(part, schema) for part in filters or ())
-
-
-def matching(comparisons: Sequence[Comparison], batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-    """Return which rows of a batch meet all conditions."""
-    met = np.ones(batch.num_rows, np.bool_)
-    for comparison in comparisons:
-        met &= comparison.holds(batch).to_numpy(zero_copy_only=False)
-    return met
-
-
-def intersection(one: Sequence[range], other: Sequence[range]) -> list[range]:
-    """Return the rows that are in both of two lists of increasing ranges."""
-    found: list[range] = []
-    at = 0
-    for rows in one:
-        while at < len(other) and other[at].stop <= rows.start:
-            at += 1
-        behind = at
-        while behind < len(other) and other[behind].start < rows.stop:
-            common = range(max(rows.start, other[behind].start), min(rows.stop, other[behind].stop))
-            if common:
-                found.append(common)
-            behind += 1
-    return found
 
 
 def _parse(part: Sequence[Any], schema: Schema) -> Comparison:
@@ -185,13 +164,3 @@ def _value_set(name: str, values: pa.Array) -> pa.Array:
 def _comparable(values: Any) -> Any:
     """Return float16 as float32: Arrow has no kernels for it."""
     return values.cast(pa.float32()) if pat.is_float16(values.type) else values
-
-
-def _union(several: Sequence[Sequence[range]]) -> list[range]:
-    found: list[range] = []
-    for rows in sorted((rows for ranges in several for rows in ranges), key=lambda r: r.start):
-        if found and rows.start <= found[-1].stop:
-            found[-1] = range(found[-1].start, max(found[-1].stop, rows.stop))
-        else:
-            found.append(rows)
-    return found

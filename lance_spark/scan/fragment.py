@@ -8,6 +8,7 @@ selection over the whole batch, and the rest is cut into batches without copying
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,9 +20,10 @@ from lance_spark.file.open import DataFileReader, open_file
 from lance_spark.file.schema import Field, Schema
 from lance_spark.scan.assemble import FieldPart, assemble, locate
 from lance_spark.scan.blobs import BlobLoader, Places
-from lance_spark.scan.filters import Comparison, intersection, matching
+from lance_spark.scan.conditions import Condition, matching, ruled_out_by
 from lance_spark.scan.open_files import OpenFiles
 from lance_spark.scan.overlays import Overlays
+from lance_spark.scan.ranges import intersection
 from lance_spark.scan.row_meta import COMPUTED, RowMeta
 from lance_spark.scan.width import estimate_row_bytes, fixed_width
 from lance_spark.table.deletions import read_deletions
@@ -57,7 +59,7 @@ class FragmentReader:
     fragment : Fragment
     schema : Schema
         The columns wanted, with the table's field ids; fields that the fragment lacks come out null.
-    filters : sequence of Comparison
+    filters : sequence of Condition
         `scan` leaves out the rows that do not meet all of them. Their columns need not be in `schema`.
     open_files : OpenFiles, optional
         Where data files may be open already; `release` leaves them there.
@@ -77,7 +79,7 @@ class FragmentReader:
         paths: TablePaths,
         fragment: Fragment,
         schema: Schema,
-        filters: Sequence[Comparison] = (),
+        filters: Sequence[Condition] = (),
         open_files: OpenFiles | None = None,
         first_position: int | None = None,
         load_external: bool = True,
@@ -110,8 +112,7 @@ class FragmentReader:
         self._filters = tuple(filters)
         self._judge: FragmentReader | None = None
         if filters:
-            tops = {part.path[0].id: part.path[0] for part in filters}
-            judged = Schema(tuple(tops.values()))
+            judged = Schema.of_paths(path for part in filters for path in part.paths)
             self._judge = FragmentReader(paths, fragment, judged, first_position=first_position)
             self._judge._files = self._files
 
@@ -250,14 +251,17 @@ class FragmentReader:
     def _candidates(self, rows: range) -> list[range]:
         """Return the parts of a range that the filters do not rule out by statistics."""
         left = [rows]
-        for comparison in self._filters:
-            if self._overlays is not None and self._overlays.cover(comparison.path[0]):
-                continue
-            number = self._file_of.get(comparison.field.id)
-            known = None if number is None else comparison.candidates(self._file(number))
+        for condition in self._filters:
+            known = condition.candidates(self._ruled_out)
             if known is not None:
                 left = intersection(left, known)
         return left
+
+    def _ruled_out(self, field: Field, op: str, value: Any) -> list[range] | None:
+        number = self._file_of.get(field.id)
+        if number is None or (self._overlays is not None and self._overlays.cover(field)):
+            return None
+        return ruled_out_by(self._file(number), field, op, value)
 
     def _windows(self, rows: range) -> Iterator[range]:
         window = self.window_rows()

@@ -18,20 +18,18 @@ asked with its negations carried down to the conditions.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, Literal
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.file.schema import Field
 from lance_spark.scan.comparing import Op, compared, is_nan, with_one_zero
+from lance_spark.scan.conditions import Statistics
 from lance_spark.scan.ranges import intersection, union
-
-#: The rows of a fragment that ``(field, op, value)`` can hold for, in order, or None if nothing is known.
-Statistics = Callable[[Field, str, Any], "list[range] | None"]
 
 _OPPOSITE: dict[Op, Op] = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 

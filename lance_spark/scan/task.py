@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from lance_spark.file.schema import Schema
-from lance_spark.scan.filters import Comparison
+from lance_spark.scan.conditions import Condition
 from lance_spark.scan.fragment import FragmentReader
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.paths import BasePath, TablePaths
@@ -53,7 +53,7 @@ class ScanTask:
     slices : tuple of FragmentSlice
     batch_size : int
         Rows of a batch at most.
-    filters : tuple of Comparison
+    filters : tuple of Condition
         Rows that do not meet all of them are left out.
     base_paths : mapping of int to BasePath
         Other roots that data files may stand in, by id.
@@ -64,7 +64,7 @@ class ScanTask:
     lance_schema: Schema
     slices: tuple[FragmentSlice, ...]
     batch_size: int
-    filters: tuple[Comparison, ...] = ()
+    filters: tuple[Condition, ...] = ()
     base_paths: Mapping[int, BasePath] = field(default_factory=dict)
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
 

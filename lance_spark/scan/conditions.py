@@ -1,0 +1,54 @@
+"""What the rows of a scan have to meet, whatever kind it is of: pyarrow's (`filters`) or Spark's (`predicates`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lance_spark.file.open import DataFileReader
+from lance_spark.file.schema import Field
+
+#: The rows that ``(field, op, value)`` can hold for, in order, or None if nothing is known.
+Statistics = Callable[[Field, str, Any], "list[range] | None"]
+
+
+class Condition(Protocol):
+    """A condition on rows. Immutable, and can be pickled."""
+
+    @property
+    def paths(self) -> tuple[tuple[Field, ...], ...]:
+        """The columns that it looks at: top-level fields, and their children down to what is meant."""
+
+    def holds(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        """Return for each row of a batch that has the columns whether the condition holds; never null."""
+
+    def candidates(self, statistics: Statistics) -> list[range] | None:
+        """Return the rows that it can hold for, as far as statistics tell; None if they do not."""
+
+
+def matching(conditions: Sequence[Condition], batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    """Return which rows of a batch meet all conditions."""
+    met = np.ones(batch.num_rows, np.bool_)
+    for condition in conditions:
+        met &= condition.holds(batch).to_numpy(zero_copy_only=False)
+    return met
+
+
+def top_fields(conditions: Iterable[Condition]) -> list[Field]:
+    """Return the top-level fields that conditions look at."""
+    return list({path[0].id: path[0] for one in conditions for path in one.paths}.values())
+
+
+def ruled_out_by(file: DataFileReader, field: Field, op: str, value: Any) -> list[range] | None:
+    """Return the rows of a data file that a comparison can hold for; None if the file has no statistics of the field."""
+    if file.version >= (2, 0):
+        return None
+    from lance_spark.file.legacy import LegacyFileReader
+    from lance_spark.file.legacy_statistics import prune
+
+    statistics = file.statistics(field.id) if isinstance(file, LegacyFileReader) else None
+    return None if statistics is None else prune(statistics, op, value)  # type: ignore[arg-type]
