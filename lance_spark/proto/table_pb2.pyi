@@ -205,7 +205,7 @@ class IndexFile(_message.Message):
     def __init__(self, path: _Optional[str] = ..., size_bytes: _Optional[int] = ...) -> None: ...
 
 class DataFragment(_message.Message):
-    __slots__ = ("id", "files", "deletion_file", "physical_rows", "inline_row_ids", "column_row_ids", "inline_last_updated_at_versions", "column_last_updated_at_versions", "inline_created_at_versions", "column_created_at_versions", "overlays", "clustering_id", "metadata")
+    __slots__ = ("id", "files", "deletion_file", "physical_rows", "inline_row_ids", "external_row_ids", "column_row_ids", "inline_last_updated_at_versions", "external_last_updated_at_versions", "column_last_updated_at_versions", "inline_created_at_versions", "external_created_at_versions", "column_created_at_versions", "overlays", "clustering_id", "metadata")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -218,10 +218,13 @@ class DataFragment(_message.Message):
     DELETION_FILE_FIELD_NUMBER: _ClassVar[int]
     PHYSICAL_ROWS_FIELD_NUMBER: _ClassVar[int]
     INLINE_ROW_IDS_FIELD_NUMBER: _ClassVar[int]
+    EXTERNAL_ROW_IDS_FIELD_NUMBER: _ClassVar[int]
     COLUMN_ROW_IDS_FIELD_NUMBER: _ClassVar[int]
     INLINE_LAST_UPDATED_AT_VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    EXTERNAL_LAST_UPDATED_AT_VERSIONS_FIELD_NUMBER: _ClassVar[int]
     COLUMN_LAST_UPDATED_AT_VERSIONS_FIELD_NUMBER: _ClassVar[int]
     INLINE_CREATED_AT_VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    EXTERNAL_CREATED_AT_VERSIONS_FIELD_NUMBER: _ClassVar[int]
     COLUMN_CREATED_AT_VERSIONS_FIELD_NUMBER: _ClassVar[int]
     OVERLAYS_FIELD_NUMBER: _ClassVar[int]
     CLUSTERING_ID_FIELD_NUMBER: _ClassVar[int]
@@ -231,15 +234,18 @@ class DataFragment(_message.Message):
     deletion_file: DeletionFile
     physical_rows: int
     inline_row_ids: bytes
+    external_row_ids: ExternalFile
     column_row_ids: _empty_pb2.Empty
     inline_last_updated_at_versions: bytes
+    external_last_updated_at_versions: ExternalFile
     column_last_updated_at_versions: _empty_pb2.Empty
     inline_created_at_versions: bytes
+    external_created_at_versions: ExternalFile
     column_created_at_versions: _empty_pb2.Empty
     overlays: _containers.RepeatedCompositeFieldContainer[DataOverlayFile]
     clustering_id: int
     metadata: _containers.ScalarMap[str, str]
-    def __init__(self, id: _Optional[int] = ..., files: _Optional[_Iterable[_Union[DataFile, _Mapping[str, _Any]]]] = ..., deletion_file: _Optional[_Union[DeletionFile, _Mapping[str, _Any]]] = ..., physical_rows: _Optional[int] = ..., inline_row_ids: _Optional[bytes] = ..., column_row_ids: _Optional[_Union[_empty_pb2.Empty, _Mapping[str, _Any]]] = ..., inline_last_updated_at_versions: _Optional[bytes] = ..., column_last_updated_at_versions: _Optional[_Union[_empty_pb2.Empty, _Mapping[str, _Any]]] = ..., inline_created_at_versions: _Optional[bytes] = ..., column_created_at_versions: _Optional[_Union[_empty_pb2.Empty, _Mapping[str, _Any]]] = ..., overlays: _Optional[_Iterable[_Union[DataOverlayFile, _Mapping[str, _Any]]]] = ..., clustering_id: _Optional[int] = ..., metadata: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., files: _Optional[_Iterable[_Union[DataFile, _Mapping[str, _Any]]]] = ..., deletion_file: _Optional[_Union[DeletionFile, _Mapping[str, _Any]]] = ..., physical_rows: _Optional[int] = ..., inline_row_ids: _Optional[bytes] = ..., external_row_ids: _Optional[_Union[ExternalFile, _Mapping[str, _Any]]] = ..., column_row_ids: _Optional[_Union[_empty_pb2.Empty, _Mapping[str, _Any]]] = ..., inline_last_updated_at_versions: _Optional[bytes] = ..., external_last_updated_at_versions: _Optional[_Union[ExternalFile, _Mapping[str, _Any]]] = ..., column_last_updated_at_versions: _Optional[_Union[_empty_pb2.Empty, _Mapping[str, _Any]]] = ..., inline_created_at_versions: _Optional[bytes] = ..., external_created_at_versions: _Optional[_Union[ExternalFile, _Mapping[str, _Any]]] = ..., column_created_at_versions: _Optional[_Union[_empty_pb2.Empty, _Mapping[str, _Any]]] = ..., overlays: _Optional[_Iterable[_Union[DataOverlayFile, _Mapping[str, _Any]]]] = ..., clustering_id: _Optional[int] = ..., metadata: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class DataFile(_message.Message):
     __slots__ = ("path", "fields", "column_indices", "file_major_version", "file_minor_version", "file_size_bytes", "base_id")

@@ -94,7 +94,7 @@ class FragmentReader:
             for field_id in file.fields:
                 if field_id >= 0:
                     file_of[field_id] = number
-        self._meta = RowMeta(fragment, first_position, self.deleted)
+        self._meta = RowMeta(fragment, first_position, self.deleted, paths)
         self._overlays = Overlays(paths, fragment) if fragment.has_overlays else None
         self._parts = [self._locate(field, file_of) for field in self._fields]
         self._blob_parts = [

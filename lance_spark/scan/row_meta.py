@@ -31,6 +31,7 @@ from lance_spark.table.fragment import Fragment, Lineage
 
 if TYPE_CHECKING:
     # Planning needs the names of these columns, and nothing of how they are read.
+    from lance_spark.table.paths import TablePaths
     from lance_spark.table.row_sequences import RowIds
     from lance_spark.table.segments import Offsets, Words
 
@@ -167,6 +168,8 @@ class RowMeta:
         Position of its first live row in the table's order; for `_rowoffset`.
     deleted : callable
         Returns the offsets of deleted rows, increasing.
+    paths : TablePaths
+        Of the table: ids and versions may be in a file.
     """
 
     def __init__(
@@ -174,7 +177,9 @@ class RowMeta:
         fragment: Fragment,
         first_position: int | None,
         deleted: Callable[[], RowNumbers],
+        paths: TablePaths,
     ) -> None:
+        self._paths = paths
         self._fragment = fragment
         self._first_position = first_position
         self._deleted = deleted
@@ -186,12 +191,7 @@ class RowMeta:
         if field.id >= -1 or field.name not in META_FIELDS:
             return None
         kind = _LINEAGE.get(field.id)
-        hidden = (
-            kind is not None
-            and self._fragment.has_lineage(kind)
-            and self._fragment.inline_lineage(kind) is None
-        )
-        if hidden and kind is not None:
+        if kind is not None and self._fragment.has_lineage_column(kind):
             from lance_spark.table.row_ids import file_with
 
             return [FieldPart(file_with(self._fragment, kind), field)]
@@ -209,7 +209,8 @@ class RowMeta:
         Raises
         ------
         CorruptTableError
-            What the manifest says of the rows cannot be read.
+            What the table says of the rows cannot be read.
+        CorruptFileError, MissingFileError, StorageError
         """
         if field.id == FRAGMENT_ID.id:
             if self._fragment.id > _MAX_INT:
@@ -242,14 +243,14 @@ class RowMeta:
 
     def _stable_ids(self, rows: Rows) -> Words | None:
         if self._row_ids is None:
-            data = self._fragment.inline_lineage(Lineage.ROW_IDS)
-            if data is None:
+            from lance_spark.table.row_ids import sequence_of
+
+            found = sequence_of(self._fragment, self._paths, Lineage.ROW_IDS)
+            if found is None:
                 return None
             from lance_spark.table.row_sequences import parse_row_ids
 
-            self._row_ids = parse_row_ids(
-                data, self._fragment.name, self._fragment.physical_rows or None
-            )
+            self._row_ids = parse_row_ids(*found, self._fragment.physical_rows or None)
         if isinstance(rows, range):
             return self._row_ids.slice(rows.start, rows.stop)
         return self._row_ids.take(rows)
@@ -257,14 +258,15 @@ class RowMeta:
     def _version_of(self, field_id: int, rows: Rows) -> Words:
         found = self._versions.get(field_id)
         if found is None:
-            data = self._fragment.inline_lineage(_LINEAGE[field_id])
-            if data is None:
+            from lance_spark.table.row_ids import sequence_of
+
+            noted = sequence_of(self._fragment, self._paths, _LINEAGE[field_id])
+            if noted is None:
                 return np.full(len(rows), _NO_VERSION, np.uint64)
             from lance_spark.table.row_sequences import parse_versions
 
-            versions, counts = parse_versions(
-                data, self._fragment.physical_rows, self._fragment.name
-            )
+            data, name = noted
+            versions, counts = parse_versions(data, self._fragment.physical_rows, name)
             found = self._versions[field_id] = versions, np.cumsum(counts)
         versions, ends = found
         if len(versions) == 1:

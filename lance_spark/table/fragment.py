@@ -169,7 +169,7 @@ class Lineage(Enum):
     """What is known of each row of a fragment in tables with stable row ids.
 
     The value: name in the `DataFragment` message, field that holds a serialised sequence, and id of the field that data files
-    name if the values are a column of one of them.
+    name if the values are a column of one of them. A third place is a range of another file.
     """
 
     ROW_IDS = ("row_id_sequence", "inline_row_ids", -3)
@@ -180,6 +180,42 @@ class Lineage(Enum):
     def field_id(self) -> int:
         """Id of the hidden column."""
         return self.value[2]
+
+    @property
+    def external(self) -> str:
+        """Field that names the range of a file which holds a serialised sequence."""
+        return f"external_{self.value[1].removeprefix('inline_')}"
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalRange:
+    """Bytes that stand in a file instead of the manifest.
+
+    Attributes
+    ----------
+    path : str
+        Below the table's root.
+    offset, size : int
+    """
+
+    path: str
+    offset: int
+    size: int
+
+    @classmethod
+    def from_proto(cls, proto: table_pb2.ExternalFile) -> ExternalRange:
+        """Parse the message.
+
+        Raises
+        ------
+        CorruptTableError
+            The path leads outside of the table.
+        """
+        try:
+            check_relative(proto.path)
+        except InvalidInputError as error:
+            raise CorruptTableError(f"external file {proto.path!r}: {error}") from None
+        return cls(proto.path, proto.offset, proto.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,13 +398,33 @@ class Fragment:
             raise self._corrupt(str(error)) from None
 
     def has_lineage(self, kind: Lineage) -> bool:
-        """Whether ids or versions of the rows are noted, here or in a data file."""
+        """Whether ids or versions of the rows are noted, wherever."""
         return self._proto.WhichOneof(kind.value[0]) is not None
 
+    def has_lineage_column(self, kind: Lineage) -> bool:
+        """Whether ids or versions of the rows are a column of a data file."""
+        group, inline, _ = kind.value
+        return self._proto.WhichOneof(group) not in (None, inline, kind.external)
+
     def inline_lineage(self, kind: Lineage) -> bytes | None:
-        """Return a serialised sequence; None if there is none, or if a column of a data file has it."""
+        """Return a serialised sequence; None if there is none, or if it stands in a file."""
         group, inline, _ = kind.value
         return getattr(self._proto, inline) if self._proto.WhichOneof(group) == inline else None
+
+    def external_lineage(self, kind: Lineage) -> ExternalRange | None:
+        """Return where the serialised sequence stands in a file of its own; None if it does not.
+
+        Raises
+        ------
+        CorruptTableError
+            The file's path leads outside of the table.
+        """
+        if self._proto.WhichOneof(kind.value[0]) != kind.external:
+            return None
+        try:
+            return ExternalRange.from_proto(getattr(self._proto, kind.external))
+        except CorruptTableError as error:
+            raise self._corrupt(str(error)) from None
 
     def without_lineage(self, kinds: Iterable[Lineage]) -> Fragment:
         """Return the fragment for readers that do not look at some of its sequences: itself, if they are small."""

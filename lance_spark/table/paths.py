@@ -6,6 +6,7 @@
 | its blobs | the same, in a folder named like the file without `.lance` | | |
 | deletion file | `{root}/_deletions/{name}` | `{base}/_deletions/{name}` | `{base}/{name}` |
 | file of an index | `{root}/_indices/{uuid}/{name}` | `{base}/_indices/{uuid}/{name}` | `{base}/{uuid}/{name}` |
+| row ids or versions outside of the manifest | `{root}/{path}` | | |
 
 Names never lead out of their root: they are checked when the manifest is read, and once more by the store.
 """
@@ -21,11 +22,11 @@ from urllib.parse import unquote
 
 from lance_spark.errors import CorruptTableError, InvalidInputError, StorageError
 from lance_spark.proto import table_pb2
-from lance_spark.storage.source import ByteSource
+from lance_spark.storage.source import ByteRange, ByteSource
 from lance_spark.storage.store import ObjectStore
 from lance_spark.storage.uri import Location, check_relative, escaped, parse_uri
 from lance_spark.table.deletion_cache import DeletionCache
-from lance_spark.table.fragment import DataFile, DeletionFile
+from lance_spark.table.fragment import DataFile, DeletionFile, ExternalRange
 
 DATA = "data"
 DELETIONS = "_deletions"
@@ -144,6 +145,28 @@ class TablePaths:
         """
         store, path = self._resolve(file.base_id, DELETIONS, file.name(fragment_id))
         return store.read_bytes(path), store.name(path)
+
+    def read_external_range(self, place: ExternalRange) -> tuple[bytes, str]:
+        """Return bytes that a fragment has outside of the manifest, and what errors call their file.
+
+        Raises
+        ------
+        MissingFileError
+            The file is not there.
+        CorruptTableError
+            It ends before the range does.
+        StorageError
+        """
+        source = self.store.open(place.path)
+        try:
+            if place.offset + place.size > source.size:
+                raise CorruptTableError(
+                    f"{source.name}: {source.size} bytes, but the manifest has {place.size} at {place.offset}"
+                )
+            (data,) = source.read([ByteRange(place.offset, place.size)])
+            return data.tobytes(), source.name
+        finally:
+            source.close()
 
     def read_index_file(self, name: str, base_id: int | None = None) -> tuple[bytes, str]:
         """Return the content of a small file of an index, and what errors call it.

@@ -8,7 +8,8 @@
 
 Only tables with feature flag 2 (stable row ids) have them, and there every fragment has row ids. Where a fragment has
 `column_row_ids` (or its like for versions) instead of the inline bytes, the values are a column of uint64 without nulls in one of its
-data files, whose `fields` name it by the negative id.
+data files, whose `fields` name it by the negative id. Where it has `external_row_ids` (or its like), the bytes that would be inline
+are a range of a file below the table's root; this package reads them and writes none: what it notes anew is inline.
 
 Rows that move to another fragment, by an update or a compaction, take their ids and the version that they were created in along:
 `row_ids_of`, `created_versions_of` and `updated_versions_of` read them, `without` and `concatenate` of
@@ -90,7 +91,7 @@ def assign(fragment: table_pb2.DataFragment, next_row_id: int, version: int) -> 
         ids = rowids_pb2.RowIdSequence(segments=[_range(next_row_id, next_row_id + rows)])
         fragment.inline_row_ids = ids.SerializeToString()
     elif brought != "inline_row_ids":
-        # Those of a data file are there for all rows.
+        # Those of a file are there for all rows.
         new = 0
     else:
         carried = parse_row_ids(fragment.inline_row_ids, "new fragment")
@@ -182,7 +183,7 @@ def row_ids_of(fragment: Fragment, paths: TablePaths) -> Words | None:
     ----------
     fragment : Fragment
     paths : TablePaths
-        Of the table: ids may be a column of a data file.
+        Of the table: ids may be in a file.
 
     Returns
     -------
@@ -272,12 +273,50 @@ def parsed_row_ids_of(fragment: Fragment, paths: TablePaths) -> RowIds | None:
     """Return the stable ids of a fragment's rows, ranges as ranges; see `row_ids_of`."""
     from lance_spark.table.row_sequences import RowIds, parse_row_ids
 
-    data = fragment.inline_lineage(Lineage.ROW_IDS)
-    if data is not None:
-        return parse_row_ids(data, fragment.name, fragment.physical_rows)
+    found = sequence_of(fragment, paths, Lineage.ROW_IDS)
+    if found is not None:
+        return parse_row_ids(*found, fragment.physical_rows)
     if not fragment.has_lineage(Lineage.ROW_IDS):
         return None
     return RowIds.of(_column(fragment, paths, Lineage.ROW_IDS))
+
+
+def sequence_of(fragment: Fragment, paths: TablePaths, kind: Lineage) -> tuple[bytes, str] | None:
+    """Return a serialised sequence of a fragment, from the manifest or the file that has it, and what errors call it.
+
+    Returns
+    -------
+    (bytes, str) or None
+        None if there is none, or if the values are a column of a data file.
+
+    Raises
+    ------
+    CorruptTableError, CorruptFileError, MissingFileError, StorageError
+    """
+    data = fragment.inline_lineage(kind)
+    if data is not None:
+        return data, fragment.name
+    place = fragment.external_lineage(kind)
+    if place is None:
+        return None
+    data, file = paths.read_external_range(place)
+    return data, f"{fragment.name}: {file}"
+
+
+def take_in(
+    proto: table_pb2.DataFragment, paths: TablePaths, kinds: Iterable[Lineage] = Lineage
+) -> None:
+    """Put sequences that stand in files of their own into the message of a fragment, unchanged.
+
+    Raises
+    ------
+    CorruptTableError, CorruptFileError, MissingFileError, StorageError
+    """
+    for kind in kinds:
+        if proto.HasField(kind.external):
+            found = sequence_of(Fragment.from_proto(proto, paths.store.display), paths, kind)
+            if found is not None:
+                setattr(proto, kind.value[1], found[0])
 
 
 def file_with(fragment: Fragment, kind: Lineage) -> int:
@@ -299,9 +338,9 @@ def file_with(fragment: Fragment, kind: Lineage) -> int:
 def _versions_of(fragment: Fragment, paths: TablePaths, kind: Lineage) -> Words | None:
     from lance_spark.table.row_sequences import decode_versions
 
-    data = fragment.inline_lineage(kind)
-    if data is not None:
-        return decode_versions(data, fragment.physical_rows, fragment.name)
+    found = sequence_of(fragment, paths, kind)
+    if found is not None:
+        return decode_versions(found[0], fragment.physical_rows, found[1])
     return _column(fragment, paths, kind) if fragment.has_lineage(kind) else None
 
 
