@@ -252,7 +252,7 @@ class UpdateTask:
                 proto.files.append(file)
         proto.files.append(new.to_proto())
         if fragment.has_lineage(Lineage.UPDATED) and not fragment.inline_lineage(Lineage.UPDATED):
-            # A column of a data file cannot be changed; what the manifest says comes in its place.
+            # Files cannot be changed; what the manifest says comes in its place.
             carry(proto, updated=updated_versions_of(fragment, paths))
         return Fragment.from_proto(proto, "fragment with new columns")
 

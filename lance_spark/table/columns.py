@@ -8,6 +8,7 @@ dropped but are still in a file among them. Tables with writer flag 32768 note t
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
 
 from pyroaring import BitMap
 
@@ -15,6 +16,10 @@ from lance_spark.errors import CorruptTableError, InvalidInputError, Unsupported
 from lance_spark.proto import file_pb2, table_pb2
 from lance_spark.table import index_updates, row_ids
 from lance_spark.table.draft import Draft
+from lance_spark.table.fragment import Lineage
+
+if TYPE_CHECKING:
+    from lance_spark.table.paths import TablePaths
 
 #: Kinds of operations that bring rows or values, written for the schema that the table had then.
 WRITES_ROWS = frozenset({"append", "update", "data_replacement", "data_overlay"})
@@ -137,7 +142,12 @@ def drop_dead_indexes(draft: Draft) -> None:
         )
 
 
-def note_change(fragment: table_pb2.DataFragment, version: int, rows: BitMap | None = None) -> None:
+def note_change(
+    fragment: table_pb2.DataFragment,
+    version: int,
+    rows: BitMap | None = None,
+    paths: TablePaths | None = None,
+) -> None:
     """Note the version in which rows of a fragment of a table with stable row ids got new values.
 
     Parameters
@@ -147,6 +157,8 @@ def note_change(fragment: table_pb2.DataFragment, version: int, rows: BitMap | N
     version : int
     rows : BitMap, optional
         Offsets of the rows; all of them by default.
+    paths : TablePaths, optional
+        Of the table: versions noted before may be in a file of their own.
 
     Raises
     ------
@@ -168,6 +180,8 @@ def note_change(fragment: table_pb2.DataFragment, version: int, rows: BitMap | N
         name = f"fragment {fragment.id}"
         if rows and rows.max() >= count:
             raise CorruptTableError(f"{name}: row {rows.max()} has new values, but it has {count}")
+        if paths is not None:
+            row_ids.take_in(fragment, paths, [Lineage.UPDATED])
         known = fragment.WhichOneof("last_updated_at_version_sequence")
         if known is not None and known != "inline_last_updated_at_versions":
             raise UnsupportedFeatureError(

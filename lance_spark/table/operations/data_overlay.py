@@ -127,7 +127,7 @@ class DataOverlay(Operation):
                 added.CopyFrom(overlay)
                 added.committed_version = draft.version
                 if draft.stable_row_ids:
-                    columns.note_change(fragment, draft.version, rows)
+                    columns.note_change(fragment, draft.version, rows, draft.paths)
 
 
 def _covered(overlay: Overlay) -> BitMap:

@@ -324,19 +324,19 @@ class Update(Operation):
         found.physical_rows = found.physical_rows or given.physical_rows
         offsets = self.updated_offsets.get(fragment.id)
         if self.mode is UpdateMode.REWRITE_COLUMNS and draft.stable_row_ids and offsets is not None:
-            _advance(found, fragment, offsets, draft.version)
+            _advance(found, fragment, offsets, draft)
 
 
 def _advance(
-    found: table_pb2.DataFragment, fragment: Fragment, offsets: BitMap, version: int
+    found: table_pb2.DataFragment, fragment: Fragment, offsets: BitMap, draft: Draft
 ) -> None:
     """Note the version of the last change of some rows."""
     group, inline, _ = Lineage.UPDATED.value
     planned = fragment.inline_lineage(Lineage.UPDATED)
     if found.WhichOneof(group) != inline and planned is not None:
-        # They were in a data file, which cannot be changed: the plan has read them from there.
+        # They were in a file, which cannot be changed: the plan has read them from there.
         found.inline_last_updated_at_versions = planned
-    columns.note_change(found, version, offsets)
+    columns.note_change(found, draft.version, offsets, draft.paths)
 
 
 def _is_dated(fragment: Fragment) -> bool:
