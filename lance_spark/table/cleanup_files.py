@@ -156,6 +156,12 @@ def classify(info: FileInfo) -> Candidate | None:
     return None
 
 
+def owner_of(path: str) -> str:
+    """Return what manifests would refer to for cleanup to keep a file; empty if it is none that cleanup removes."""
+    candidate = classify(FileInfo(path, 0, None))
+    return "" if candidate is None else candidate.owner
+
+
 def _folder_owner(steps: list[str]) -> str:
     if steps[0] == INDICES and len(steps) >= _DEPTH_OF_INDEX_FILES:
         return steps[1]

@@ -7,6 +7,7 @@ Files are compared by what manifests call them, relative to the root that is cle
 | `DataFile.path`, no base path | `data/<path>` of the manifest's own root |
 | `DeletionFile`, no base path | `_deletions/<fragment>-<read version>-<id>.<suffix>` of its own root |
 | either, with a base path | any file of that name, in every root of the table |
+| `ExternalFile.path` of row ids and versions | that path of its own root, and any file of that name in every root |
 | `IndexMetadata.uuid` | `_indices/<uuid>/` in every root of the table |
 | `transaction_file` | `_transactions/<name>` of its own root |
 
@@ -25,7 +26,8 @@ from google.protobuf.message import DecodeError
 from lance_spark.errors import CorruptTableError, InvalidInputError
 from lance_spark.proto import table_pb2
 from lance_spark.storage.uri import check_relative, parse_uri
-from lance_spark.table.cleanup_files import Candidate, FileKind
+from lance_spark.table.cleanup_files import Candidate, FileKind, owner_of
+from lance_spark.table.fragment import Lineage
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.paths import DATA, DELETIONS
 from lance_spark.table.transaction import FOLDER as TRANSACTIONS
@@ -42,9 +44,9 @@ class References:
     Attributes
     ----------
     paths : set of str
-        Data, deletion and transaction files in the root itself.
+        Data, deletion and transaction files in the root itself, and files with row ids or versions.
     names : set of str
-        Data and deletion files below base paths, without their folders.
+        Data and deletion files below base paths, and files with row ids or versions, without their folders.
     indices : set of str
         Uuids of indexes.
     """
@@ -113,6 +115,7 @@ def references_of(
     found = References()
     data: set[tuple[int | None, str]] = set()
     deletions: set[tuple[int | None, str]] = set()
+    external: set[str] = set()
     for fragment in proto.fragments if known is None else known.new(proto, bases):
         for file in fragment.files:
             data.add((file.base_id if file.HasField("base_id") else None, file.path))
@@ -128,20 +131,35 @@ def references_of(
                 )
             name = f"{fragment.id}-{deletion.read_version}-{deletion.id}.{suffix}"
             deletions.add((deletion.base_id if deletion.HasField("base_id") else None, name))
+        external.update(
+            getattr(fragment, kind.external).path
+            for kind in Lineage
+            if fragment.HasField(kind.external)
+        )
     for folder, files in ((DATA, data), (DELETIONS, deletions)):
         for base, path in files:
-            try:
-                check_relative(path)
-            except InvalidInputError as error:
-                raise CorruptTableError(f"{manifest.name}: {error}") from None
+            _check(path, manifest)
             if base is not None:
                 found.names.add(path.rsplit("/", 1)[-1])
             if own and (base is None or base in bases):
                 found.paths.add(f"{folder}/{path}")
+    for path in external:
+        _check(path, manifest)
+        if own:
+            found.paths.add(path)
+        # Nothing tells whose it is in a clone that another client made, nor what else is in the folder that it lies in.
+        found.names.update(one.rsplit("/", 1)[-1] for one in (path, owner_of(path)) if one)
     if own and manifest.transaction_file:
         found.paths.add(f"{TRANSACTIONS}/{manifest.transaction_file}")
     found.indices.update(_uuids(manifest))
     return found
+
+
+def _check(path: str, manifest: Manifest) -> None:
+    try:
+        check_relative(path)
+    except InvalidInputError as error:
+        raise CorruptTableError(f"{manifest.name}: {error}") from None
 
 
 def _mark(fragment: bytes) -> bytes:

@@ -5,6 +5,9 @@
 | shallow, and every branch | stay with the source | the source's, and the source itself |
 | deep | copied | none, but those that blobs may refer to |
 
+Row ids and versions of rows that stand in files of their own come into the manifest of either: their paths are relative to the
+root of the table, and nothing could say that it is the source's.
+
 The manifest comes last and is created only if the target has none, so that there is no half-made table: what a crash
 leaves behind is files that nothing refers to, which the next try writes over.
 """
@@ -31,7 +34,7 @@ from lance_spark.storage.copies import Copy, copy_files
 from lance_spark.storage.errors import is_refusal
 from lance_spark.storage.store import ObjectStore
 from lance_spark.storage.uri import check_relative
-from lance_spark.table import flags, versions
+from lance_spark.table import flags, row_ids, versions
 from lance_spark.table.draft import Draft
 from lance_spark.table.fragment import DeletionFile
 from lance_spark.table.fragment_writer import new_data_file_name
@@ -79,7 +82,7 @@ def shallow_clone(source: OpenTable, target: ObjectStore, *, branch: str | None 
     """
     operation = _operation(source, branch=branch, is_shallow=True)
     _check_empty(target)
-    return _create(source.manifest, target, operation)
+    return _create(source, target, operation)
 
 
 def deep_clone(source: OpenTable, target: ObjectStore) -> Manifest:
@@ -113,7 +116,7 @@ def deep_clone(source: OpenTable, target: ObjectStore) -> Manifest:
         _remove(target, copied, present)
         raise
     try:
-        return _create(source.manifest, target, operation)
+        return _create(source, target, operation)
     except (TableExistsError, UncertainCommitError):
         # The files may be those of the table that is there now.
         raise
@@ -192,14 +195,16 @@ def _check_empty(target: ObjectStore) -> None:
         )
 
 
-def _create(source: Manifest, target: ObjectStore, operation: Clone) -> Manifest:
+def _create(source: OpenTable, target: ObjectStore, operation: Clone) -> Manifest:
     """Write transaction and manifest."""
-    transaction = Transaction.new(source.version, operation)
-    draft = Draft(source)
+    transaction = Transaction.new(source.manifest.version, operation)
+    draft = Draft(source.manifest)
+    for fragment in draft.proto.fragments:
+        row_ids.take_in(fragment, source.paths)
     operation.make(draft)
     message = transaction.encode()
     path = f"{FOLDER}/{transaction.file_name}"
-    writes_file = source.flags.writes_transaction_files
+    writes_file = source.manifest.flags.writes_transaction_files
     proto = draft.finish(transaction.file_name if writes_file else "")
     data = encode(proto, draft.index_section, message, draft.dictionaries)
     location = NamingScheme.V2.locate(proto.version)
