@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -74,28 +75,31 @@ class LanceWriter(DataSourceArrowWriter):
             A value does not fit the table's type.
         StorageError
         """
-        writer: FragmentWriter | None = None
-        convert: BatchConverter | None = None
+        from lance_spark.spark.behind import WriteBehind
+
+        batches = (batch for batch in iterator if batch.num_rows)
+        first = next(batches, None)
+        if first is None:
+            return LanceCommitMessage([])
+        source = pa.schema(
+            field.with_name(name) for field, name in zip(first.schema, self.names, strict=True)
+        )
+        target = given_as(self.job.arrow_schema, source)
+        convert = BatchConverter(source, target, reading=False)
+        writer = self.job.writer()
+
+        def write(batch: pa.RecordBatch) -> None:
+            columns = [with_offsets(column) for column in batch.columns]
+            for piece in convert(pa.RecordBatch.from_arrays(columns, schema=source)):
+                writer.write(piece)
+
         try:
-            for batch in iterator:
-                if batch.num_rows == 0:
-                    continue
-                if writer is None or convert is None:
-                    source = pa.schema(
-                        field.with_name(name)
-                        for field, name in zip(batch.schema, self.names, strict=True)
-                    )
-                    target = given_as(self.job.arrow_schema, source)
-                    convert = BatchConverter(source, target, reading=False)
-                    writer = self.job.writer()
-                columns = [with_offsets(column) for column in batch.columns]
-                renamed = pa.RecordBatch.from_arrays(columns, schema=source)
-                for piece in convert(renamed):
-                    writer.write(piece)
-            return LanceCommitMessage([] if writer is None else writer.finish())
+            with WriteBehind(write) as behind:
+                for batch in chain([first], batches):
+                    behind.put(batch)
+            return LanceCommitMessage(writer.finish())
         except BaseException:
-            if writer is not None:
-                _abandon(writer)
+            _abandon(writer)
             raise
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
