@@ -1,6 +1,7 @@
 """A PySpark data source for the Lance table and file format.
 
 `open_dataset` and `write_dataset` are the handle on tables without Spark; `spark.read.format("lance")` needs no import.
+`enable(spark)` has Spark push columns, filters, limits and counts down to it.
 """
 
 from __future__ import annotations
@@ -8,11 +9,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Dataset", "LanceError", "__version__", "open_dataset", "write_dataset"]
+__all__ = [
+    "Dataset",
+    "LanceError",
+    "__version__",
+    "enable",
+    "is_enabled",
+    "open_dataset",
+    "write_dataset",
+]
 
 if TYPE_CHECKING:
     from lance_spark.dataset import Dataset, open_dataset
     from lance_spark.errors import LanceError
+    from lance_spark.spark.enable import enable, is_enabled
     from lance_spark.write import write_dataset
 
 
@@ -26,6 +36,10 @@ def __getattr__(name: str) -> Any:
         from lance_spark.write import write_dataset
 
         return write_dataset
+    if name in ("enable", "is_enabled"):
+        from lance_spark.spark import enable
+
+        return getattr(enable, name)
     if name in __all__:
         from lance_spark import dataset
 

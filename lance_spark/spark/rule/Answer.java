@@ -1,0 +1,93 @@
+package org.lancespark;
+
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.PartitionReaderFactory;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceCreationResult;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceReadInfo;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonInputPartition;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.Metadata;
+import org.apache.spark.sql.types.MetadataBuilder;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import scala.Option;
+import scala.collection.Iterator;
+
+/**
+ * What the Python reader answered to the request of a scan, in one round trip.
+ *
+ * <p>The request travels as metadata of one more field behind the wanted ones, which the reader takes off. The first
+ * partition that comes back is none: its pickled text tells rows and bytes, -1 if unknown, and the version.
+ */
+final class Answer {
+  static final String FIELD = "__lance_request";
+  private static final Pattern TEXT = Pattern.compile("lance-plan rows=(-?\\d+) bytes=(-?\\d+)(?: at=([^ ;]+))?;");
+
+  final InputPartition[] partitions;
+  final PartitionReaderFactory factory;
+  final long rows;
+  final long bytes;
+  private final String at;
+
+  private Answer(InputPartition[] partitions, PartitionReaderFactory factory, long rows, long bytes, String at) {
+    this.partitions = partitions;
+    this.factory = factory;
+    this.rows = rows;
+    this.bytes = bytes;
+    this.at = at;
+  }
+
+  /** Asks for the version that other scans of the query read, if there are any. */
+  static Answer to(Map request, RequestTable table, CaseInsensitiveStringMap options, StructType output) {
+    Snapshot.Version version = table.snapshot.of(options);
+    if (version.at == null) {
+      synchronized (version) {
+        if (version.at == null) {
+          Answer answer = ask(request, table, options, output);
+          version.at = answer.at;
+          return answer;
+        }
+      }
+    }
+    Map bound = new LinkedHashMap(request);
+    bound.put("at", version.at);
+    return ask(bound, table, options, output);
+  }
+
+  private static Answer ask(Map request, RequestTable table, CaseInsensitiveStringMap options, StructType output) {
+    String json = Forms.json(request);
+    Metadata metadata = new MetadataBuilder().putString("request", json).build();
+    StructType asked = output.add(new StructField(FIELD, DataTypes.NullType, true, metadata));
+    PythonDataSourceCreationResult created =
+        table.source.getOrCreateDataSourceInPython(table.name(), options, Option.apply(table.schema()));
+    PythonDataSourceReadInfo info = table.source.source().createReadInfoInPython(created, asked, false);
+    Iterator pickles = info.partitions().iterator();
+    Matcher text = TEXT.matcher("");
+    if (pickles.hasNext()) {
+      text.reset(new String((byte[]) pickles.next(), StandardCharsets.ISO_8859_1));
+    }
+    if (!text.find()) {
+      throw new IllegalStateException(
+          "The Python source \"" + table.name() + "\" does not answer requests: install the lance-spark that the jar of the"
+              + " rule was made by, or set " + PushDownRule.ENABLED + " to false");
+    }
+    List partitions = new ArrayList();
+    while (pickles.hasNext()) {
+      partitions.add(new PythonInputPartition(partitions.size(), (byte[]) pickles.next()));
+    }
+    return new Answer(
+        (InputPartition[]) partitions.toArray(new InputPartition[partitions.size()]),
+        Versions.readerFactory(table, options, info, output),
+        Long.parseLong(text.group(1)),
+        Long.parseLong(text.group(2)),
+        text.group(3));
+  }
+}

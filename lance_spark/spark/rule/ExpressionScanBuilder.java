@@ -1,0 +1,62 @@
+package org.lancespark;
+
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.connector.expressions.filter.Predicate;
+import org.apache.spark.sql.internal.connector.SupportsPushDownCatalystFilters;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import scala.collection.Iterator;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+
+/** Takes filters as Spark's own expressions. */
+public class ExpressionScanBuilder extends RequestScanBuilder implements SupportsPushDownCatalystFilters {
+  ExpressionScanBuilder(RequestTable table, CaseInsensitiveStringMap options) {
+    super(table, options);
+  }
+
+  /** Takes the filters that the reader answers exactly, and returns the others. */
+  public Seq pushFilters(Seq filters) {
+    try {
+      List left = new ArrayList();
+      List shown = new ArrayList();
+      List forms = new ArrayList();
+      for (Iterator i = filters.iterator(); i.hasNext(); ) {
+        Expression filter = (Expression) i.next();
+        Object form = Expressions.write(filter);
+        if (form == null) {
+          left.add(filter);
+        } else {
+          forms.add(form);
+          shown.add(new Shown(filter.sql()));
+        }
+      }
+      take(forms, shown);
+      return CollectionConverters.asScala(left).toSeq();
+    } catch (Exception e) {
+      Log.leftToSpark("filters", e);
+    } catch (LinkageError e) {
+      Log.leftToSpark("filters", e);
+    }
+    return filters;
+  }
+
+  public Predicate[] pushedFilters() {
+    return pushed();
+  }
+
+  /** A filter in the plan's description. */
+  static final class Shown extends Predicate {
+    private final String text;
+
+    Shown(String text) {
+      super("LANCE", new org.apache.spark.sql.connector.expressions.Expression[0]);
+      this.text = text;
+    }
+
+    public String toString() {
+      return text;
+    }
+  }
+}

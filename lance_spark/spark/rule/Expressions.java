@@ -1,0 +1,148 @@
+package org.lancespark;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.sql.catalyst.expressions.And;
+import org.apache.spark.sql.catalyst.expressions.AttributeReference;
+import org.apache.spark.sql.catalyst.expressions.BinaryComparison;
+import org.apache.spark.sql.catalyst.expressions.BinaryExpression;
+import org.apache.spark.sql.catalyst.expressions.Contains;
+import org.apache.spark.sql.catalyst.expressions.EndsWith;
+import org.apache.spark.sql.catalyst.expressions.EqualNullSafe;
+import org.apache.spark.sql.catalyst.expressions.EqualTo;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.GetStructField;
+import org.apache.spark.sql.catalyst.expressions.GreaterThan;
+import org.apache.spark.sql.catalyst.expressions.GreaterThanOrEqual;
+import org.apache.spark.sql.catalyst.expressions.In;
+import org.apache.spark.sql.catalyst.expressions.InSet;
+import org.apache.spark.sql.catalyst.expressions.IsNotNull;
+import org.apache.spark.sql.catalyst.expressions.IsNull;
+import org.apache.spark.sql.catalyst.expressions.LessThan;
+import org.apache.spark.sql.catalyst.expressions.LessThanOrEqual;
+import org.apache.spark.sql.catalyst.expressions.Like;
+import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.expressions.Not;
+import org.apache.spark.sql.catalyst.expressions.Or;
+import org.apache.spark.sql.catalyst.expressions.StartsWith;
+import org.apache.spark.sql.types.BooleanType;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructType;
+import scala.collection.Iterator;
+
+/** Spark's expressions in the form that the reader takes: what has one, the reader answers exactly as Spark would. */
+final class Expressions {
+  private Expressions() {}
+
+  /** Returns the form of a filter, or null if Spark must answer it. */
+  static Object write(Expression e) {
+    if (!e.deterministic()) {
+      return null;
+    }
+    if (e instanceof And) {
+      return Forms.operation("and", new Object[] {write(left(e)), write(right(e))});
+    }
+    if (e instanceof Or) {
+      return Forms.operation("or", new Object[] {write(left(e)), write(right(e))});
+    }
+    if (e instanceof Not) {
+      return Forms.operation("not", new Object[] {write((Expression) ((Not) e).child())});
+    }
+    if (e instanceof IsNull) {
+      return Forms.operation("is_null", new Object[] {column((Expression) ((IsNull) e).child(), true)});
+    }
+    if (e instanceof IsNotNull) {
+      return Forms.operation("is_not_null", new Object[] {column((Expression) ((IsNotNull) e).child(), true)});
+    }
+    if (e instanceof BinaryComparison) {
+      String name = comparison(e);
+      return name == null ? null : Forms.operation(name, new Object[] {value(left(e)), value(right(e))});
+    }
+    if (e instanceof In) {
+      return in(((In) e).value(), ((In) e).list().iterator(), null);
+    }
+    if (e instanceof InSet) {
+      Expression child = (Expression) ((InSet) e).child();
+      return in(child, ((InSet) e).hset().iterator(), child.dataType());
+    }
+    if (e instanceof StartsWith) {
+      return text("starts_with", e);
+    }
+    if (e instanceof EndsWith) {
+      return text("ends_with", e);
+    }
+    if (e instanceof Contains) {
+      return text("contains", e);
+    }
+    if (e instanceof Like) {
+      Map form = text("like", e);
+      if (form != null) {
+        form.put("escape", String.valueOf(((Like) e).escapeChar()));
+      }
+      return form;
+    }
+    return e.dataType() instanceof BooleanType ? value(e) : null;
+  }
+
+  private static Expression left(Expression e) {
+    return (Expression) ((BinaryExpression) e).left();
+  }
+
+  private static Expression right(Expression e) {
+    return (Expression) ((BinaryExpression) e).right();
+  }
+
+  private static String comparison(Expression e) {
+    if (e instanceof EqualTo) return "=";
+    if (e instanceof EqualNullSafe) return "<=>";
+    if (e instanceof GreaterThan) return ">";
+    if (e instanceof GreaterThanOrEqual) return ">=";
+    if (e instanceof LessThan) return "<";
+    if (e instanceof LessThanOrEqual) return "<=";
+    return null;
+  }
+
+  /** A list holds expressions, a set values of the given type. */
+  private static Map in(Expression value, Iterator items, DataType type) {
+    List arguments = new ArrayList();
+    arguments.add(column(value, false));
+    while (items.hasNext()) {
+      Object item = items.next();
+      arguments.add(type == null ? literal((Expression) item) : Forms.literal(item, type));
+    }
+    return Forms.operation("in", arguments.toArray());
+  }
+
+  private static Map text(String name, Expression e) {
+    if (!(right(e) instanceof Literal) || !left(e).dataType().equals(DataTypes.StringType)) {
+      return null;
+    }
+    return Forms.operation(name, new Object[] {column(left(e), false), value(right(e))});
+  }
+
+  private static Map value(Expression e) {
+    return e instanceof Literal ? literal(e) : column(e, false);
+  }
+
+  private static Map literal(Expression e) {
+    return e instanceof Literal ? Forms.literal(((Literal) e).value(), e.dataType()) : null;
+  }
+
+  private static Map column(Expression e, boolean anyType) {
+    List path = new ArrayList();
+    Expression at = e;
+    while (at instanceof GetStructField) {
+      GetStructField get = (GetStructField) at;
+      Expression struct = (Expression) get.child();
+      path.add(0, ((StructType) struct.dataType()).fields()[get.ordinal()].name());
+      at = struct;
+    }
+    if (!(at instanceof AttributeReference) || !(anyType || Forms.isComparable(e.dataType()))) {
+      return null;
+    }
+    path.add(0, ((AttributeReference) at).name());
+    return Forms.column(path);
+  }
+}

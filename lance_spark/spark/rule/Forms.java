@@ -1,0 +1,122 @@
+package org.lancespark;
+
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.DecimalType;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+import scala.Option;
+
+/**
+ * The parts of a request: {"col": [names]}, {"lit": text or null, "type": Spark's name of it}, {"op": name, "args": [parts]}.
+ *
+ * <p>Literals are texts of what Spark holds: dates are days, timestamps microseconds, binary is hexadecimal.
+ */
+final class Forms {
+  private static final ObjectMapper JSON = new ObjectMapper();
+
+  private Forms() {}
+
+  static Map column(Object path) {
+    Map form = new LinkedHashMap();
+    form.put("col", path);
+    return form;
+  }
+
+  /** Returns the form of a literal, or null if its type is not compared. */
+  static Map literal(Object value, DataType type) {
+    if (!isComparable(type)) {
+      return null;
+    }
+    Map form = new LinkedHashMap();
+    form.put("lit", value == null ? null : value instanceof byte[] ? hex((byte[]) value) : value.toString());
+    form.put("type", type.catalogString());
+    return form;
+  }
+
+  /** Returns the form of an operation, or null if one of its arguments has none. */
+  static Map operation(String name, Object[] arguments) {
+    List list = new ArrayList();
+    for (int i = 0; i < arguments.length; i++) {
+      if (arguments[i] == null) {
+        return null;
+      }
+      list.add(arguments[i]);
+    }
+    Map form = new LinkedHashMap();
+    form.put("op", name);
+    form.put("args", list);
+    return form;
+  }
+
+  /** Tells the types that the reader compares as Spark does. Strings of other collations are not among them. */
+  static boolean isComparable(DataType t) {
+    return isOrdered(t)
+        || t.equals(DataTypes.BooleanType)
+        || t.equals(DataTypes.FloatType)
+        || t.equals(DataTypes.DoubleType)
+        || t.equals(DataTypes.StringType)
+        || t.equals(DataTypes.BinaryType);
+  }
+
+  /** Tells the types whose least and greatest values are those of integers. */
+  static boolean isOrdered(DataType t) {
+    return t.equals(DataTypes.ByteType)
+        || t.equals(DataTypes.ShortType)
+        || t.equals(DataTypes.IntegerType)
+        || t.equals(DataTypes.LongType)
+        || t.equals(DataTypes.DateType)
+        || t.equals(DataTypes.TimestampType)
+        || t.equals(DataTypes.TimestampNTZType)
+        || t instanceof DecimalType;
+  }
+
+  /** Returns the type of a column or of a struct's child, or null if there is none. */
+  static DataType typeAt(StructType schema, String[] path) {
+    DataType at = schema;
+    for (int i = 0; i < path.length; i++) {
+      if (!(at instanceof StructType)) {
+        return null;
+      }
+      Option index = ((StructType) at).getFieldIndex(path[i]);
+      if (index.isEmpty()) {
+        return null;
+      }
+      at = ((StructType) at).fields()[((Integer) index.get()).intValue()].dataType();
+    }
+    return at;
+  }
+
+  /** Returns the one column whose values are least wide. */
+  static StructType narrowest(StructType schema) {
+    StructField[] fields = schema.fields();
+    StructField best = fields[0];
+    for (int i = 1; i < fields.length; i++) {
+      if (fields[i].dataType().defaultSize() < best.dataType().defaultSize()) {
+        best = fields[i];
+      }
+    }
+    return new StructType(new StructField[] {best});
+  }
+
+  static String json(Object value) {
+    try {
+      return JSON.writeValueAsString(value);
+    } catch (java.io.IOException e) {
+      throw new IllegalStateException(e);
+    }
+  }
+
+  private static String hex(byte[] bytes) {
+    StringBuilder text = new StringBuilder();
+    for (int i = 0; i < bytes.length; i++) {
+      text.append(Integer.toHexString((bytes[i] & 0xff) | 0x100).substring(1));
+    }
+    return text.toString();
+  }
+}

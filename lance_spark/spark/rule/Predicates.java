@@ -1,0 +1,55 @@
+package org.lancespark;
+
+import java.util.Arrays;
+import java.util.List;
+import org.apache.spark.sql.connector.expressions.Expression;
+import org.apache.spark.sql.connector.expressions.Literal;
+import org.apache.spark.sql.connector.expressions.NamedReference;
+import org.apache.spark.sql.connector.expressions.filter.Predicate;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StructType;
+
+/** Predicates of the connector API in the form that the reader takes. */
+final class Predicates {
+  private static final List LOGIC = Arrays.asList(new String[] {"AND", "OR", "NOT"});
+  private static final List OTHERS =
+      Arrays.asList(
+          new String[] {
+            "=", "<=>", ">", ">=", "<", "<=", "IN", "IS_NULL", "IS_NOT_NULL", "STARTS_WITH", "ENDS_WITH", "CONTAINS"
+          });
+
+  private Predicates() {}
+
+  /** Returns the form of a predicate, or null if Spark must answer it. */
+  static Object write(Expression expression, StructType schema) {
+    if (!(expression instanceof Predicate)) {
+      return null;
+    }
+    String name = ((Predicate) expression).name();
+    boolean logic = LOGIC.contains(name);
+    if (!logic && !OTHERS.contains(name)) {
+      return null;
+    }
+    Expression[] children = expression.children();
+    Object[] arguments = new Object[children.length];
+    for (int i = 0; i < children.length; i++) {
+      if (i > 0 && name.equals("IN") && !(children[i] instanceof Literal)) {
+        return null;
+      }
+      arguments[i] = logic ? write(children[i], schema) : value(children[i], schema, name.startsWith("IS_"));
+    }
+    return Forms.operation(name.toLowerCase(java.util.Locale.ROOT), arguments);
+  }
+
+  private static Object value(Expression expression, StructType schema, boolean anyType) {
+    if (expression instanceof Literal) {
+      return Forms.literal(((Literal) expression).value(), ((Literal) expression).dataType());
+    }
+    if (!(expression instanceof NamedReference)) {
+      return null;
+    }
+    String[] path = ((NamedReference) expression).fieldNames();
+    DataType type = Forms.typeAt(schema, path);
+    return type == null || !(anyType || Forms.isComparable(type)) ? null : Forms.column(path);
+  }
+}

@@ -1,0 +1,69 @@
+package org.lancespark;
+
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.catalyst.trees.TreeNode;
+import org.apache.spark.sql.connector.catalog.Table;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonTable;
+import org.apache.spark.sql.internal.SQLConf;
+import scala.Function1;
+import scala.runtime.AbstractPartialFunction;
+
+/**
+ * Puts a table that takes requests in the place of the Python tables of format("lance"), just before Spark pushes columns,
+ * filters, aggregates and limits down to tables. Nothing else of a plan changes.
+ */
+public class PushDownRule extends Rule {
+  static final String ENABLED = "spark.lance.pushdown.enabled";
+  static final String FORMAT = "lance";
+
+  public TreeNode apply(TreeNode plan) {
+    try {
+      if (!Boolean.parseBoolean(SQLConf.get().getConfString(ENABLED, "true"))) {
+        return plan;
+      }
+      return (TreeNode) ((LogicalPlan) plan).transform(new Replacement());
+    } catch (Exception e) {
+      Log.leftToSpark("plans", e);
+    } catch (LinkageError e) {
+      Log.leftToSpark("plans", e);
+    }
+    return plan;
+  }
+
+  static boolean isOurs(Object node) {
+    if (!(node instanceof DataSourceV2Relation)) {
+      return false;
+    }
+    Table table = ((DataSourceV2Relation) node).table();
+    return table instanceof PythonTable && table.name().equalsIgnoreCase(FORMAT);
+  }
+
+  static class Replacement extends AbstractPartialFunction {
+    private Snapshot snapshot;
+
+    public boolean isDefinedAt(Object node) {
+      return isOurs(node);
+    }
+
+    public Object applyOrElse(Object node, Function1 otherwise) {
+      if (!isOurs(node)) {
+        return otherwise.apply(node);
+      }
+      DataSourceV2Relation relation = (DataSourceV2Relation) node;
+      try {
+        if (snapshot == null) {
+          snapshot = Snapshot.ofQuery();
+        }
+        Table table = new RequestTable((PythonTable) relation.table(), snapshot);
+        return Versions.relationOver(relation, table);
+      } catch (Exception e) {
+        Log.leftToSpark("relations", e);
+      } catch (LinkageError e) {
+        Log.leftToSpark("relations", e);
+      }
+      return relation;
+    }
+  }
+}

@@ -1,0 +1,124 @@
+package org.lancespark;
+
+import java.util.Map;
+import java.util.OptionalLong;
+import org.apache.spark.sql.connector.expressions.filter.Predicate;
+import org.apache.spark.sql.connector.metric.CustomMetric;
+import org.apache.spark.sql.connector.read.Batch;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.PartitionReaderFactory;
+import org.apache.spark.sql.connector.read.Statistics;
+import org.apache.spark.sql.connector.read.SupportsReportStatistics;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/** A scan that Python plans once, when Spark first asks for its size or its partitions. */
+public class RequestScan implements SupportsReportStatistics, Batch {
+  private final RequestTable table;
+  private final CaseInsensitiveStringMap options;
+  private final StructType output;
+  private final Map request;
+  private final String json;
+  private final Predicate[] filters;
+  private volatile Answer answer;
+
+  RequestScan(
+      RequestTable table, CaseInsensitiveStringMap options, StructType output, Map request, Predicate[] filters) {
+    this.table = table;
+    this.options = options;
+    this.output = output;
+    this.request = request;
+    this.json = Forms.json(request);
+    this.filters = filters;
+  }
+
+  public StructType readSchema() {
+    return output;
+  }
+
+  /** What EXPLAIN shows; how many partitions only once the scan is planned. */
+  public String description() {
+    StringBuilder text = new StringBuilder("lance pushdown");
+    if (request.containsKey("aggregates")) {
+      text.append(" aggregates=").append(Forms.json(request.get("aggregates")));
+    } else {
+      String columns = output.catalogString();
+      text.append(" columns=[").append(columns.substring("struct<".length(), columns.length() - 1)).append("]");
+    }
+    text.append(" filters=[");
+    for (int i = 0; i < filters.length; i++) {
+      text.append(i == 0 ? "" : ", ").append(filters[i]);
+    }
+    text.append("]");
+    if (request.containsKey("limit")) {
+      text.append(" limit=").append(request.get("limit"));
+    }
+    Answer known = answer;
+    if (known != null) {
+      text.append(" partitions=").append(known.partitions.length);
+    }
+    return text.toString();
+  }
+
+  public CustomMetric[] supportedCustomMetrics() {
+    return table.source.source().createPythonMetrics();
+  }
+
+  public Statistics estimateStatistics() {
+    Answer known = answer();
+    return new Estimate(known.rows, known.bytes);
+  }
+
+  public Batch toBatch() {
+    return this;
+  }
+
+  public InputPartition[] planInputPartitions() {
+    return answer().partitions;
+  }
+
+  public PartitionReaderFactory createReaderFactory() {
+    return answer().factory;
+  }
+
+  private synchronized Answer answer() {
+    if (answer == null) {
+      answer = Answer.to(request, table, options, output);
+    }
+    return answer;
+  }
+
+  /** Equal scans of a query are read once: Spark compares them to reuse exchanges. */
+  public boolean equals(Object other) {
+    if (!(other instanceof RequestScan)) {
+      return false;
+    }
+    RequestScan that = (RequestScan) other;
+    return table.equals(that.table)
+        && options.equals(that.options)
+        && output.equals(that.output)
+        && json.equals(that.json);
+  }
+
+  public int hashCode() {
+    return output.hashCode() * 31 + json.hashCode();
+  }
+
+  static final class Estimate implements Statistics {
+    private final long rows;
+    private final long bytes;
+
+    Estimate(long rows, long bytes) {
+      this.rows = rows;
+      this.bytes = bytes;
+    }
+
+    public OptionalLong numRows() {
+      return rows < 0 ? OptionalLong.empty() : OptionalLong.of(rows);
+    }
+
+    public OptionalLong sizeInBytes() {
+      return bytes < 0 ? OptionalLong.empty() : OptionalLong.of(bytes);
+    }
+  }
+}

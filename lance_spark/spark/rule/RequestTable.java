@@ -1,0 +1,56 @@
+package org.lancespark;
+
+import java.lang.reflect.Field;
+import java.util.Set;
+import org.apache.spark.sql.connector.catalog.SupportsRead;
+import org.apache.spark.sql.connector.catalog.Table;
+import org.apache.spark.sql.connector.read.ScanBuilder;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonTable;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/** A Python table in the plan of one query, read by requests. */
+public class RequestTable implements Table, SupportsRead {
+  final PythonTable python;
+  final PythonDataSourceV2 source;
+  final Snapshot snapshot;
+
+  RequestTable(PythonTable python, Snapshot snapshot) throws ReflectiveOperationException {
+    this.python = python;
+    this.snapshot = snapshot;
+    Field field = PythonTable.class.getDeclaredField("ds");
+    field.setAccessible(true);
+    this.source = (PythonDataSourceV2) field.get(python);
+  }
+
+  public String name() {
+    return python.name();
+  }
+
+  public StructType schema() {
+    return python.schema();
+  }
+
+  public Set capabilities() {
+    return python.capabilities();
+  }
+
+  public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
+    return RequestScanBuilder.of(this, options);
+  }
+
+  public boolean equals(Object other) {
+    return other instanceof RequestTable
+        && ((RequestTable) other).python == python
+        && ((RequestTable) other).snapshot == snapshot;
+  }
+
+  public int hashCode() {
+    return System.identityHashCode(python);
+  }
+
+  public String toString() {
+    return python.name();
+  }
+}
