@@ -61,7 +61,7 @@ def is_enabled(spark: SparkSession) -> bool:
     """Tell whether push-down is on for the next query of a session, by `enable` or by configuration."""
     if _is_connect(spark) or not _is_known(spark.version):
         return False
-    if spark.conf.get(CONF, "true").lower() != "true":
+    if str(spark.conf.get(CONF, "true")).lower() != "true":
         return False
     extension = _loaded(spark)
     if extension is None:
@@ -135,8 +135,7 @@ def _spark_loader(spark: Any) -> Any:
     return spark.sparkContext._jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader()
 
 
-def _java_error() -> type[Exception]:
+def _java_error() -> Any:
     from py4j.protocol import Py4JJavaError
 
-    error: type[Exception] = Py4JJavaError
-    return error
+    return Py4JJavaError
