@@ -53,12 +53,26 @@ class LanceDataSource(DataSource):
         return schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return the reader of the columns of `schema`, which is the table's or the user's."""
+        """Return the reader of the columns of `schema`, which is the table's or the user's, or what the rule wants.
+
+        A request is taken off the schema, in place.
+
+        Raises
+        ------
+        InvalidOptionError
+        UnsupportedError
+            A request has what this release does not know.
+        """
+        from lance_spark.spark.request import take_request
+
+        # pyspark checks the batches by the very same object.
+        request = take_request(schema)
         from lance_spark.spark.catalog import options_of
         from lance_spark.spark.options import ReadOptions
         from lance_spark.spark.reader import LanceReader
 
-        return LanceReader(ReadOptions.parse(options_of(schema, self.options)), schema)
+        options = ReadOptions.parse(options_of(schema, self.options))
+        return LanceReader(options, schema, request)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of rows of `schema`, which notes the version it starts from.

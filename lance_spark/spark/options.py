@@ -29,6 +29,8 @@ READ_NAMES = (
     "branch",
     "tag",
     "columns",
+    "filter",
+    "timezone",
     "batch_size",
     "target_rows_per_partition",
     "blob_handling",
@@ -55,7 +57,6 @@ _SAME = {
 _ELSEWHERE = {
     "nearest": "vector search is not in this release",
     "fulltextquery": "full-text search is not in this release",
-    "filter": "use .where(...) on the DataFrame",
     "write_mode": 'use .mode("append") or .mode("overwrite")',
     "mode": 'use .mode("append") or .mode("overwrite")',
     "location": "use path",
@@ -116,6 +117,10 @@ class ReadOptions:
         Read the version that the tag names, which is on the branch if one is given.
     columns : tuple of str or None
         Columns to read, children of structs with dots; all if None.
+    filter : str or None
+        Predicate in Spark's SQL; only rows for which it is true are read.
+    timezone : str or None
+        Of timestamps in `filter` that name none.
     batch_size : int or None
         Rows of a batch at most; by the width of the rows if None.
     target_rows : int or None
@@ -134,6 +139,8 @@ class ReadOptions:
     branch: str | None = None
     tag: str | None = None
     columns: tuple[str, ...] | None = None
+    filter: str | None = None
+    timezone: str | None = None
     batch_size: int | None = None
     target_rows: int | None = None
     blob_handling: str | None = None
@@ -164,6 +171,8 @@ class ReadOptions:
             branch=_text("branch", plain),
             tag=_text("tag", plain),
             columns=_columns(plain.get("columns")),
+            filter=_text("filter", plain),
+            timezone=_timezone(plain),
             batch_size=_whole("batch_size", plain, limit=2**31 - 1),
             target_rows=_whole("target_rows_per_partition", plain),
             blob_handling=_choice("blob_handling", plain, _BLOB_HANDLING),
@@ -233,7 +242,7 @@ class WriteOptions:
         """
         parts = _sort(options)
         plain = parts.plain
-        for name in ("version", "tag", "timestamp", "columns"):
+        for name in ("version", "tag", "timestamp", "columns", "filter"):
             if name in plain:
                 raise InvalidOptionError(
                     f"option {name} belongs to reading: a write goes to all columns of the newest version; leave it out"
@@ -372,6 +381,21 @@ def _text(name: str, plain: Mapping[str, str]) -> str | None:
     if text is not None and not text.strip():
         raise InvalidOptionError(f"option {name} is empty: give a name, or leave it out")
     return text
+
+
+def _timezone(plain: Mapping[str, str]) -> str | None:
+    text = _text("timezone", plain)
+    if text is None:
+        return None
+    from lance_spark.scan.times import parse_timestamp
+
+    try:
+        parse_timestamp("2024-01-31", True, text.strip())
+    except ValueError:
+        raise InvalidOptionError(
+            f"option timezone: give a name such as Europe/Berlin, or an offset such as +01:00, not {_shown(text)}"
+        ) from None
+    return text.strip()
 
 
 def _timestamp(text: str | None) -> datetime | None:

@@ -1,12 +1,12 @@
 """Reading: the driver plans tasks on one version of the table, executors decode them into Spark's batches.
 
 The version is chosen anew each time Spark plans a query, unless the options name one, so that a view sees what was appended
-since; the tasks of one scan all read the version they were planned on.
+since; the tasks of one scan all read the version they were planned on. What the rule of Spark's optimizer asks (`request`), what
+Spark pushes (`pushdown`) and the option filter go into the same plan.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -19,25 +19,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from lance_spark.dataset import Dataset
+    from lance_spark.scan.predicates import Predicate
     from lance_spark.scan.task import ScanTask
-
-#: Rows of a batch at most, unless the option batch_size says otherwise. The scan itself keeps wide rows to fewer.
-DEFAULT_BATCH_SIZE = 65_536
-#: Partitions a large table is split into at least: the planning process knows nothing of the cluster's cores.
-MIN_PARTITIONS = 8
-
-
-class LancePartition(InputPartition):
-    """One task of a scan; none for a table without rows.
-
-    Parameters
-    ----------
-    task : ScanTask or None
-    """
-
-    def __init__(self, task: ScanTask | None) -> None:
-        super().__init__(None)
-        self.task = task
+    from lance_spark.spark.planning import After
+    from lance_spark.spark.request import Request
 
 
 class LanceReader(DataSourceReader):
@@ -48,46 +33,120 @@ class LanceReader(DataSourceReader):
     options : ReadOptions
     schema : StructType
         The table's own schema, or a user's, which may ask for fewer columns, for wider types, and for columns that every
-        table has of its rows, such as _rowid.
+        table has of its rows, such as _rowid. With aggregates, one column for each of them.
+    request : Request, optional
+        What else the rule of Spark's optimizer asks.
     """
 
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+    def __init__(
+        self, options: ReadOptions, schema: StructType, request: Request | None = None
+    ) -> None:
         self.options = options
         self.spark_schema = schema
+        self.request = request
 
-    def partitions(self) -> list[LancePartition]:
-        """Plan the scan.
+    def partitions(self) -> list[InputPartition]:
+        """Plan the scan. With a request, the answer to it comes first, which is no partition.
 
         Raises
         ------
         SchemaMismatchError
             The table lacks a column of the schema, or has it in a type that cannot be read as the schema's.
+        InvalidInputError
+            The option filter is no predicate on the table's columns.
+        UnsupportedError
+            The request has what this release does not know.
         """
         from lance_spark.spark.convert import BatchConverter
+        from lance_spark.spark.planning import Answer, Plan
         from lance_spark.spark.projection import paths_for
+        from lance_spark.spark.request import Request
         from lance_spark.spark.types import batch_schema
 
         dataset = open_table(self.options)
         table = display(self.options.path)
-        visible = with_row_columns(visible_schema(dataset, self.options))
-        paths_for(visible, self.spark_schema, table)
-        BatchConverter(visible, batch_schema(self.spark_schema), reading=True)
+        request = self.request or Request()
         whole = with_row_columns(whole_schema(dataset, self.options))
-        columns = paths_for(whole, self.spark_schema, table)
-        tasks = dataset.plan(
-            columns,
-            target_rows=self.options.target_rows,
-            min_partitions=max(MIN_PARTITIONS, 2 * (os.cpu_count() or 1)),
-            batch_size=self.options.batch_size or DEFAULT_BATCH_SIZE,
-            blob_handling=self.options.blob_handling,
-        )
-        return [LancePartition(task) for task in tasks] or [LancePartition(None)]
+        wanted = self.spark_schema
+        if request.aggregates:
+            from lance_spark.spark.aggregates import needed
+
+            wanted = needed(request.aggregates, whole)
+        visible = with_row_columns(visible_schema(dataset, self.options))
+        paths_for(visible, wanted, table)
+        BatchConverter(visible, batch_schema(wanted), reading=True)
+        filters = option_filter(dataset, self.options)
+        plan = Plan(dataset, self.options, wanted, whole, table, request, filters)
+        partitions, rows, size = plan.partitions()
+        if self.request is None:
+            return [*partitions]
+        return [Answer(rows, size), *partitions]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one partition, in batches of exactly the Arrow schema that Spark expects."""
+        from lance_spark.spark.planning import LancePartition
+        from lance_spark.spark.types import batch_schema
+
         assert isinstance(partition, LancePartition)
+        wanted = batch_schema(self.spark_schema)
+        if self.request is None or not self.request.aggregates:
+            if partition.task is not None:
+                batches = task_batches(partition.task, wanted, partition.after)
+                yield from limited(batches, partition.limit)
+            return
+        from lance_spark.spark.aggregates import aggregated, rows_alone
+
+        if partition.num_rows is not None:
+            yield rows_alone(self.request.aggregates, wanted, partition.num_rows)
+            return
+        rows: Iterator[pa.RecordBatch] = iter(())
         if partition.task is not None:
-            yield from spark_batches([partition.task], self.options, self.spark_schema)
+            assert partition.columns is not None
+            rows = task_batches(partition.task, batch_schema(partition.columns), partition.after)
+        yield aggregated(self.request.aggregates, wanted, rows)
+
+
+def task_batches(
+    task: ScanTask, wanted: pa.Schema, after: After | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a task in an Arrow schema of Spark's.
+
+    Raises
+    ------
+    UnsupportedTypeError
+        A value, or a type, has no counterpart in Spark.
+    """
+    from lance_spark.spark.convert import BatchConverter
+
+    if after is not None:
+        yield from _filtered(task, wanted, after)
+        return
+    convert = BatchConverter(task.schema, wanted, reading=True)
+    for batch in task.batches():
+        yield from convert(batch) if len(wanted) else (batch.select([]),)
+
+
+def _filtered(task: ScanTask, wanted: pa.Schema, after: After) -> Iterator[pa.RecordBatch]:
+    from lance_spark.spark.convert import BatchConverter
+    from lance_spark.spark.types import batch_schema
+
+    seen = batch_schema(after.schema)
+    convert = BatchConverter(seen, wanted, reading=True)
+    for batch in task_batches(task, seen):
+        kept = batch.filter(after.predicate.holds(batch))
+        yield from convert(kept) if len(wanted) else (kept.select([]),)
+
+
+def limited(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
+    """Yield batches until they have so many rows; the rest is not read."""
+    if limit is None:
+        yield from batches
+        return
+    for batch in batches:
+        yield batch.slice(0, limit)
+        limit -= batch.num_rows
+        if limit <= 0:
+            return
 
 
 def spark_batches(
@@ -107,16 +166,13 @@ def spark_batches(
     UnsupportedTypeError
         A value, or a type, has no counterpart in Spark.
     """
-    from lance_spark.spark.convert import BatchConverter
     from lance_spark.spark.types import batch_schema, to_spark_schema
 
     wanted: pa.Schema | None = None
     for task in tasks:
         if wanted is None:
             wanted = batch_schema(to_spark_schema(task.schema) if schema is None else schema)
-        convert = BatchConverter(task.schema, wanted, reading=True)
-        for batch in task.batches():
-            yield from convert(batch)
+        yield from task_batches(task, wanted)
 
 
 def open_table(options: ReadOptions) -> Dataset:
@@ -158,6 +214,22 @@ def visible_schema(dataset: Dataset, options: ReadOptions) -> pa.Schema:
         if wanted and field.name not in schema.names:
             schema = schema.append(field.arrow_field)
     return schema
+
+
+def option_filter(dataset: Dataset, options: ReadOptions) -> tuple[Predicate, ...]:
+    """Return what the option filter says: one predicate, or none.
+
+    Raises
+    ------
+    InvalidInputError
+        It is no predicate on the table's columns.
+    """
+    if options.filter is None:
+        return ()
+    from lance_spark.scan.sql import parse_predicate
+    from lance_spark.spark.planning import known_columns
+
+    return (parse_predicate(options.filter, known_columns(dataset), options.timezone),)
 
 
 def with_row_columns(schema: pa.Schema) -> pa.Schema:

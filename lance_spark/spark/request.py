@@ -1,0 +1,157 @@
+"""What the rule of Spark's optimizer asks of a scan: parsed from the last field of the schema that `DataSource.reader` gets.
+
+The field `__lance_request` is of the null type; its metadata has the JSON text `request`:
+
+| key | |
+| --- | --- |
+| `filters` | list of trees; rows are wanted for which all are true (`filter_trees`). Spark does not check them again |
+| `limit` | rows wanted at most; Spark counts again |
+| `aggregates` | list of `{"op": "count_star"}`, `{"op": "count", "col": [path]}`, and alike "min" and "max": each partition gives one row |
+
+The answer is the first of the partitions, which is none: its pickle holds `lance-plan rows=R bytes=B;`, -1 for what is not known.
+Everything that is asked is answered exactly, or refused: what is not understood is an error, never a wrong result.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from lance_spark.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+FIELD = "__lance_request"
+#: Key of the field's metadata under which the text stands.
+KEY = "request"
+
+Operation = Literal["count_star", "count", "min", "max"]
+_OPERATIONS = ("count_star", "count", "min", "max")
+_KEYS = {"filters", "limit", "aggregates"}
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """A value over all rows.
+
+    Attributes
+    ----------
+    op : str
+        "count_star", or "count", "min" or "max" of a column's values that are not null.
+    path : tuple of str
+        Of the column; empty for "count_star".
+    """
+
+    op: Operation
+    path: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What Spark asks of a scan.
+
+    Attributes
+    ----------
+    filters : tuple of dict
+        Trees as they came: what columns they are about is known once the table is open.
+    limit : int or None
+    aggregates : tuple of Aggregate
+        Empty if rows are asked for.
+    """
+
+    filters: tuple[dict[str, Any], ...] = ()
+    limit: int | None = None
+    aggregates: tuple[Aggregate, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Request:
+        """Parse the JSON text.
+
+        Raises
+        ------
+        UnsupportedError
+            It is malformed, or asks for what this release does not know.
+        """
+        try:
+            asked = json.loads(text)
+        except ValueError as error:
+            raise refused(f"it is no JSON ({error})", text) from None
+        if not isinstance(asked, dict):
+            raise refused("it is no object", text)
+        if unknown := asked.keys() - _KEYS:
+            raise refused(f"{min(unknown)!r} is not known", text)
+        limit = asked.get("limit")
+        if limit is not None and (type(limit) is not int or limit < 0):
+            raise refused("the limit is no number of rows", limit)
+        return cls(
+            tuple(_objects("filters", asked)),
+            limit,
+            tuple(_aggregate(one) for one in _objects("aggregates", asked)),
+        )
+
+
+def take_request(schema: StructType) -> Request | None:
+    """Take the request off a schema, in place, and return it; None if there is none.
+
+    pyspark checks the batches of the read by the same object, so that the field must be gone from it.
+
+    Raises
+    ------
+    UnsupportedError
+        The request is malformed.
+    """
+    if not schema.names or schema.names[-1] != FIELD:
+        return None
+    text = schema.fields[-1].metadata.get(KEY)
+    if not isinstance(text, str):
+        return None
+    del schema.fields[-1], schema.names[-1]
+    # pyspark keeps a list of which fields need converting.
+    for name, value in vars(schema).items():
+        if isinstance(value, list) and len(value) == len(schema.fields) + 1:
+            setattr(schema, name, value[:-1])
+    return Request.parse(text)
+
+
+def refused(why: str, what: object) -> UnsupportedError:
+    """Return the error about a part of a request."""
+    text = str(what)
+    shown = text if len(text) < 300 else f"{text[:300]}..."
+    return UnsupportedError(
+        f"a request of lance_spark's rule in Spark cannot be answered: {why}, in {shown}; set spark.lance.pushdown.enabled to "
+        "false, and see that the driver and the workers have the same release of lance_spark"
+    )
+
+
+def column_path(value: object, where: object) -> tuple[str, ...]:
+    """Return a path of a request.
+
+    Raises
+    ------
+    UnsupportedError
+        It is none.
+    """
+    if isinstance(value, list) and value and all(isinstance(name, str) for name in value):
+        return tuple(value)
+    raise refused("a column is no list of names", where)
+
+
+def _objects(name: str, asked: Mapping[str, Any]) -> list[dict[str, Any]]:
+    found = asked.get(name, [])
+    if isinstance(found, list) and all(isinstance(one, dict) for one in found):
+        return found
+    raise refused(f"{name} are no list of objects", found)
+
+
+def _aggregate(one: dict[str, Any]) -> Aggregate:
+    op = one.get("op")
+    if op not in _OPERATIONS or one.keys() - {"op", "col"}:
+        raise refused("an aggregate is not known", one)
+    if op == "count_star":
+        if "col" in one:
+            raise refused("count_star has no column", one)
+        return Aggregate("count_star")
+    return Aggregate(op, column_path(one.get("col"), one))
