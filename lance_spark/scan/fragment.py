@@ -1,18 +1,20 @@
 """The rows of one fragment as record batches.
 
 A scan goes through the fragment in *windows*: ranges of rows whose decoded size is near a byte budget, whatever the batch
-size, because decoders work best on many rows at once. A window is read from all files, deleted rows are taken out once, as a
-selection over the whole batch, and the rest is cut into batches without copying.
+size, because decoders work best on many rows at once. With filters, windows are those of the filters' columns alone, which are read
+first; of the other columns only what the survivors need is read (`survivors`), again at most a window's bytes at once. What was read is
+cut into batches without copying.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from lance_spark.encoding.levels import BoolArray
 from lance_spark.encoding.rows import RowNumbers, Rows
 from lance_spark.errors import CorruptTableError
 from lance_spark.file.blob_fields import PLACE
@@ -25,6 +27,7 @@ from lance_spark.scan.open_files import OpenFiles
 from lance_spark.scan.overlays import Overlays
 from lance_spark.scan.ranges import intersection
 from lance_spark.scan.row_meta import COMPUTED, RowMeta
+from lance_spark.scan.survivors import ALIGNMENT, Costs, Reading, cut, plan_readings
 from lance_spark.scan.width import estimate_row_bytes, fixed_width
 from lance_spark.table.deletions import read_deletions
 from lance_spark.table.fragment import Fragment
@@ -36,8 +39,8 @@ WINDOW_BYTES = 16 * 1024 * 1024
 MAX_WINDOW_ROWS = 512 * 1024
 #: Pages that make a window: writers end them at about 8 MiB of values.
 _PAGES = WINDOW_BYTES // (8 * 1024 * 1024)
-#: Windows start at multiples of this many rows where they can: mini-block chunks hold a power of two of them.
-WINDOW_ALIGNMENT = 4096
+#: Bytes of a batch at most, if its rows allow.
+BATCH_BYTES = 16 * 1024 * 1024
 
 #: Where fewer than one row in so many is wanted, these are read; elsewhere all are, and some taken out.
 _SPARSE = 16
@@ -45,8 +48,28 @@ _SPARSE = 16
 #: In the place of a data file's number: no file holds the field, overlays alone do.
 _OVERLAID = -2
 
-#: What the files of a fragment hold of some rows: an array for each part, by the part's identity.
+#: What the files of a fragment hold of some rows: an array for each part, by the part's identity; whole columns that filters have
+#: read, by -1 and less.
 Window = dict[int, pa.Array]
+
+
+class _Judged(NamedTuple):
+    """What the filters have read: columns of some rows."""
+
+    rows: Rows
+    batch: pa.RecordBatch
+
+    def places(self, rows: Rows, kept: RowNumbers | None) -> slice | RowNumbers:
+        """Return where some of the rows are in the batch."""
+        if isinstance(rows, range) and isinstance(self.rows, range):
+            first = rows.start - self.rows.start
+            return slice(first, first + len(rows)) if kept is None else kept + first
+        numbers = np.arange(rows.start, rows.stop) if isinstance(rows, range) else rows
+        if kept is not None:
+            numbers = numbers[kept]
+        if isinstance(self.rows, range):
+            return numbers - self.rows.start
+        return np.searchsorted(self.rows, numbers)
 
 
 class FragmentReader:
@@ -111,10 +134,18 @@ class FragmentReader:
         self._file_of = file_of
         self._filters = tuple(filters)
         self._judge: FragmentReader | None = None
+        # Columns that the filters have read already: their place in the schema, and among those of the filters.
+        self._known: dict[int, int] = {}
+        self._costs: Costs | None = None
         if filters:
             judged = Schema.of_paths(path for part in filters for path in part.paths)
             self._judge = FragmentReader(paths, fragment, judged, first_position=first_position)
             self._judge._files = self._files
+            self._known = {
+                at: judged.fields.index(field)
+                for at, field in enumerate(self._fields)
+                if field in judged.fields and not any(node.is_blob for node in field.walk())
+            }
 
     @property
     def schema(self) -> pa.Schema:
@@ -169,11 +200,14 @@ class FragmentReader:
 
     def scan(self, rows: range, batch_size: int) -> Iterator[pa.RecordBatch]:
         """Yield the live rows among the physical rows `rows`, in order, in batches of at most `batch_size`."""
+        for piece in self.live(rows):
+            yield from batches_of(piece, batch_size)
+
+    def live(self, rows: range) -> Iterator[pa.RecordBatch]:
+        """Yield the live rows among the physical rows `rows` that meet the filters, in order, as they were read."""
         for part in self._candidates(rows):
             for window in self._windows(part):
-                for batch in self._live(window):
-                    for at in range(0, batch.num_rows, batch_size):
-                        yield batch.slice(at, batch_size)
+                yield from self._live(window)
 
     def matching_rows(self) -> RowNumbers:
         """Return the physical offsets of the live rows that meet the filters, increasing."""
@@ -183,9 +217,9 @@ class FragmentReader:
         """Yield the physical offsets of the live rows that meet the filters, increasing; of one window at a time."""
         for part in self._candidates(range(self._fragment.physical_rows)):
             for window in self._windows(part):
-                kept = self._kept(window)
-                rows = np.arange(len(window)) if kept is None else kept
-                yield rows + window.start
+                wanted, _ = self._wanted(window)
+                found = np.arange(len(window)) if wanted is None else np.flatnonzero(wanted)
+                yield found + window.start
 
     def window_rows(self) -> int:
         """Rows of a window: `WINDOW_BYTES` over the estimated decoded bytes of a row.
@@ -195,8 +229,8 @@ class FragmentReader:
         """
         row_bytes = estimate_row_bytes(self._arrow, self._stored_row_bytes())
         rows = min(int(WINDOW_BYTES / max(row_bytes, 1.0)), self._rows_in_pages())
-        if rows >= WINDOW_ALIGNMENT * 2:
-            rows -= rows % WINDOW_ALIGNMENT
+        if rows >= ALIGNMENT * 2:
+            rows -= rows % ALIGNMENT
         return min(max(rows, 1), MAX_WINDOW_ROWS)
 
     def deleted(self) -> RowNumbers:
@@ -216,12 +250,14 @@ class FragmentReader:
             return [FieldPart(_OVERLAID, field)]
         return parts
 
-    def _window(self, rows: Rows) -> Window:
-        """Read what the files hold of some rows: blobs are still descriptions."""
+    def _window(self, rows: Rows, without: Collection[int] = ()) -> Window:
+        """Read what the files hold of some rows, but for the fields at some places: blobs are still descriptions."""
         wanted: dict[int, list[FieldPart]] = {}
-        for parts in self._parts:
-            for part in parts:
-                wanted.setdefault(part.file, []).append(part)
+        found = [
+            part for at, parts in enumerate(self._parts) if at not in without for part in parts
+        ]
+        for part in found:
+            wanted.setdefault(part.file, []).append(part)
         arrays: Window = {}
         for part in wanted.pop(COMPUTED, ()):
             arrays[id(part)] = self._meta.array(part.field, rows)
@@ -232,7 +268,7 @@ class FragmentReader:
             read = self._file(number).read(fields, rows, self._columns_of(number))
             arrays.update({id(part): array for part, array in zip(parts, read, strict=True)})
         if self._overlays is not None:
-            for part in (part for parts in self._parts for part in parts):
+            for part in found:
                 arrays[id(part)] = self._overlays.apply(part.field, arrays[id(part)], rows)
         return arrays
 
@@ -243,8 +279,10 @@ class FragmentReader:
             loader = self._loader(part.file)
             window = {**window, id(part): loader.load(window[id(part)], part.field)}
         columns = [
-            assemble(field, parts, [window[id(part)] for part in parts], num_rows)
-            for field, parts in zip(self._fields, self._parts, strict=True)
+            window[-1 - at]
+            if -1 - at in window
+            else assemble(field, parts, [window[id(part)] for part in parts], num_rows)
+            for at, (field, parts) in enumerate(zip(self._fields, self._parts, strict=True))
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self._arrow)
 
@@ -264,67 +302,70 @@ class FragmentReader:
         return ruled_out_by(self._file(number), field, op, value)
 
     def _windows(self, rows: range) -> Iterator[range]:
-        window = self.window_rows()
-        if self._judge is not None:
-            window = min(window, self._judge.window_rows())
-        start = rows.start
-        while start < rows.stop:
-            stop = min(rows.stop, start + window)
-            if stop < rows.stop and window >= WINDOW_ALIGNMENT:
-                stop -= stop % WINDOW_ALIGNMENT
-            yield range(start, stop)
-            start = stop
+        reader = self if self._judge is None else self._judge
+        return cut(rows, reader.window_rows())
 
     def _live(self, rows: range) -> Iterator[pa.RecordBatch]:
-        kept = self._kept(rows)
-        if kept is None:
-            yield from self._batches(self._window(rows), len(rows))
+        wanted, judged = self._wanted(rows)
+        if not self._fields:
+            yield _rows_without_columns(
+                len(rows) if wanted is None else int(np.count_nonzero(wanted))
+            )
             return
-        if not len(kept):
-            return
-        # Deletions mostly come in runs, and what is beyond the first and the last survivor is not read.
-        rows = rows[int(kept[0]) : int(kept[-1]) + 1]
-        kept = kept - kept[0]
-        if len(kept) == len(rows):
-            yield from self._batches(self._window(rows), len(rows))
-            return
-        # Few survivors: read just their chunks. Many: one selection over the decoded window is cheaper.
-        if len(kept) * _SPARSE < len(rows):
-            yield from self._batches(self._window(kept + rows.start), len(kept))
-            return
-        window = self._window(rows)
-        if self._blob_parts:
+        for reading in plan_readings(rows, wanted, self.window_rows(), self._read_costs()):
+            yield from self._read_live(reading, judged)
+
+    def _read_live(self, reading: Reading, judged: _Judged | None) -> Iterator[pa.RecordBatch]:
+        rows, kept = reading
+        known = {} if judged is None else self._known
+        window = self._window(rows, known)
+        if kept is not None:
             live = pa.array(kept)
             window = {part: array.take(live) for part, array in window.items()}
-            yield from self._batches(window, len(kept))
-        elif self._fields:
-            yield self._batch(window, len(rows)).take(pa.array(kept))
-        else:
-            yield _rows_without_columns(len(kept))
+        if judged is not None and known:
+            places = judged.places(rows, kept)
+            for at, number in known.items():
+                column = judged.batch.column(number)
+                window[-1 - at] = (
+                    column.slice(places.start, places.stop - places.start)
+                    if isinstance(places, slice)
+                    else column.take(pa.array(places))
+                )
+        yield from self._batches(window, len(rows) if kept is None else len(kept))
 
-    def _kept(self, rows: range) -> RowNumbers | None:
-        """Return which of some rows are not deleted and meet the filters, counted from the first; None if all are."""
+    def _read_costs(self) -> Costs:
+        if self._costs is None:
+            types = [field.type for field in self._arrow]
+            columns = list(zip(types, self._stored_row_bytes(), strict=True))
+            self._costs = Costs.of(
+                [column for at, column in enumerate(columns) if at not in self._known]
+            )
+        return self._costs
+
+    def _wanted(self, rows: range) -> tuple[BoolArray | None, _Judged | None]:
+        """Return which of some rows are not deleted and meet the filters, None if all are; and what was read for it."""
         deleted = self.deleted()
         first, last = np.searchsorted(deleted, [rows.start, rows.stop])
-        gone = deleted[first:last] - rows.start
-        live: RowNumbers | None = None
-        if len(gone):
-            keep = np.ones(len(rows), dtype=bool)
-            keep[gone] = False
-            live = np.flatnonzero(keep)
-        if self._judge is None or (live is not None and not len(live)):
-            return live
+        wanted: BoolArray | None = None
+        if last > first:
+            wanted = np.ones(len(rows), dtype=bool)
+            wanted[deleted[first:last] - rows.start] = False
+        if self._judge is None:
+            return wanted, None
+        live = len(rows) - int(last - first)
+        if not live:
+            return wanted, None
         # Nobody needs the blobs of deleted rows, which may be gone.
-        sparse = live is not None and len(live) * _SPARSE < len(rows)
-        if live is not None and (sparse or self._judge._blob_parts):
-            met = matching(self._filters, self._judge.read(live + rows.start))
-            return live if met.all() else live[met]
-        met = matching(self._filters, self._judge.read(rows))
-        if live is not None:
-            met[gone] = False
-        elif met.all():
-            return None
-        return np.flatnonzero(met)
+        if wanted is not None and (live * _SPARSE < len(rows) or self._judge._blob_parts):
+            places = np.flatnonzero(wanted)
+            judged = _Judged(places + rows.start, self._judge.read(places + rows.start))
+            wanted[places] = matching(self._filters, judged.batch)
+            return wanted, judged
+        judged = _Judged(rows, self._judge.read(rows))
+        met = matching(self._filters, judged.batch)
+        if wanted is not None:
+            return met & wanted, judged
+        return (None if met.all() else met), judged
 
     def _batches(self, window: Window, num_rows: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a window; in pieces, if their blobs have more bytes than a window should."""
@@ -401,6 +442,17 @@ class FragmentReader:
                 )
             self._files[number] = reader
         return reader
+
+
+def batches_of(piece: pa.RecordBatch, batch_size: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a batch as batches of at most `batch_size` rows, and about `BATCH_BYTES`."""
+    rows = min(batch_size, max(piece.num_rows * BATCH_BYTES // max(piece.nbytes, 1), 1))
+    if rows >= piece.num_rows:
+        if piece.num_rows:
+            yield piece
+        return
+    for at in range(0, piece.num_rows, rows):
+        yield piece.slice(at, rows)
 
 
 def live_to_physical(rows: RowNumbers, deleted: RowNumbers) -> RowNumbers:

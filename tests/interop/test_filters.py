@@ -14,7 +14,7 @@ import pytest
 import lance_spark
 from lance_spark.errors import InvalidInputError
 from lance_spark.file import legacy
-from lance_spark.scan.filters import intersection
+from lance_spark.scan.ranges import intersection
 from tests.interop.tables import assert_same
 
 ROWS = 20_000
