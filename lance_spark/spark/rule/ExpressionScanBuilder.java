@@ -25,7 +25,7 @@ public class ExpressionScanBuilder extends RequestScanBuilder implements Support
       for (Iterator i = filters.iterator(); i.hasNext(); ) {
         Expression filter = (Expression) i.next();
         Object form = Expressions.write(filter);
-        if (form == null) {
+        if (!Forms.isSent(form)) {
           left.add(filter);
         } else {
           forms.add(form);

@@ -58,7 +58,10 @@ final class Expressions {
     }
     if (e instanceof BinaryComparison) {
       String name = comparison(e);
-      return name == null ? null : Forms.operation(name, new Object[] {value(left(e)), value(right(e))});
+      if (name == null || (left(e) instanceof Literal && right(e) instanceof Literal)) {
+        return null;
+      }
+      return Forms.operation(name, new Object[] {value(left(e)), value(right(e))});
     }
     if (e instanceof In) {
       return in(((In) e).value(), ((In) e).list().iterator(), null);
@@ -112,7 +115,7 @@ final class Expressions {
       Object item = items.next();
       arguments.add(type == null ? literal((Expression) item) : Forms.literal(item, type));
     }
-    return Forms.operation("in", arguments.toArray());
+    return arguments.size() < 2 ? null : Forms.operation("in", arguments.toArray());
   }
 
   private static Map text(String name, Expression e) {

@@ -19,6 +19,8 @@ import scala.Option;
  */
 final class Forms {
   private static final ObjectMapper JSON = new ObjectMapper();
+  private static final int DEEPEST = 100;
+  private static final int LONGEST = 10000;
 
   private Forms() {}
 
@@ -39,19 +41,45 @@ final class Forms {
     return form;
   }
 
-  /** Returns the form of an operation, or null if one of its arguments has none. */
+  /** Returns the form of an operation, or null if one of its arguments has none. Chains of one logical operation are one. */
   static Map operation(String name, Object[] arguments) {
+    boolean chain = name.equals("and") || name.equals("or");
     List list = new ArrayList();
     for (int i = 0; i < arguments.length; i++) {
       if (arguments[i] == null) {
         return null;
       }
-      list.add(arguments[i]);
+      if (chain && name.equals(((Map) arguments[i]).get("op"))) {
+        list.addAll((List) ((Map) arguments[i]).get("args"));
+      } else {
+        list.add(arguments[i]);
+      }
     }
     Map form = new LinkedHashMap();
     form.put("op", name);
     form.put("args", list);
     return form;
+  }
+
+  /** Tells whether a filter is worth sending: neither nested too deeply for the reader's parser, nor with too long a list. */
+  static boolean isSent(Object form) {
+    return form != null && isSent(form, 0);
+  }
+
+  private static boolean isSent(Object form, int depth) {
+    List arguments = (List) ((Map) form).get("args");
+    if (arguments == null) {
+      return true;
+    }
+    if (depth > DEEPEST || arguments.size() > LONGEST) {
+      return false;
+    }
+    for (int i = 0; i < arguments.size(); i++) {
+      if (!isSent(arguments.get(i), depth + 1)) {
+        return false;
+      }
+    }
+    return true;
   }
 
   /** Tells the types that the reader compares as Spark does. Strings of other collations are not among them. */

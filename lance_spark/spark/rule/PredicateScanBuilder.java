@@ -20,7 +20,7 @@ public class PredicateScanBuilder extends RequestScanBuilder implements Supports
       List forms = new ArrayList();
       for (int i = 0; i < predicates.length; i++) {
         Object form = Predicates.write(predicates[i], table.schema());
-        if (form == null) {
+        if (!Forms.isSent(form)) {
           left.add(predicates[i]);
         } else {
           forms.add(form);
