@@ -59,3 +59,18 @@ def write(tmp_path: Path) -> Callable[..., None]:
         writer.save(path or str(tmp_path / "t.lance"))
 
     return save
+
+
+@pytest.fixture(scope="module")
+def pushdown(spark: Any) -> Iterator[Callable[[bool], None]]:
+    """Turn push-down on, and off again after the module; the value switches it between queries."""
+    import lance_spark
+
+    lance_spark.enable(spark)
+
+    def switch(on: bool) -> None:
+        spark.conf.set("spark.lance.pushdown.enabled", str(on).lower())
+
+    switch(True)
+    yield switch
+    switch(False)
