@@ -18,7 +18,7 @@ asked with its negations carried down to the conditions.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Literal
@@ -163,11 +163,19 @@ class Compare(Predicate):
         """Return the opposite."""
         return Compare(self.column, _OPPOSITE[self.op], self.value)
 
+    def __reduce__(self) -> tuple[Callable[..., Compare], tuple[Column, Op, pa.Array]]:
+        """Return what makes it again: scalars are pickled by way of Python's dates, which do not reach as far as Arrow's."""
+        return _compare, (self.column, self.op, pa.repeat(self.value, 1))
+
     def candidates(self, statistics: Statistics) -> list[range] | None:
         """Return the rows that statistics do not rule out."""
         if self.column.kind is not None or is_nan(self.value):
             return None
         return statistics(self.column.field, self.op, self.value)
+
+
+def _compare(column: Column, op: Op, value: pa.Array) -> Compare:
+    return Compare(column, op, value[0])
 
 
 @dataclass(frozen=True, slots=True)

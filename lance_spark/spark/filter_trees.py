@@ -44,7 +44,8 @@ _TEMPORAL = {
 _TICKS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _DAY_MILLISECONDS = 86_400_000
 _INT64 = range(-(1 << 63), 1 << 63)
-_DEEPEST = 500
+#: Each level is some calls, and more of them where a predicate is pickled.
+_DEEPEST = 100
 
 
 def to_predicate(tree: dict[str, Any], schema: Schema) -> Predicate:
@@ -172,7 +173,7 @@ class _Trees:
         if op in ("and", "or"):
             if not args:
                 raise refused("a filter is malformed", tree)
-            parts = tuple(self.predicate(one, depth + 1) for one in args)
+            parts = tuple(self.predicate(one, depth + 1) for one in _chain(op, args))
             return And(parts) if op == "and" else Or(parts)
         if op == "not":
             return self.predicate(_one(tree, args), depth + 1).negated()
@@ -290,6 +291,18 @@ def _ticks(where: Column, kind: pa.DataType, literal: _Literal) -> int:
     raise InvalidInputError(
         f"filter on {str(where)!r}: {kind} is not compared with {value} of {literal.kind}"
     )
+
+
+def _chain(op: str, args: list[Any]) -> Iterator[Any]:
+    """Yield what a chain of conditions is made of: Spark nests one of a thousand conditions a thousand levels deep."""
+    left = args[::-1]
+    while left:
+        one = left.pop()
+        inner = one.get("args") if isinstance(one, dict) and one.get("op") == op else None
+        if isinstance(inner, list) and inner and one.keys() == {"op", "args"}:
+            left += inner[::-1]
+        else:
+            yield one
 
 
 def _is_column(tree: object) -> bool:

@@ -214,10 +214,11 @@ def first_rows(tasks: Sequence[ScanTask], limit: int) -> list[LancePartition]:
     """Return partitions that give the first rows of tasks without filters, or a few more, and read little else.
 
     How many live rows a part of a fragment has is not known before its deletion file is read; at least so many as if all
-    that are deleted were in this part.
+    that are deleted were in the parts so far.
     """
     found: list[LancePartition] = []
-    sure = 0
+    sure = before = taken = 0
+    fragment_id: int | None = None
     for task in tasks:
         missing = limit - sure
         if missing <= 0:
@@ -226,10 +227,13 @@ def first_rows(tasks: Sequence[ScanTask], limit: int) -> list[LancePartition]:
         for piece in task.slices:
             if sure >= limit:
                 break
+            if piece.fragment.id != fragment_id:
+                fragment_id, before, taken = piece.fragment.id, sure, 0
             deleted = piece.fragment.physical_rows - piece.fragment.num_rows
-            stop = min(piece.stop, piece.start + (limit - sure) + deleted)
-            slices.append(piece._replace(stop=stop))
-            sure += max(0, stop - piece.start - deleted)
+            rows = min(piece.num_rows, limit - before + deleted - taken)
+            taken += rows
+            sure = before + max(0, taken - deleted)
+            slices.append(piece._replace(stop=piece.start + rows))
         found.append(LancePartition(replace(task, slices=tuple(slices)), missing))
     return found
 

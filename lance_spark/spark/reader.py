@@ -7,13 +7,15 @@ Spark pushes (`pushdown`) and the option filter go into the same plan.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from lance_spark.spark.options import ReadOptions
+from lance_spark.spark.pushing import PushFilters
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -44,6 +46,29 @@ class LanceReader(DataSourceReader):
         self.options = options
         self.spark_schema = schema
         self.request = request
+        self._pushed: tuple[Predicate, ...] = ()
+        self._dataset: Dataset | None = None
+        self.pushFilters = PushFilters(self)  # type: ignore[method-assign]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what tasks need: all else is in the partitions."""
+        kept = {**vars(self), "_pushed": (), "_dataset": None}
+        del kept["pushFilters"]
+        if self.request is not None:
+            kept["request"] = replace(self.request, filters=())
+        return kept
+
+    def push(self, filters: Sequence[Any]) -> list[Any]:
+        """Take the filters that the scan can answer exactly, and return the others; see `pushdown`."""
+        from lance_spark.spark.planning import known_columns
+        from lance_spark.spark.pushdown import push
+
+        # Filters are about the columns of one version, which is the one to plan on.
+        self._dataset = open_table(self.options)
+        known = known_columns(self._dataset)
+        found, left = push(filters, self.spark_schema, known)
+        self._pushed = tuple(found)
+        return left
 
     def partitions(self) -> list[InputPartition]:
         """Plan the scan. With a request, the answer to it comes first, which is no partition.
@@ -63,7 +88,7 @@ class LanceReader(DataSourceReader):
         from lance_spark.spark.request import Request
         from lance_spark.spark.types import batch_schema
 
-        dataset = open_table(self.options)
+        dataset = self._dataset or open_table(self.options)
         table = display(self.options.path)
         request = self.request or Request()
         whole = with_row_columns(whole_schema(dataset, self.options))
@@ -75,7 +100,7 @@ class LanceReader(DataSourceReader):
         visible = with_row_columns(visible_schema(dataset, self.options))
         paths_for(visible, wanted, table)
         BatchConverter(visible, batch_schema(wanted), reading=True)
-        filters = option_filter(dataset, self.options)
+        filters = (*self._pushed, *option_filter(dataset, self.options))
         plan = Plan(dataset, self.options, wanted, whole, table, request, filters)
         partitions, rows, size = plan.partitions()
         if self.request is None:

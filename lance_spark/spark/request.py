@@ -79,6 +79,8 @@ class Request:
             asked = json.loads(text)
         except ValueError as error:
             raise refused(f"it is no JSON ({error})", text) from None
+        except RecursionError:
+            raise refused("it is nested too deep", text) from None
         if not isinstance(asked, dict):
             raise refused("it is no object", text)
         if unknown := asked.keys() - _KEYS:

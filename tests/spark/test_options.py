@@ -116,7 +116,6 @@ def test_nothing_shows_a_secret(parse: Any) -> None:
         ("aws_acces_key_id", "aws_access_key_id"),
         ("vec.arrow.fixed-size-list.sise", "vec.arrow.fixed-size-list.size"),
         ("nearest", "vector search"),
-        ("filter", ".where"),
         ("location", "path"),
     ],
 )

@@ -1,0 +1,174 @@
+"""Requests as the rule of Spark's optimizer sends them, and what they mean: slow, plain, and without the code under test."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+import re
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.types import DataType, NullType, StructField, StructType
+
+from lance_spark.spark.datasource import LanceDataSource
+
+EPOCH = date(1970, 1, 1)
+
+
+@dataclass
+class Answer:
+    """What a request gave."""
+
+    rows: int
+    size: int
+    partitions: list[Any]
+    batches: list[pa.RecordBatch]
+
+    @property
+    def num_rows(self) -> int:
+        return sum(batch.num_rows for batch in self.batches)
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        return [row for batch in self.batches for row in batch.to_pylist()]
+
+    def column(self, name: str) -> list[Any]:
+        return [row[name] for row in self.to_pylist()]
+
+
+def ask(path: str, columns: list[str] | StructType, request: Any, **options: str) -> Answer:
+    """Send a request through all that pyspark does: the reader is pickled, then plans; partitions are pickled."""
+    source = LanceDataSource(CaseInsensitiveDict({"path": path, **options}))
+    wanted = columns
+    if not isinstance(columns, StructType):
+        whole = source.schema()
+        wanted = StructType([whole[name] for name in columns])
+    assert isinstance(wanted, StructType)
+    text = request if isinstance(request, str) else json.dumps(request)
+    schema = StructType(
+        [*wanted.fields, StructField("__lance_request", NullType(), True, {"request": text})]
+    )
+    reader = source.reader(schema)
+    assert schema == wanted
+    assert schema.names == wanted.names
+    copied = pickle.loads(pickle.dumps(reader))
+    first, *partitions = reader.partitions()
+    found = re.search(rb"lance-plan rows=(-?\d+) bytes=(-?\d+);", pickle.dumps(first))
+    assert found is not None
+    batches = [
+        batch for one in partitions for batch in copied.read(pickle.loads(pickle.dumps(one)))
+    ]
+    return Answer(int(found[1]), int(found[2]), partitions, batches)
+
+
+def aggregates(*asked: tuple[str, list[str] | None, DataType]) -> tuple[StructType, dict[str, Any]]:
+    """Return the schema and the request of some aggregates."""
+    schema = StructType([StructField(f"agg{at}", kind) for at, (_, _, kind) in enumerate(asked)])
+    listed = [{"op": op} if path is None else {"op": op, "col": path} for op, path, _ in asked]
+    return schema, {"aggregates": listed}
+
+
+def col(*path: str) -> dict[str, Any]:
+    return {"col": list(path)}
+
+
+def op(name: str, *args: Any, **more: Any) -> dict[str, Any]:
+    return {"op": name, "args": list(args), **more}
+
+
+def lit(value: Any, kind: str) -> dict[str, Any]:
+    """Return a literal as Java writes it."""
+    text = value
+    if isinstance(value, bool):
+        text = "true" if value else "false"
+    elif isinstance(value, float):
+        special = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+        text = special.get(repr(value), repr(value).replace("e+", "E").replace("e", "E"))
+    elif isinstance(value, bytes):
+        text = value.hex()
+    elif isinstance(value, datetime):
+        zero = datetime(1970, 1, 1, tzinfo=value.tzinfo and UTC)
+        text = str((value - zero) // timedelta(microseconds=1))
+    elif isinstance(value, date):
+        text = str((value - EPOCH).days)
+    elif value is not None:
+        text = str(value)
+    return {"lit": text, "type": kind}
+
+
+def truth(tree: dict[str, Any], row: dict[str, Any], values: dict[int, Any]) -> bool | None:
+    """Tell whether a filter is true, false or null for a row; `values` has the values of literals by their identity."""
+    if "op" not in tree:
+        found: bool | None = _value(tree, row, values)
+        return found
+    name, args = tree["op"], tree["args"]
+    if name in ("and", "or"):
+        parts = [truth(one, row, values) for one in args]
+        decides = name == "or"
+        return decides if decides in parts else None if None in parts else not decides
+    if name == "not":
+        inner = truth(args[0], row, values)
+        return None if inner is None else not inner
+    found_values = [_value(one, row, values) for one in args]
+    left, *others = found_values
+    if name == "is_null":
+        return left is None
+    if name == "is_not_null":
+        return left is not None
+    if name == "in":
+        if left is None:
+            return None
+        if any(one is not None and _order(left, one) == 0 for one in others):
+            return True
+        return None if None in others else False
+    right = others[0]
+    if name == "<=>":
+        return left is right if None in (left, right) else _order(left, right) == 0
+    if left is None or right is None:
+        return None
+    if name in ("starts_with", "ends_with", "contains", "like"):
+        return {
+            "starts_with": lambda: left.startswith(right),
+            "ends_with": lambda: left.endswith(right),
+            "contains": lambda: right in left,
+            "like": lambda: _like(right, tree["escape"], left),
+        }[name]()
+    order = _order(left, right)
+    return {"=": order == 0, "<": order < 0, "<=": order <= 0, ">": order > 0, ">=": order >= 0}[
+        name
+    ]
+
+
+def _value(tree: dict[str, Any], row: dict[str, Any], values: dict[int, Any]) -> Any:
+    if "lit" in tree:
+        return values[id(tree)]
+    found: Any = row
+    for name in tree["col"]:
+        found = None if found is None else found[name]
+    return found
+
+
+def _order(left: Any, right: Any) -> int:
+    nans = [isinstance(one, float) and math.isnan(one) for one in (left, right)]
+    if any(nans):
+        return int(nans[0]) - int(nans[1])
+    return int(left > right) - int(left < right)
+
+
+def _like(pattern: str, escape: str, text: str) -> bool:
+    found, at = "", 0
+    while at < len(pattern):
+        if pattern[at] == escape:
+            at += 1
+            found += re.escape(pattern[at])
+        else:
+            found += {"%": ".*", "_": "."}.get(pattern[at], re.escape(pattern[at]))
+        at += 1
+    return re.fullmatch(found, text, re.DOTALL) is not None
+
+
+__all__ = ["Answer", "Decimal", "aggregates", "ask", "col", "lit", "op", "truth"]
