@@ -322,6 +322,12 @@ class Dataset(ChangingHandle, RowsHandle, MaintenanceHandle):
             fragments = row_meta.light(fragments, read)
         uri, base_paths = self.uri, manifest.base_paths
         groups = pack(fragments, target_rows)
+        if conditions and manifest.index_section is not None:
+            from lance_spark.scan import zone_maps
+
+            left = zone_maps.candidates(conditions, self._table.paths, manifest, fragments)
+            if left is not None:
+                groups = zone_maps.narrowed(groups, left, target_rows)
         if row_meta.needs(read, row_meta.ROW_OFFSET):
             groups = with_positions(groups, row_meta.first_positions(fragments))
         return [

@@ -17,6 +17,7 @@ asked with its negations carried down to the conditions.
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -294,10 +295,13 @@ class Match(Predicate):
         return Match(self.column, self.how, self.text, not self.inverted)
 
     def candidates(self, statistics: Statistics) -> list[range] | None:
-        """Return the rows that statistics do not rule out: those whose text can be as great as what it starts with."""
+        """Return the rows that statistics do not rule out: those whose text can be between what it starts with and what follows."""
         if self.how != "starts" or self.inverted or self.column.kind is not None:
             return None
-        return statistics(self.column.field, ">=", self.text)
+        field, end = self.column.field, _after(self.text)
+        rows = statistics(field, ">=", self.text)
+        below = None if end is None else statistics(field, "<", end)
+        return rows if rows is None or below is None else intersection(rows, below)
 
 
 @dataclass(frozen=True, slots=True)
@@ -438,6 +442,19 @@ def conjunction(parts: Sequence[Predicate]) -> Predicate | None:
     if len(parts) < 2:
         return parts[0] if parts else None
     return And(tuple(parts))
+
+
+def _after(text: str | bytes) -> str | bytes | None:
+    """Return the least text that is greater than all that start with a text; None if there is none."""
+    if isinstance(text, bytes):
+        head = text.rstrip(b"\xff")
+        return head[:-1] + bytes([head[-1] + 1]) if head else None
+    start = text.rstrip(chr(sys.maxunicode))
+    if not start:
+        return None
+    # Strings are ordered by their bytes, which is the order of code points; surrogates are none.
+    code = ord(start[-1]) + 1
+    return start[:-1] + chr(0xE000 if 0xD800 <= code < 0xE000 else code)
 
 
 def _union(parts: Iterable[list[range] | None]) -> list[range] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -81,15 +82,18 @@ class ScanTask:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the live rows in order."""
         paths = TablePaths.open(self.uri, self.storage_options, self.base_paths)
-        for piece in self.slices:
+        # Slices of one fragment follow one another where zone maps rule out what is between.
+        for fragment, slices in groupby(self.slices, key=lambda piece: piece.fragment):
+            several = list(slices)
             reader = FragmentReader(
                 paths,
-                piece.fragment,
+                fragment,
                 self.lance_schema,
                 self.filters,
-                first_position=piece.first_position,
+                first_position=several[0].first_position,
             )
             try:
-                yield from reader.scan(range(piece.start, piece.stop), self.batch_size)
+                for piece in several:
+                    yield from reader.scan(range(piece.start, piece.stop), self.batch_size)
             finally:
                 reader.close()

@@ -1,0 +1,406 @@
+"""Zone maps: which rows of a table a condition can hold for, from an index of the kind ZONEMAP.
+
+Such an index has for each *zone*, some thousand rows of one fragment that follow one another, the least and the greatest value. Its
+only file, zonemap.lance, is a data file of version 2 with a row for each zone:
+
+| column | content |
+| --- | --- |
+| min, max | of the field's type, NaN greater than all; null if the zone has only nulls, or the writer did not know |
+| null_count, nan_count | u32; rows that were deleted are not counted, a child of a null struct is null |
+| fragment_id, zone_start | u64; the physical row of the fragment that is the zone's first live one, with stable row ids too |
+| zone_length | u64; up to the zone's last live row. Releases until 2025 counted the live rows instead |
+
+Zones of a fragment follow one another, and rows that none has were deleted when the index was built. So a zone is taken to go as far as
+the next one begins; a fragment is passed over if a live row is outside of all zones, if the segment's bitmap does not name it, or if
+overlays have new values of the column.
+
+Rows of all fragments are numbered through, in the table's order, so that conditions are asked once for the whole table.
+
+Specification: table/index/scalar/zonemap.md.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.types as pat
+
+from lance_spark.encoding.arrow_blocks import is_variable
+from lance_spark.encoding.rows import RowNumbers
+from lance_spark.errors import CorruptFileError, CorruptTableError, MissingFileError
+from lance_spark.file.open import open_file
+from lance_spark.file.schema import Field
+from lance_spark.proto import table_pb2
+from lance_spark.scan.conditions import Condition
+from lance_spark.scan.ranges import intersection
+from lance_spark.scan.task import FragmentSlice
+from lance_spark.table import indexes
+from lance_spark.table.deletions import read_deletions
+from lance_spark.table.fragment import Fragment
+from lance_spark.table.manifest import Manifest
+from lance_spark.table.paths import TablePaths
+
+_LOG = logging.getLogger(__name__)
+
+_FILE = "zonemap.lance"
+_KIND = "ZONEMAP"
+#: Versions of the index that are known.
+_VERSIONS = (0,)
+_COLUMNS = ("min", "max", "null_count", "nan_count", "fragment_id", "zone_start", "zone_length")
+#: Rows that are ruled out, but read if there are rows to be read on both sides: to begin anew costs as much.
+_NEAR = 16 * 1024
+
+_Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Zones:
+    """What is known of the values of one column, zone by zone; zones follow one another and hold all rows of the table.
+
+    Attributes
+    ----------
+    bounds : int64 array
+        First row of each zone, and the number of all rows.
+    known : bool array
+        Whether anything is known of a zone.
+    minimum, maximum : pa.Array
+        Of the column's type. Null if unknown.
+    comparable : bool array
+        Whether there may be values other than null and NaN.
+    null_count, nan_count : int64 array
+    only_nulls : bool array
+    """
+
+    bounds: RowNumbers
+    known: _Flags
+    minimum: pa.Array
+    maximum: pa.Array
+    comparable: _Flags
+    null_count: RowNumbers
+    nan_count: RowNumbers
+    only_nulls: _Flags
+
+    def candidates(self, op: str, value: Any) -> list[range] | None:
+        """Return the rows that a comparison can hold for; None if nothing can be told."""
+        keep = self._kept(op, value)
+        if keep is None:
+            return None
+        keep |= ~self.known
+        edges = np.flatnonzero(np.diff(np.concatenate([[0], keep.astype(np.int8), [0]])))
+        rows = self.bounds[edges].tolist()
+        return [range(rows[at], rows[at + 1]) for at in range(0, len(rows), 2)]
+
+    def _kept(self, op: str, value: Any) -> _Flags | None:
+        import pyarrow.compute as pc
+
+        if op == "is_null":
+            return self.null_count > 0
+        if op == "is_not_null":
+            return ~self.only_nulls
+        kind = self.minimum.type
+        scalar = value if isinstance(value, pa.Scalar) else _scalar(value, kind)
+        if scalar is None or not scalar.is_valid or scalar.type != kind:
+            return None
+        low, high = self.minimum, self.maximum
+        found = np.ones(len(self.known), np.bool_)
+        if op in ("==", "<", "<="):
+            found &= _flags((pc.less if op == "<" else pc.less_equal)(low, scalar))
+        if op in ("==", ">", ">="):
+            found &= _flags((pc.greater if op == ">" else pc.greater_equal)(high, scalar))
+        if op == "!=":
+            if is_variable(kind):
+                return None
+            same = pc.and_(pc.equal(low, scalar), pc.equal(high, scalar))
+            found = ~_flags(same, unknown=False)
+        elif op not in ("==", "<", "<=", ">", ">="):
+            return None
+        found &= self.comparable
+        if op in (">", ">=", "!="):
+            found |= self.nan_count > 0
+        return found
+
+
+def candidates(
+    conditions: Sequence[Condition],
+    paths: TablePaths,
+    manifest: Manifest,
+    fragments: Sequence[Fragment],
+) -> dict[int, list[range]] | None:
+    """Return the rows of each fragment that conditions can all hold for, as far as zone maps tell.
+
+    Parameters
+    ----------
+    conditions : sequence of Condition
+    paths : TablePaths
+    manifest : Manifest
+    fragments : sequence of Fragment
+        Of the version.
+
+    Returns
+    -------
+    dict of int to list of range, or None
+        Physical rows by the fragment's id. None if the zone maps that there are have none of the columns.
+
+    Raises
+    ------
+    CorruptTableError, CorruptFileError, StorageError
+    """
+    if not conditions or manifest.index_section is None or not fragments:
+        return None
+    segments = list(_segments(manifest))
+    paths_asked = [path for condition in conditions for path in condition.paths]
+    asked = {path[-1].id: path for path in paths_asked}
+    # Computed columns have negative ids.
+    fields = {index.fields[0] for index in segments} & asked.keys()
+    if not fields:
+        return None
+    starts = np.cumsum([0, *(fragment.physical_rows for fragment in fragments)])
+    zones = {}
+    for number in fields:
+        mine = [index for index in segments if index.fields[0] == number]
+        zones[number] = _Reader(paths, fragments, starts, asked[number]).read(mine)
+
+    def statistics(field: Field, op: str, value: Any) -> list[range] | None:
+        known = zones.get(field.id)
+        return None if known is None else known.candidates(op, value)
+
+    found = [condition.candidates(statistics) for condition in conditions]
+    told = [rows for rows in found if rows is not None]
+    if not told:
+        return None
+    return _by_fragment(reduce(intersection, told), fragments, starts)
+
+
+def narrowed(
+    groups: Sequence[tuple[FragmentSlice, ...]],
+    rows: Mapping[int, Sequence[range]],
+    target_rows: int,
+) -> list[tuple[FragmentSlice, ...]]:
+    """Return groups of slices without the rows that are ruled out.
+
+    Parameters
+    ----------
+    groups : sequence of tuple of FragmentSlice
+    rows : mapping of int to sequence of range
+        Those that are left, by the fragment's id.
+    target_rows : int
+        Groups that have fewer rows left than this together are made one.
+    """
+    made: list[tuple[FragmentSlice, ...]] = []
+    current: list[FragmentSlice] = []
+    size = 0
+    for group in groups:
+        left = [
+            one._replace(start=piece.start, stop=piece.stop)
+            for one in group
+            for piece in intersection([range(one.start, one.stop)], rows[one.fragment.id])
+        ]
+        count = sum(one.num_rows for one in left)
+        if current and size + count > target_rows:
+            made.append(tuple(current))
+            current, size = [], 0
+        current += left
+        size += count
+    if current:
+        made.append(tuple(current))
+    return made
+
+
+class _Reader:
+    """Reads segments for one column of a table."""
+
+    def __init__(
+        self,
+        paths: TablePaths,
+        fragments: Sequence[Fragment],
+        starts: RowNumbers,
+        path: tuple[Field, ...],
+    ) -> None:
+        self._paths = paths
+        self._fragments = fragments
+        self._starts = starts
+        self._place = {fragment.id: at for at, fragment in enumerate(fragments)}
+        self._kind = path[-1].arrow_field.type
+        self._ids = {node.id for node in path}
+
+    def read(self, segments: Sequence[table_pb2.IndexMetadata]) -> Zones | None:
+        """Return what segments tell; None if that is nothing."""
+        if pat.is_float16(self._kind) or pat.is_nested(self._kind):
+            return None
+        tables = []
+        taken: set[int] = set()
+        for index in segments:
+            bitmap = indexes.fragment_bitmap(index)
+            wanted = {
+                self._place[number]
+                for number in bitmap or ()
+                if number in self._place and not self._is_overlaid(self._place[number])
+            } - taken
+            table = self._read(index) if wanted else None
+            if table is None:
+                continue
+            table = self._trusted(table, wanted)
+            taken |= set(table["place"].to_numpy().tolist())
+            tables.append(table)
+        if not taken:
+            return None
+        return self._zones(pa.concat_tables(tables), taken)
+
+    def _is_overlaid(self, place: int) -> bool:
+        fragment = self._fragments[place]
+        return fragment.has_overlays and any(
+            self._ids & set(one.data_file.fields) for one in fragment.overlays
+        )
+
+    def _read(self, index: table_pb2.IndexMetadata) -> pa.Table | None:
+        """Return the zones of a segment, with numbers for fragments; None if they are of another type."""
+        base = index.base_id if index.HasField("base_id") else None
+        name = f"{indexes.uuid_of(index)}/{_FILE}"
+        try:
+            file = open_file(self._paths.open_index_file(name, base))
+        except MissingFileError as error:
+            # Rows are found without it.
+            _LOG.warning("zone map %r is passed over: %s", index.name, error)
+            return None
+        try:
+            held = {field.name: field for field in file.schema.fields}
+            missing = [name for name in _COLUMNS if name not in held]
+            if missing:
+                raise CorruptFileError(f"{file.source.name}: a zone map without {missing}")
+            if any(held[name].arrow_field.type != self._kind for name in ("min", "max")):
+                return None
+            arrays = file.read([held[name] for name in _COLUMNS], range(file.num_rows))
+        finally:
+            file.close()
+        columns = dict(zip(_COLUMNS, arrays, strict=True))
+        if any(
+            columns[name].null_count or not pat.is_integer(columns[name].type)
+            for name in _COLUMNS[2:]
+        ):
+            raise CorruptFileError(f"{file.source.name}: a zone without a place or counts")
+        return pa.table(columns)
+
+    def _trusted(self, table: pa.Table, wanted: set[int]) -> pa.Table:
+        """Return the zones of those wanted fragments that zones hold all live rows of, in the table's order, with their fragment's place."""
+        ids = table["fragment_id"].to_numpy()
+        place = np.array([self._place.get(number, -1) for number in ids.tolist()], np.int64)
+        start = table["zone_start"].to_numpy().astype(np.int64)
+        stop = start + table["zone_length"].to_numpy().astype(np.int64)
+        order = np.lexsort([start, place])
+        kept = np.zeros(len(place), np.bool_)
+        for at in wanted & set(place.tolist()):
+            mine = order[slice(*np.searchsorted(place[order], [at, at + 1]))]
+            if self._holds_all(self._fragments[at], start[mine], stop[mine]):
+                kept[mine] = True
+        found = order[kept[order]]
+        return table.take(pa.array(found)).append_column("place", pa.array(place[found]))
+
+    def _holds_all(self, fragment: Fragment, start: RowNumbers, stop: RowNumbers) -> bool:
+        rows = fragment.physical_rows
+        if (start < 0).any() or (stop > rows).any() or (stop[:-1] > start[1:]).any():
+            return False
+        outside = rows - int((stop - start).sum())
+        if not outside:
+            return True
+        if fragment.deletion_file is None:
+            return False
+        held = np.zeros(rows, np.bool_)
+        held[read_deletions(self._paths, fragment)] = True
+        for first, last in zip(start.tolist(), stop.tolist(), strict=True):
+            held[first:last] = True
+        return bool(held.all())
+
+    def _zones(self, table: pa.Table, taken: set[int]) -> Zones:
+        place = table["place"].to_numpy()
+        order = np.lexsort([table["zone_start"].to_numpy(), place])
+        table = table.take(pa.array(order))
+        place = place[order]
+        first = self._starts[place] + table["zone_start"].to_numpy().astype(np.int64)
+        # The rows before the first zone of a fragment are deleted.
+        heads = np.flatnonzero(np.diff(place, prepend=-1))
+        first[heads] = self._starts[place[heads]]
+        # Other fragments, of which nothing is known, are a zone each.
+        others = np.array(sorted(set(range(len(self._fragments))) - taken), np.int64)
+        first = np.concatenate([first, self._starts[others]])
+        order = np.argsort(first, kind="stable")
+        count = len(table)
+        columns = {
+            name: pa.concat_arrays([*table[name].chunks, pa.nulls(len(others), table[name].type)])
+            for name in _COLUMNS
+        }
+        numbers = {
+            name: np.concatenate([table[name].to_numpy(), np.zeros(len(others))]).astype(np.int64)[
+                order
+            ]
+            for name in ("null_count", "nan_count", "zone_length")
+        }
+        nulls, nans, length = (numbers[name] for name in ("null_count", "nan_count", "zone_length"))
+        low, high = (_bound(columns[name]).take(pa.array(order)) for name in ("min", "max"))
+        return Zones(
+            np.append(first[order], self._starts[-1]),
+            order < count,
+            low,
+            high,
+            length > nulls + nans,
+            nulls,
+            nans,
+            nulls >= length,
+        )
+
+
+def _segments(manifest: Manifest) -> Iterator[table_pb2.IndexMetadata]:
+    for index in indexes.section_of(manifest).indices:
+        if (
+            indexes.kind(index) == _KIND
+            and len(index.fields) == 1
+            and index.index_version in _VERSIONS
+        ):
+            yield index
+
+
+def _by_fragment(
+    rows: Sequence[range], fragments: Sequence[Fragment], starts: RowNumbers
+) -> dict[int, list[range]]:
+    found: dict[int, list[range]] = {fragment.id: [] for fragment in fragments}
+    if len(found) != len(fragments):
+        raise CorruptTableError("two fragments have the same id")
+    for part in rows:
+        first, last = np.searchsorted(starts, [part.start, part.stop - 1], side="right") - 1
+        for at in range(int(first), int(last) + 1):
+            base = int(starts[at])
+            start = max(part.start - base, 0)
+            stop = min(part.stop - base, fragments[at].physical_rows)
+            mine = found[fragments[at].id]
+            if mine and start - mine[-1].stop < _NEAR:
+                mine[-1] = range(mine[-1].start, stop)
+            elif stop > start:
+                mine.append(range(start, stop))
+    return found
+
+
+def _bound(values: pa.Array) -> pa.Array:
+    """Return bounds, with null for NaN: it stands for unknown."""
+    if not pat.is_floating(values.type):
+        return values
+    import pyarrow.compute as pc
+
+    return pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
+
+
+def _scalar(value: Any, kind: pa.DataType) -> pa.Scalar | None:
+    try:
+        return pa.scalar(value, kind)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return None
+
+
+def _flags(array: pa.Array, unknown: bool = True) -> _Flags:
+    flags: _Flags = array.fill_null(unknown).to_numpy(zero_copy_only=False).astype(np.bool_)
+    return flags
