@@ -75,11 +75,13 @@ class Answer(InputPartition):
     ----------
     rows, size : int or None
         None if unknown.
+    version : int
+        What other scans of the same query are to read.
     """
 
-    def __init__(self, rows: int | None, size: int | None) -> None:
+    def __init__(self, rows: int | None, size: int | None, version: int) -> None:
         numbers = (-1 if number is None else number for number in (rows, size))
-        super().__init__("lance-plan rows={} bytes={};".format(*numbers))
+        super().__init__("lance-plan rows={} bytes={} at={};".format(*numbers, version))
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,9 +88,9 @@ class LanceReader(DataSourceReader):
         from lance_spark.spark.request import Request
         from lance_spark.spark.types import batch_schema
 
-        dataset = self._dataset or open_table(self.options)
-        table = display(self.options.path)
         request = self.request or Request()
+        dataset = self._dataset or open_table(self.options, request.at)
+        table = display(self.options.path)
         whole = with_row_columns(whole_schema(dataset, self.options))
         wanted = self.spark_schema
         if request.aggregates:
@@ -105,7 +105,7 @@ class LanceReader(DataSourceReader):
         partitions, rows, size = plan.partitions()
         if self.request is None:
             return [*partitions]
-        return [Answer(rows, size), *partitions]
+        return [Answer(rows, size, dataset.version), *partitions]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one partition, in batches of exactly the Arrow schema that Spark expects."""
@@ -200,8 +200,8 @@ def spark_batches(
         yield from task_batches(task, wanted)
 
 
-def open_table(options: ReadOptions) -> Dataset:
-    """Open the version that the options name, or the newest.
+def open_table(options: ReadOptions, at: int | None = None) -> Dataset:
+    """Open the version that the options name, or the newest; of those that can change meanwhile, the one that is given.
 
     Raises
     ------
@@ -213,8 +213,13 @@ def open_table(options: ReadOptions) -> Dataset:
     for name in ("branch", "tag", "timestamp"):
         if (value := getattr(options, name)) is not None:
             chosen[name] = value
+    version = options.version
+    if at is not None and options.tag is None:
+        # A tag may be one of another branch, and stays where it is.
+        version = at
+        chosen.pop("timestamp", None)
     return open_dataset(
-        options.path, options.version, storage_options=options.storage_options or None, **chosen
+        options.path, version, storage_options=options.storage_options or None, **chosen
     )
 
 

@@ -7,8 +7,10 @@ The field `__lance_request` is of the null type; its metadata has the JSON text 
 | `filters` | list of trees; rows are wanted for which all are true (`filter_trees`). Spark does not check them again |
 | `limit` | rows wanted at most; Spark counts again |
 | `aggregates` | list of `{"op": "count_star"}`, `{"op": "count", "col": [path]}`, and alike "min" and "max": each partition gives one row |
+| `at` | the version that the answer to an earlier scan of the same query named: a query reads one version of a table |
 
-The answer is the first of the partitions, which is none: its pickle holds `lance-plan rows=R bytes=B;`, -1 for what is not known.
+The answer is the first of the partitions, which is none: its pickle holds `lance-plan rows=R bytes=B at=V;`, -1 for what is not
+known, and the version.
 Everything that is asked is answered exactly, or refused: what is not understood is an error, never a wrong result.
 """
 
@@ -30,7 +32,7 @@ KEY = "request"
 
 Operation = Literal["count_star", "count", "min", "max"]
 _OPERATIONS = ("count_star", "count", "min", "max")
-_KEYS = {"filters", "limit", "aggregates"}
+_KEYS = {"filters", "limit", "aggregates", "at"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +62,14 @@ class Request:
     limit : int or None
     aggregates : tuple of Aggregate
         Empty if rows are asked for.
+    at : int or None
+        The version to read, if the query reads the table already.
     """
 
     filters: tuple[dict[str, Any], ...] = ()
     limit: int | None = None
     aggregates: tuple[Aggregate, ...] = ()
+    at: int | None = None
 
     @classmethod
     def parse(cls, text: str) -> Request:
@@ -88,10 +93,14 @@ class Request:
         limit = asked.get("limit")
         if limit is not None and (type(limit) is not int or limit < 0):
             raise refused("the limit is no number of rows", limit)
+        at = asked.get("at")
+        if at is not None and not (isinstance(at, str) and at.isascii() and at.isdigit()):
+            raise refused("there is no such version", at)
         return cls(
             tuple(_objects("filters", asked)),
             limit,
             tuple(_aggregate(one) for one in _objects("aggregates", asked)),
+            None if at is None else int(at),
         )
 
 

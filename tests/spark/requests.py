@@ -57,7 +57,7 @@ def ask(path: str, columns: list[str] | StructType, request: Any, **options: str
     assert schema.names == wanted.names
     copied = pickle.loads(pickle.dumps(reader))
     first, *partitions = reader.partitions()
-    found = re.search(rb"lance-plan rows=(-?\d+) bytes=(-?\d+);", pickle.dumps(first))
+    found = re.search(rb"lance-plan rows=(-?\d+) bytes=(-?\d+) at=\d+;", pickle.dumps(first))
     assert found is not None
     batches = [
         batch for one in partitions for batch in copied.read(pickle.loads(pickle.dumps(one)))
