@@ -49,7 +49,15 @@ OPERATORS = ["=", "<>", "<", "<=", ">", ">=", "<=>"]
 KEPT = ["id % 3 = 1", "length(name) > 2", "cast(x as int) > 0", "upper(s.b) = 'B'", "g + tiny > 3"]
 ORDERED = ["id", "g", "tiny", "price", "day", "at", "clock", "s.a", "s.c.u", "name", "x", "f", "ok"]
 NUMERIC = ["id", "g", "tiny", "small", "price", "s.a", "s.c.u"]
-OUTPUTS = [*ANY, "bin", "s.c.u + 1", "parts.n", "list[0]", "coalesce(g, -1)", "concat(name, s.b)"]
+OUTPUTS = [
+    *ANY,
+    "bin",
+    "s.c.u + 1",
+    "parts.n",
+    "get(list, 0)",
+    "coalesce(g, -1)",
+    "concat(name, s.b)",
+]
 
 
 class Queries:
