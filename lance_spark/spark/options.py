@@ -31,6 +31,7 @@ READ_NAMES = (
     "columns",
     "filter",
     "timezone",
+    "push_filters",
     "batch_size",
     "target_rows_per_partition",
     "blob_handling",
@@ -121,6 +122,8 @@ class ReadOptions:
         Predicate in Spark's SQL; only rows for which it is true are read.
     timezone : str or None
         Of timestamps in `filter` that name none.
+    push_filters : bool
+        Whether filters that Spark itself pushes are taken; see `pushing` for what is wrong with them.
     batch_size : int or None
         Rows of a batch at most; by the width of the rows if None.
     target_rows : int or None
@@ -141,6 +144,7 @@ class ReadOptions:
     columns: tuple[str, ...] | None = None
     filter: str | None = None
     timezone: str | None = None
+    push_filters: bool = False
     batch_size: int | None = None
     target_rows: int | None = None
     blob_handling: str | None = None
@@ -173,6 +177,7 @@ class ReadOptions:
             columns=_columns(plain.get("columns")),
             filter=_text("filter", plain),
             timezone=_timezone(plain),
+            push_filters=_flag("push_filters", plain),
             batch_size=_whole("batch_size", plain, limit=2**31 - 1),
             target_rows=_whole("target_rows_per_partition", plain),
             blob_handling=_choice("blob_handling", plain, _BLOB_HANDLING),

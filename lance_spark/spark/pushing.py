@@ -7,6 +7,11 @@
 
 A reader is not told the setting. So `pushFilters` is no method of the class, but an object of each reader that can be called, and
 whose `__func__` is what the check looks for.
+
+No filter is taken unless the option push_filters says so, because Spark 4.1 to 4.3 keep the plan of the last filters with the loaded
+DataFrame, and answer other queries over it from that plan: after ``df.where("a = 3")``, ``df.count()`` counts what that kept, and
+``df.where("a = 1").union(df.where("a = 2"))`` has the rows of ``a = 2`` twice. The rule of Spark's optimizer (`request`) plans each
+scan by itself.
 """
 
 from __future__ import annotations
@@ -28,10 +33,9 @@ class PushFilters:
     reader : LanceReader
     """
 
-    __func__ = getattr(DataSourceReader, "pushFilters", None)
-
     def __init__(self, reader: LanceReader) -> None:
         self._reader = reader
+        self.__func__ = getattr(DataSourceReader, "pushFilters", None)
 
     def __call__(self, filters: Sequence[Any]) -> list[Any]:
         """Take filters, and return those that Spark has to check."""

@@ -15,7 +15,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from lance_spark.spark.options import ReadOptions
-from lance_spark.spark.pushing import PushFilters
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -48,12 +47,15 @@ class LanceReader(DataSourceReader):
         self.request = request
         self._pushed: tuple[Predicate, ...] = ()
         self._dataset: Dataset | None = None
-        self.pushFilters = PushFilters(self)  # type: ignore[method-assign]
+        if options.push_filters:
+            from lance_spark.spark.pushing import PushFilters
+
+            self.pushFilters = PushFilters(self)  # type: ignore[method-assign]
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what tasks need: all else is in the partitions."""
         kept = {**vars(self), "_pushed": (), "_dataset": None}
-        del kept["pushFilters"]
+        kept.pop("pushFilters", None)
         if self.request is not None:
             kept["request"] = replace(self.request, filters=())
         return kept
