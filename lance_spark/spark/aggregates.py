@@ -125,11 +125,10 @@ class _State:
             return
         import pyarrow.compute as pc
 
-        best = pa.array([pc.min_max(values)[self._op]], values.type)
-        if self._best is not None:
-            pick = pc.min_element_wise if self._op == "min" else pc.max_element_wise
-            best = pick(self._best, best)
-        self._best = best
+        # The kernels that compare two arrays know no time zones.
+        chunks = [values] if self._best is None else [self._best, values]
+        best = pc.min_max(pa.chunked_array(chunks, values.type))[self._op]
+        self._best = pa.array([best], values.type)
 
     def value(self) -> pa.Array | None:
         """Return the aggregate as an array of one; None for the least, or greatest, of nothing."""
