@@ -17,9 +17,10 @@ demo: java $(VENV)/.test
 test: java $(VENV)/.test
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests
 
-# The random tables of the suite, ten times as many; 25 times as many histories; 2 GiB of blobs through a small executor.
+# The random tables and queries of the suite, ten times as many; 25 times as many histories; 2 GiB of blobs through a small executor.
 test-long: java $(VENV)/.test
 	LANCE_SPARK_TEST_TABLES=10000 LANCE_SPARK_TEST_HISTORIES=1000 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests/interop
+	LANCE_SPARK_TEST_QUERIES=2000 $(BIN)/python -m pytest -q tests/spark/test_rule_queries.py
 	$(BIN)/python -m pytest -q tests/spark/long_blobs.py
 
 # The tests that need Spark on every minor version of it, each in an environment that is thrown away.

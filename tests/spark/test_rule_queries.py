@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -80,9 +81,9 @@ SHOP = {
         select substring(name, 1, 1) k, count(*) n from customers c where balance > (select min(balance) from customers
         where balance > -5.0 and not isnan(balance)) and not exists (select * from orders o where o.customer = c.id) group by 1""",
 }
-#: So many random queries go into one of Spark's, 240 of them in all.
-TOGETHER = 8
-SEEDS = range(30)
+#: So many random queries go into one of Spark's.
+TOGETHER = 10
+SEEDS = range(int(os.environ.get("LANCE_SPARK_TEST_QUERIES", "200")) // TOGETHER)
 #: Compiling a query takes longer than running it on so few rows; and overflow is null instead of an error.
 QUICK = {
     "spark.sql.codegen.wholeStage": "false",
