@@ -23,6 +23,7 @@ from lance_spark.file.schema import Field, Schema
 from lance_spark.scan.assemble import FieldPart, assemble, locate
 from lance_spark.scan.blobs import BlobLoader, Places
 from lance_spark.scan.conditions import Condition, matching, ruled_out_by
+from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.open_files import OpenFiles
 from lance_spark.scan.overlays import Overlays
 from lance_spark.scan.ranges import intersection
@@ -90,6 +91,8 @@ class FragmentReader:
         Position of the fragment's first live row in the table's order: `_rowoffset` needs it.
     load_external : bool
         Whether bytes are read of blobs that are references to other objects; they come out empty otherwise.
+    metrics : ScanMetrics, optional
+        Counts what is read and left out; `close` adds what was read of files.
 
     Raises
     ------
@@ -106,9 +109,11 @@ class FragmentReader:
         open_files: OpenFiles | None = None,
         first_position: int | None = None,
         load_external: bool = True,
+        metrics: ScanMetrics | None = None,
     ) -> None:
         self._paths = paths
         self._load_external = load_external
+        self._metrics = ScanMetrics() if metrics is None else metrics
         self._fragment = fragment
         self._arrow = schema.to_arrow()
         self._fields = schema.fields
@@ -155,6 +160,7 @@ class FragmentReader:
     def close(self) -> None:
         """Close the data files; batches handed out before stay valid."""
         for reader in self._files.values():
+            self._metrics.add_source(reader.source)
             reader.close()
         self._files.clear()
         self._loaders.clear()
@@ -205,7 +211,9 @@ class FragmentReader:
 
     def live(self, rows: range) -> Iterator[pa.RecordBatch]:
         """Yield the live rows among the physical rows `rows` that meet the filters, in order, as they were read."""
-        for part in self._candidates(rows):
+        parts = self._candidates(rows)
+        self._metrics.rows_skipped += len(rows) - sum(len(part) for part in parts)
+        for part in parts:
             for window in self._windows(part):
                 yield from self._live(window)
 
@@ -307,10 +315,13 @@ class FragmentReader:
 
     def _live(self, rows: range) -> Iterator[pa.RecordBatch]:
         wanted, judged = self._wanted(rows)
+        count = len(rows) if wanted is None else int(np.count_nonzero(wanted))
+        self._metrics.windows += 1
+        if not count:
+            self._metrics.windows_skipped += 1
+            return
         if not self._fields:
-            yield _rows_without_columns(
-                len(rows) if wanted is None else int(np.count_nonzero(wanted))
-            )
+            yield _rows_without_columns(count)
             return
         for reading in plan_readings(rows, wanted, self.window_rows(), self._read_costs()):
             yield from self._read_live(reading, judged)
@@ -359,13 +370,17 @@ class FragmentReader:
         if wanted is not None and (live * _SPARSE < len(rows) or self._judge._blob_parts):
             places = np.flatnonzero(wanted)
             judged = _Judged(places + rows.start, self._judge.read(places + rows.start))
-            wanted[places] = matching(self._filters, judged.batch)
+            met = matching(self._filters, judged.batch)
+            wanted[places] = met
+            self._metrics.rows_filtered += live - int(np.count_nonzero(met))
             return wanted, judged
         judged = _Judged(rows, self._judge.read(rows))
         met = matching(self._filters, judged.batch)
         if wanted is not None:
-            return met & wanted, judged
-        return (None if met.all() else met), judged
+            met &= wanted
+        count = int(np.count_nonzero(met))
+        self._metrics.rows_filtered += live - count
+        return (None if count == len(rows) else met), judged
 
     def _batches(self, window: Window, num_rows: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a window; in pieces, if their blobs have more bytes than a window should."""

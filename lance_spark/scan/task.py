@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
+from time import perf_counter_ns
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from lance_spark.file.schema import Schema
+from lance_spark.scan.ahead import read_ahead
 from lance_spark.scan.conditions import Condition
-from lance_spark.scan.fragment import FragmentReader
+from lance_spark.scan.fragment import FragmentReader, batches_of
+from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.paths import BasePath, TablePaths
+
+#: Whether the next piece is read while the caller is busy with one.
+READ_AHEAD = True
 
 
 class FragmentSlice(NamedTuple):
@@ -79,8 +85,36 @@ class ScanTask:
         """Physical rows, deleted ones included."""
         return sum(piece.num_rows for piece in self.slices)
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the live rows in order."""
+    def batches(
+        self, metrics: ScanMetrics | None = None, *, ahead: bool = READ_AHEAD
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the live rows in order.
+
+        Parameters
+        ----------
+        metrics : ScanMetrics, optional
+            Counts what is read; complete when the iterator is exhausted or closed.
+        ahead : bool
+            Whether a thread reads what comes next while the caller is busy. Not worth it for who wants the first rows only.
+        """
+        counted = ScanMetrics() if metrics is None else metrics
+        made = self._pieces(counted)
+        pieces = read_ahead(made) if ahead else made
+        try:
+            begun = perf_counter_ns()
+            for piece in pieces:
+                counted.batch_load_time_ns += perf_counter_ns() - begun
+                for batch in batches_of(piece, self.batch_size):
+                    counted.batches_loaded += 1
+                    counted.rows_scanned += batch.num_rows
+                    yield batch
+                begun = perf_counter_ns()
+            counted.batch_load_time_ns += perf_counter_ns() - begun
+        finally:
+            pieces.close()
+
+    def _pieces(self, metrics: ScanMetrics) -> Generator[pa.RecordBatch, None, None]:
+        """Yield the rows as they are read: in pieces of about a window's bytes."""
         paths = TablePaths.open(self.uri, self.storage_options, self.base_paths)
         # Slices of one fragment follow one another where zone maps rule out what is between.
         for fragment, slices in groupby(self.slices, key=lambda piece: piece.fragment):
@@ -91,9 +125,11 @@ class ScanTask:
                 self.lance_schema,
                 self.filters,
                 first_position=several[0].first_position,
+                metrics=metrics,
             )
+            metrics.fragments_scanned += 1
             try:
                 for piece in several:
-                    yield from reader.scan(range(piece.start, piece.stop), self.batch_size)
+                    yield from reader.live(range(piece.start, piece.stop))
             finally:
                 reader.close()

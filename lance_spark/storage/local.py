@@ -18,7 +18,7 @@ import numpy as np
 
 from lance_spark.errors import CorruptFileError
 from lance_spark.storage.errors import translated
-from lance_spark.storage.source import ByteRange, Bytes
+from lance_spark.storage.source import ByteRange, Bytes, ReadCounts
 
 _WRITE_BUFFER = 1024 * 1024
 
@@ -42,6 +42,7 @@ class LocalSource:
 
     def __init__(self, path: str, size: int | None = None) -> None:
         self.name = path
+        self.counts = ReadCounts()
         with translated(path), open_file(path) as file:
             self.size = os.fstat(file.fileno()).st_size
             check_size(path, self.size, size)
@@ -58,10 +59,13 @@ class LocalSource:
         """Return views of the ranges."""
         data, size = self._data, self.size
         views = []
+        total = 0
         for offset, length in ranges:
             if offset < 0 or length < 0 or offset + length > size:
                 raise outside(self.name, size, offset, length)
             views.append(data[offset : offset + length])
+            total += length
+        self.counts.add(len(views), total)
         return views
 
     def close(self) -> None:

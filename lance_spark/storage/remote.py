@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import lru_cache, partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,12 +15,18 @@ import numpy as np
 from lance_spark.errors import CorruptFileError
 from lance_spark.storage.errors import translated
 from lance_spark.storage.local import outside
-from lance_spark.storage.source import ByteRange, Bytes
+from lance_spark.storage.source import ByteRange, Bytes, ReadCounts
 
 #: Reading this many bytes for nothing costs less than another request.
 MAX_GAP = 64 * 1024
 #: A merged read is not made longer than this.
 MAX_READ = 64 * 1024 * 1024
+#: Longer reads are sent as several at once: one connection alone is slower than the store.
+PART = 4 * 1024 * 1024
+#: Reads that are under way at once, unless the storage option io_threads says otherwise.
+DEFAULT_IO_THREADS = 16
+#: Protocols whose file systems have one connection that answers one after the other.
+_ONE_AFTER_ANOTHER = frozenset({"ftp", "sftp", "ssh", "smb"})
 
 
 class MergedRead(NamedTuple):
@@ -58,11 +68,14 @@ class RemoteSource:
         name: str,
         size: int | None = None,
         options: Mapping[str, object] | None = None,
+        io_threads: int = DEFAULT_IO_THREADS,
     ) -> None:
         self._fs = fs
         self._path = path
         self._options = options
+        self._io_threads = 1 if _has_one_connection(fs) else io_threads
         self.name = name
+        self.counts = ReadCounts()
         if size is None:
             with translated(name, options):
                 size = fs.info(path)["size"]
@@ -89,25 +102,62 @@ class RemoteSource:
                 answer[index] = merged[offset - read.start : offset - read.start + length]
         return answer
 
-    def _fetch(self, reads: Sequence[MergedRead]) -> list[bytes]:
-        if not reads:
+    def _fetch(self, reads: Sequence[MergedRead]) -> list[Any]:
+        parts = [part for read in reads for part in self._parts(read)]
+        self.counts.add(len(parts), sum(stop - start for start, stop in parts))
+        if not parts:
             return []
         with translated(self.name, self._options):
-            if len(reads) == 1:
-                return [self._fs.cat_file(self._path, start=reads[0].start, end=reads[0].stop)]
-            fetched: list[bytes] = self._fs.cat_ranges(
-                [self._path] * len(reads),
-                [read.start for read in reads],
-                [read.stop for read in reads],
-                on_error="return",
-            )
-            for data in fetched:
-                if isinstance(data, Exception):
-                    raise data
+            fetched = fetch_parts(self._fs, self._path, parts, self._io_threads)
+        if len(fetched) == len(reads):
             return fetched
+        found: list[Any] = []
+        at = 0
+        for read in reads:
+            count = len(self._parts(read))
+            found.append(fetched[at] if count == 1 else b"".join(fetched[at : at + count]))
+            at += count
+        return found
+
+    def _parts(self, read: MergedRead) -> list[tuple[int, int]]:
+        size = read.stop - read.start
+        count = min(-(-size // PART), self._io_threads)
+        edges = [read.start + size * at // count for at in range(count + 1)]
+        return list(pairwise(edges))
 
     def close(self) -> None:
         """There is nothing to release."""
+
+
+def fetch_parts(
+    fs: Any, path: str, parts: Sequence[tuple[int, int]], io_threads: int
+) -> list[bytes]:
+    """Return some ranges of a file, given by first byte and end; at most `io_threads` are fetched at once."""
+    if len(parts) == 1:
+        return [fs.cat_file(path, start=parts[0][0], end=parts[0][1])]
+    starts, stops = [start for start, _ in parts], [stop for _, stop in parts]
+    if getattr(fs, "async_impl", False):
+        fetched: list[Any] = fs.cat_ranges(
+            [path] * len(parts), starts, stops, on_error="return", batch_size=io_threads
+        )
+        for data in fetched:
+            if isinstance(data, Exception):
+                raise data
+        return fetched
+    if io_threads == 1:
+        return [fs.cat_file(path, start=start, end=stop) for start, stop in parts]
+    return list(_pool(os.getpid(), io_threads).map(partial(fs.cat_file, path), starts, stops))
+
+
+def _has_one_connection(fs: Any) -> bool:
+    names = getattr(fs, "protocol", ())
+    return not _ONE_AFTER_ANOTHER.isdisjoint([names] if isinstance(names, str) else names)
+
+
+@lru_cache(maxsize=4)
+def _pool(process: int, threads: int) -> ThreadPoolExecutor:
+    """Return the threads that fetch for a process: a forked one has none of its parent's."""
+    return ThreadPoolExecutor(threads, "lance-io")
 
 
 def read_whole(fs: Any, path: str, limit: int | None = None) -> bytes:

@@ -8,6 +8,7 @@ whichever column asked for them; a plan that needs nothing before it knows its r
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -24,6 +25,25 @@ class ByteRange(NamedTuple):
 
     offset: int
     length: int
+
+
+@dataclass(slots=True)
+class ReadCounts:
+    """What was read of a file: how often, in how many reads once neighbours were merged, and how many bytes."""
+
+    requests: int = 0
+    reads: int = 0
+    bytes: int = 0
+
+    def add(self, reads: int, size: int) -> None:
+        """Count one request."""
+        self.requests += 1
+        self.reads += reads
+        self.bytes += size
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self.requests = self.reads = self.bytes = 0
 
 
 ReadPlan = Generator[Sequence[ByteRange], Sequence[Bytes], T]
