@@ -1,0 +1,80 @@
+"""`python -m lance_spark conf`: a jar and a fragment by which push-down is on in every session."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+
+from lance_spark import __version__
+from lance_spark.spark.rule import write_jar
+
+ROOT = Path(__file__).parents[2]
+
+JOB = """
+import json, sys
+from pyspark.sql import SparkSession
+import lance_spark
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+builder = builder.config("spark.driver.host", "localhost").config("spark.driver.bindAddress", "127.0.0.1")
+for line in open(sys.argv[1]):
+    if line.startswith("spark."):
+        builder = builder.config(*line.split())
+spark = builder.getOrCreate()
+spark.sparkContext.setLogLevel("OFF")
+before = lance_spark.is_enabled(spark)
+lance_spark.enable(spark)
+frame = spark.read.format("lance").load(sys.argv[2])
+plan = frame.where("id > 3").select("id")._jdf.queryExecution().executedPlan().toString()
+loader = spark._jvm.java.lang.Class.forName("org.lancespark.Extension").getName()
+print(json.dumps([before, lance_spark.is_enabled(spark), plan.count("lance pushdown"), frame.count(), loader]))
+"""
+
+
+def run(*command: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
+    for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
+        environment.pop(name, None)
+    ran = subprocess.run(
+        [sys.executable, *command], env=environment, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    return ran.stdout
+
+
+def test_conf_turns_push_down_on(tmp_path: Path) -> None:
+    said = run("-m", "lance_spark", "conf", str(tmp_path / "made"))
+    jar = tmp_path / "made" / f"lance-spark-rule-{__version__}.jar"
+    fragment = tmp_path / "made" / "lance-spark-defaults.conf"
+    assert sorted(path.name for path in jar.parent.iterdir()) == [fragment.name, jar.name]
+    assert str(jar) in said
+    assert str(fragment) in said
+    assert jar.stat().st_size < 50_000
+    with zipfile.ZipFile(jar) as opened:
+        assert "org/lancespark/Extension.class" in opened.namelist()
+    write_jar(tmp_path / "again.jar")
+    assert (tmp_path / "again.jar").read_bytes() == jar.read_bytes()
+
+    lance.write_dataset(pa.table({"id": range(10), "g": range(10)}), str(tmp_path / "t.lance"))
+    found = json.loads(run("-c", JOB, str(fragment), str(tmp_path / "t.lance")).splitlines()[-1])
+    assert found == [True, True, 1, 10, "org.lancespark.Extension"]
+
+
+def test_a_folder_that_cannot_be_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    ran = subprocess.run(
+        [sys.executable, "-m", "lance_spark", "conf", str(tmp_path / "file" / "below")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 1
+    assert ran.stderr.startswith("lance_spark: ")
+    assert "Traceback" not in ran.stderr
