@@ -21,6 +21,8 @@ from lance_spark.storage.errors import translated
 from lance_spark.storage.source import ByteRange, Bytes, ReadCounts
 
 _WRITE_BUFFER = 1024 * 1024
+#: Bytes of a map that are read before the process gives their pages back. They count as its own where memory is limited.
+_RESIDENT_BYTES = 128 * 1024 * 1024
 
 
 class LocalSource:
@@ -47,13 +49,11 @@ class LocalSource:
             self.size = os.fstat(file.fileno()).st_size
             check_size(path, self.size, size)
             # An empty file cannot be mapped.
-            self._data: Bytes = (
-                np.frombuffer(
-                    mmap.mmap(file.fileno(), self.size, access=mmap.ACCESS_READ), dtype=np.uint8
-                )
-                if self.size
-                else np.empty(0, dtype=np.uint8)
+            self._map = (
+                mmap.mmap(file.fileno(), self.size, access=mmap.ACCESS_READ) if self.size else None
             )
+        self._data: Bytes = np.frombuffer(self._map or b"", dtype=np.uint8)
+        self._resident = 0
 
     def read(self, ranges: Sequence[ByteRange]) -> list[Bytes]:
         """Return views of the ranges."""
@@ -66,11 +66,22 @@ class LocalSource:
             views.append(data[offset : offset + length])
             total += length
         self.counts.add(len(views), total)
+        self._resident += total
+        if self._resident > _RESIDENT_BYTES:
+            self._let_go()
+            self._resident = total
         return views
+
+    def _let_go(self) -> None:
+        """Give back the memory of what was read: views stay valid, their pages come from the system's cache again."""
+        advice = getattr(mmap, "MADV_DONTNEED", None)
+        if self._map is not None and advice is not None:
+            self._map.madvise(advice)
 
     def close(self) -> None:
         """Let go of the map; it goes away with the last view."""
         self._data = np.empty(0, dtype=np.uint8)
+        self._map = None
         self.size = 0
 
 

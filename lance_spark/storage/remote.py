@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lance_spark.errors import CorruptFileError
+from lance_spark.errors import CorruptFileError, InvalidOptionError
 from lance_spark.storage.errors import translated
 from lance_spark.storage.local import outside
 from lance_spark.storage.source import ByteRange, Bytes, ReadCounts
@@ -23,8 +23,10 @@ MAX_GAP = 64 * 1024
 MAX_READ = 64 * 1024 * 1024
 #: Longer reads are sent as several at once: one connection alone is slower than the store.
 PART = 4 * 1024 * 1024
-#: Reads that are under way at once, unless the storage option io_threads says otherwise.
+#: Storage option: how many reads are under way at once.
+IO_THREADS = "io_threads"
 DEFAULT_IO_THREADS = 16
+_MOST_IO_THREADS = 1024
 #: Protocols whose file systems have one connection that answers one after the other.
 _ONE_AFTER_ANOTHER = frozenset({"ftp", "sftp", "ssh", "smb"})
 
@@ -127,6 +129,25 @@ class RemoteSource:
 
     def close(self) -> None:
         """There is nothing to release."""
+
+
+def parse_io_threads(options: Mapping[str, Any]) -> int:
+    """Return how many reads are to be under way at once.
+
+    Raises
+    ------
+    InvalidOptionError
+    """
+    given = options.get(IO_THREADS, DEFAULT_IO_THREADS)
+    try:
+        count = int(given)
+    except (TypeError, ValueError):
+        count = 0
+    if not 1 <= count <= _MOST_IO_THREADS:
+        raise InvalidOptionError(
+            f"storage option {IO_THREADS}: a number from 1 to {_MOST_IO_THREADS}, not {given!r}"
+        )
+    return count
 
 
 def fetch_parts(

@@ -7,12 +7,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from lance_spark.errors import (
-    CorruptFileError,
-    InvalidOptionError,
-    MissingFileError,
-    StorageError,
-)
+from lance_spark.errors import CorruptFileError, MissingFileError, StorageError
 from lance_spark.storage import local
 from lance_spark.storage.commit import CommitHandler, handler_for
 from lance_spark.storage.errors import translated
@@ -21,9 +16,10 @@ from lance_spark.storage.manifest_store import OPTION as MANIFEST_STORE
 from lance_spark.storage.manifest_store import ManifestStore, load
 from lance_spark.storage.output import OutputFile
 from lance_spark.storage.remote import (
-    DEFAULT_IO_THREADS,
+    IO_THREADS,
     RemoteOutput,
     RemoteSource,
+    parse_io_threads,
     read_whole,
 )
 from lance_spark.storage.source import ByteSource
@@ -36,9 +32,6 @@ _Names = list[str]
 _Files = list[tuple[str, int]]
 _Infos = list[FileInfo]
 _Entries = list[dict[str, Any]]
-#: Storage option: how many reads are under way at once.
-IO_THREADS = "io_threads"
-_MOST_IO_THREADS = 1024
 _NOT_OF_FSSPEC = (MANIFEST_STORE, "dynamodb_endpoint", IO_THREADS)
 
 
@@ -71,7 +64,7 @@ class ObjectStore:
         self._options = dict(storage_options or {})
         self._objects = location.objects
         self._fs = None if location.is_local else _connect(self._objects, self._options)
-        self._io_threads = _io_threads(self._options)
+        self._io_threads = parse_io_threads(self._options)
         self._handler: CommitHandler | None = None
         self._manifest_store: ManifestStore | None = None
 
@@ -463,19 +456,6 @@ class ObjectStore:
 
 def _base(path: str) -> str:
     return path.rstrip("/").rsplit("/", 1)[-1]
-
-
-def _io_threads(options: Mapping[str, Any]) -> int:
-    given = options.get(IO_THREADS, DEFAULT_IO_THREADS)
-    try:
-        count = int(given)
-    except (TypeError, ValueError):
-        count = 0
-    if not 1 <= count <= _MOST_IO_THREADS:
-        raise InvalidOptionError(
-            f"storage option {IO_THREADS}: a number from 1 to {_MOST_IO_THREADS}, not {given!r}"
-        )
-    return count
 
 
 def _connect(location: Location, options: Mapping[str, Any]) -> Any:

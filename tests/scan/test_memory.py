@@ -1,0 +1,63 @@
+"""What a scan keeps in memory: pages of a mapped file are given back, and batches keep to a size."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import lance_spark
+from lance_spark.storage import local
+from lance_spark.storage.local import LocalSource
+from lance_spark.storage.source import ByteRange
+
+MIB = 1024 * 1024
+
+
+def file_pages() -> int:
+    """Return how many bytes of mapped files count as the process's own."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("RssFile"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError("no RssFile")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_pages_of_maps_are_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "f"
+    content = np.random.default_rng(1).integers(0, 255, 64 * MIB, np.uint8)
+    path.write_bytes(content.tobytes())
+
+    def most(limit: int) -> int:
+        monkeypatch.setattr(local, "_RESIDENT_BYTES", limit)
+        source = LocalSource(str(path))
+        before, found = file_pages(), 0
+        (kept,) = source.read([ByteRange(77, 1000)])
+        for at in range(0, len(content), MIB):
+            (data,) = source.read([ByteRange(at, MIB)])
+            assert np.array_equal(data, content[at : at + MIB])
+            found = max(found, file_pages() - before)
+        assert np.array_equal(kept, content[77:1077])
+        source.close()
+        assert np.array_equal(kept, content[77:1077])
+        return found
+
+    assert most(1 << 40) > 60 * MIB
+    assert most(8 * MIB) < 16 * MIB
+
+
+def test_batches_keep_to_a_size(tmp_path: Path) -> None:
+    path = tmp_path / "t.lance"
+    vectors = pa.FixedSizeListArray.from_arrays(np.zeros(20_000 * 768, np.float32), 768)
+    text = pa.array(["x" * 1000] * 20_000)
+    lance.write_dataset(pa.table({"id": range(20_000), "v": vectors, "t": text}), str(path))
+    dataset = lance_spark.open_dataset(str(path))
+    for columns in (["v"], ["t"], ["id", "v", "t"]):
+        sizes = [batch.nbytes for batch in dataset.to_batches(columns)]
+        assert max(sizes) <= 17 * MIB
+        assert np.mean(sizes[:-1]) > 4 * MIB
+    assert [batch.num_rows for batch in dataset.to_batches(["id"])] == [20_000]
