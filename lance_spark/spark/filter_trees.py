@@ -265,9 +265,13 @@ def _compare(where: Column, op: Op, literal: _Literal) -> Predicate:
 
 
 def _is_in(where: Column, literals: Sequence[_Literal]) -> Predicate:
+    kind = coercion.kind_of(where.field)
+    values = [one.value for one in literals if one.value is not None]
+    if all(one.kind.equals(kind) for one in literals):
+        # Of lists of thousands of values, none needs to be looked at.
+        return In(where, pa.array(values, kind), len(values) < len(literals))
     if not any(pat.is_temporal(one.kind) for one in literals):
         return coercion.is_in(where, [one.value for one in literals])
-    kind = coercion.kind_of(where.field)
     ticks = [_ticks(where, kind, one) for one in literals if one.value is not None]
     return In(where, pa.array(ticks, kind), len(ticks) < len(literals))
 

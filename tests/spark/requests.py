@@ -26,6 +26,7 @@ class Answer:
 
     rows: int
     size: int
+    at: str
     partitions: list[Any]
     batches: list[pa.RecordBatch]
 
@@ -57,12 +58,14 @@ def ask(path: str, columns: list[str] | StructType, request: Any, **options: str
     assert schema.names == wanted.names
     copied = pickle.loads(pickle.dumps(reader))
     first, *partitions = reader.partitions()
-    found = re.search(rb"lance-plan rows=(-?\d+) bytes=(-?\d+) at=\d+;", pickle.dumps(first))
+    # As the rule looks for it.
+    text = pickle.dumps(first).decode("latin-1")
+    found = re.search(r"lance-plan rows=(-?\d+) bytes=(-?\d+)(?: at=([^ ;]+))?;", text)
     assert found is not None
     batches = [
         batch for one in partitions for batch in copied.read(pickle.loads(pickle.dumps(one)))
     ]
-    return Answer(int(found[1]), int(found[2]), partitions, batches)
+    return Answer(int(found[1]), int(found[2]), found[3], partitions, batches)
 
 
 def aggregates(*asked: tuple[str, list[str] | None, DataType]) -> tuple[StructType, dict[str, Any]]:

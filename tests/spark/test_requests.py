@@ -400,10 +400,30 @@ def test_the_rows_are_those_of_the_planned_version(tmp_path: Path) -> None:
     assert found == [{"id": [1, 2]}]
 
 
+def test_a_version_is_named_and_read_again(tmp_path: Path) -> None:
+    where = str(tmp_path / "t.lance")
+    lance.write_dataset(pa.table({"row": [1]}), where)
+    first = ask(where, ["row"], {})
+    made = lance.dataset(where)
+    made.tags.create("old", 1)
+    made.create_branch("side/way", 1)
+    lance.write_dataset(pa.table({"row": [2]}), where, mode="append")
+    later = ask(where, ["row"], {})
+    assert later.column("row") == [1, 2]
+    for options in ({}, {"version": "2"}, {"branch": "main"}, {"timestamp": "2999-01-01"}):
+        assert ask(where, ["row"], {"at": first.at}, **options).column("row") == [1]
+        assert ask(where, ["row"], {"at": later.at}, **options).column("row") == [1, 2]
+    assert ask(where, ["row"], {"at": first.at}, tag="old").column("row") == [1]
+    side = ask(where, ["row"], {}, branch="side/way")
+    lance.dataset(where).checkout_version(("side/way", None)).insert(pa.table({"row": [3]}))
+    assert ask(where, ["row"], {}, branch="side/way").column("row") == [1, 3]
+    assert ask(where, ["row"], {"at": side.at}, branch="side/way").column("row") == [1]
+
+
 @pytest.mark.parametrize(
     "request_",
     [
-        "no json", "[]", {"limits": 1}, {"limit": -1}, {"limit": "3"}, {"limit": True}, {"filters": {}}, {"filters": ["x"]},
+        "no json", "[]", {"limits": 1}, {"limit": -1}, {"limit": "3"}, {"limit": True}, {"at": "x"}, {"at": 1}, {"at": "77"}, {"filters": {}}, {"filters": ["x"]},
         {"aggregates": [{"op": "sum", "col": ["row"]}]}, {"aggregates": [{"op": "min"}]}, {"aggregates": [{"op": "count_star", "col": ["row"]}]},
         {"aggregates": [{"op": "min", "col": ["row"], "distinct": True}]}, {"aggregates": [{"op": "count", "col": ["missing"]}]},
         {"aggregates": [{"op": "count", "col": ["row", "x"]}]},
