@@ -85,7 +85,7 @@ def _loaded(spark: Any) -> Any:
         # A session that was configured has the class of the jar.
         from lance_spark.spark.rule import EXTENSION
 
-        named = spark.sparkContext.getConf().get("spark.sql.extensions", "")
+        named = str(spark.conf.get("spark.sql.extensions", ""))
         if EXTENSION not in [name.strip() for name in named.split(",")]:
             return None
         try:
