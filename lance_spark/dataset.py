@@ -343,6 +343,33 @@ class Dataset(ChangingHandle, RowsHandle, MaintenanceHandle):
             for slices in groups
         ]
 
+    def explain(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        filters: Iterable[Sequence[Any]] | None = None,
+        filter: str | Predicate | None = None,
+        blob_handling: str | None = None,
+        target_rows: int | None = None,
+        min_partitions: int = 1,
+    ) -> str:
+        """Tell in some lines what a scan is going to read: tasks, fragments, rows that statistics leave, bytes; see `plan`."""
+        from lance_spark.scan.explain import explained
+
+        given = None if filters is None else list(filters)
+        tasks = self.plan(
+            columns,
+            target_rows=target_rows,
+            min_partitions=min_partitions,
+            filters=given,
+            filter=filter,
+            blob_handling=blob_handling,
+        )
+        parts = [str(part) for part in (*(given or ()), filter) if part is not None]
+        paths = self._table.paths
+        name = f"{paths.store.display}, version {self.version}"
+        return explained(tasks, paths, self.fragments, name, " AND ".join(parts))
+
     def _conditions(
         self, filters: Iterable[Sequence[Any]] | None, filter: str | Predicate | None
     ) -> tuple[Condition, ...]:

@@ -9,7 +9,7 @@ cut into batches without copying.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +28,7 @@ from lance_spark.scan.open_files import OpenFiles
 from lance_spark.scan.overlays import Overlays
 from lance_spark.scan.ranges import intersection
 from lance_spark.scan.row_meta import COMPUTED, RowMeta
-from lance_spark.scan.survivors import ALIGNMENT, Costs, Reading, cut, plan_readings
+from lance_spark.scan.survivors import ALIGNMENT, Costs, Judged, Reading, cut, plan_readings
 from lance_spark.scan.width import estimate_row_bytes, fixed_width
 from lance_spark.table.deletions import read_deletions
 from lance_spark.table.fragment import Fragment
@@ -36,6 +36,8 @@ from lance_spark.table.paths import TablePaths
 
 #: Decoded bytes a window aims at. Large enough that a decoder's fixed cost per call vanishes, small enough for a worker.
 WINDOW_BYTES = 16 * 1024 * 1024
+#: Windows in one, where a request takes long: as many parts of it are fetched at once.
+_FAR_WINDOWS = 2
 #: Rows of a window at most, so that narrow columns do not make windows of many chunks' bookkeeping.
 MAX_WINDOW_ROWS = 512 * 1024
 #: Pages that make a window: writers end them at about 8 MiB of values.
@@ -52,25 +54,6 @@ _OVERLAID = -2
 #: What the files of a fragment hold of some rows: an array for each part, by the part's identity; whole columns that filters have
 #: read, by -1 and less.
 Window = dict[int, pa.Array]
-
-
-class _Judged(NamedTuple):
-    """What the filters have read: columns of some rows."""
-
-    rows: Rows
-    batch: pa.RecordBatch
-
-    def places(self, rows: Rows, kept: RowNumbers | None) -> slice | RowNumbers:
-        """Return where some of the rows are in the batch."""
-        if isinstance(rows, range) and isinstance(self.rows, range):
-            first = rows.start - self.rows.start
-            return slice(first, first + len(rows)) if kept is None else kept + first
-        numbers = np.arange(rows.start, rows.stop) if isinstance(rows, range) else rows
-        if kept is not None:
-            numbers = numbers[kept]
-        if isinstance(self.rows, range):
-            return numbers - self.rows.start
-        return np.searchsorted(self.rows, numbers)
 
 
 class FragmentReader:
@@ -237,9 +220,16 @@ class FragmentReader:
         """
         row_bytes = estimate_row_bytes(self._arrow, self._stored_row_bytes())
         rows = min(int(WINDOW_BYTES / max(row_bytes, 1.0)), self._rows_in_pages())
+        if not self._paths.store.is_local:
+            rows *= _FAR_WINDOWS
         if rows >= ALIGNMENT * 2:
             rows -= rows % ALIGNMENT
         return min(max(rows, 1), MAX_WINDOW_ROWS)
+
+    def stored_bytes(self) -> int:
+        """Return the bytes that the pages of the columns take in the data files."""
+        rows = max(self._fragment.physical_rows, 1)
+        return round(rows * sum(held or 0.0 for held in self._stored_row_bytes()))
 
     def deleted(self) -> RowNumbers:
         """Return the offsets of the deleted rows, increasing; read once."""
@@ -326,7 +316,7 @@ class FragmentReader:
         for reading in plan_readings(rows, wanted, self.window_rows(), self._read_costs()):
             yield from self._read_live(reading, judged)
 
-    def _read_live(self, reading: Reading, judged: _Judged | None) -> Iterator[pa.RecordBatch]:
+    def _read_live(self, reading: Reading, judged: Judged | None) -> Iterator[pa.RecordBatch]:
         rows, kept = reading
         known = {} if judged is None else self._known
         window = self._window(rows, known)
@@ -353,7 +343,7 @@ class FragmentReader:
             )
         return self._costs
 
-    def _wanted(self, rows: range) -> tuple[BoolArray | None, _Judged | None]:
+    def _wanted(self, rows: range) -> tuple[BoolArray | None, Judged | None]:
         """Return which of some rows are not deleted and meet the filters, None if all are; and what was read for it."""
         deleted = self.deleted()
         first, last = np.searchsorted(deleted, [rows.start, rows.stop])
@@ -369,12 +359,12 @@ class FragmentReader:
         # Nobody needs the blobs of deleted rows, which may be gone.
         if wanted is not None and (live * _SPARSE < len(rows) or self._judge._blob_parts):
             places = np.flatnonzero(wanted)
-            judged = _Judged(places + rows.start, self._judge.read(places + rows.start))
+            judged = Judged(places + rows.start, self._judge.read(places + rows.start))
             met = matching(self._filters, judged.batch)
             wanted[places] = met
             self._metrics.rows_filtered += live - int(np.count_nonzero(met))
             return wanted, judged
-        judged = _Judged(rows, self._judge.read(rows))
+        judged = Judged(rows, self._judge.read(rows))
         met = matching(self._filters, judged.batch)
         if wanted is not None:
             met &= wanted

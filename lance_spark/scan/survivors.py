@@ -78,6 +78,25 @@ class Reading(NamedTuple):
     kept: RowNumbers | None
 
 
+class Judged(NamedTuple):
+    """What the filters have read: columns of some rows."""
+
+    rows: Rows
+    batch: pa.RecordBatch
+
+    def places(self, rows: Rows, kept: RowNumbers | None) -> slice | RowNumbers:
+        """Return where some of the rows are in the batch."""
+        if isinstance(rows, range) and isinstance(self.rows, range):
+            first = rows.start - self.rows.start
+            return slice(first, first + len(rows)) if kept is None else kept + first
+        numbers = np.arange(rows.start, rows.stop) if isinstance(rows, range) else rows
+        if kept is not None:
+            numbers = numbers[kept]
+        if isinstance(self.rows, range):
+            return numbers - self.rows.start
+        return np.searchsorted(self.rows, numbers)
+
+
 def plan_readings(
     rows: range, wanted: BoolArray | None, most: int, costs: Costs
 ) -> Iterator[Reading]:

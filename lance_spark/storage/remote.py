@@ -22,7 +22,7 @@ MAX_GAP = 64 * 1024
 #: A merged read is not made longer than this.
 MAX_READ = 64 * 1024 * 1024
 #: Longer reads are sent as several at once: one connection alone is slower than the store.
-PART = 4 * 1024 * 1024
+PART = 2 * 1024 * 1024
 #: Storage option: how many reads are under way at once.
 IO_THREADS = "io_threads"
 DEFAULT_IO_THREADS = 16
