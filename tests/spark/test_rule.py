@@ -98,7 +98,7 @@ def test_no_column_is_asked_if_none_is_needed(spark: Any, shop: dict[str, str]) 
         "day > date'2024-01-01' and at < timestamp'2024-02-01 00:00:00'",
         "clock < timestamp_ntz'2024-02-01 00:00:00'",
         "price >= 10.25 or bin = X'80'",
-        "g < small or s.a = g",
+        "g < `odd-name` or s.a = g",
         "`odd-name` = 3 and `Upper Case` <> 'a'",
     ],
 )
@@ -116,7 +116,7 @@ def test_filters_are_met_by_the_reader(spark: Any, shop: dict[str, str], conditi
         ("id % 3 = 1", "%"),
         ("name rlike '^a'", "RLIKE"),
         ("upper(name) = 'A'", "UPPER"),
-        ("rand() >= 0", "RAND"),
+        ("rand() < 0.5", "RAND"),
         ("g * 2 > 3", "*"),
     ],
 )
@@ -226,7 +226,7 @@ def test_the_switch_works_at_any_time(spark: Any, shop: dict[str, str]) -> None:
 
 def test_names_of_the_format_and_schemas_of_users(spark: Any, shop: dict[str, str]) -> None:
     upper = spark.read.format("LANCE").load(shop["items"]).select("ID").where("G = 1")
-    assert asked(upper)["columns"] == "[ID:bigint]"
+    assert asked(upper)["columns"] == "[id:bigint]"
     own = spark.read.format("lance").schema("id bigint, g bigint, s struct<c: struct<u: bigint>>")
     frame = own.load(shop["items"]).where("g < 3000000000 and s.c.u > 7")
     assert asked(frame)["filters"].count("<") >= 1
@@ -288,7 +288,7 @@ def test_one_query_reads_one_version(spark: Any, table: str) -> None:
         query = spark.sql(text.format(before))
         _first_scan(query._jdf.queryExecution().optimizedPlan()).planInputPartitions()
         lance.write_dataset(pa.table({"id": [before], "g": [9]}), table, mode="append")
-        assert query.first()[0] == (before if all_rows else 0), text
+        assert query.collect()[0][0] == (before if all_rows else 0), text
 
 
 def _first_scan(plan: Any) -> Any:
