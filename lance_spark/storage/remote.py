@@ -21,7 +21,7 @@ from lance_spark.storage.source import ByteRange, Bytes, ReadCounts
 MAX_GAP = 64 * 1024
 #: A merged read is not made longer than this.
 MAX_READ = 64 * 1024 * 1024
-#: Longer reads are sent as several at once: one connection alone is slower than the store.
+#: Reads of more than two parts are sent as several at once: one connection alone is slower than the store.
 PART = 2 * 1024 * 1024
 #: Storage option: how many reads are under way at once.
 IO_THREADS = "io_threads"
@@ -123,7 +123,7 @@ class RemoteSource:
 
     def _parts(self, read: MergedRead) -> list[tuple[int, int]]:
         size = read.stop - read.start
-        count = min(-(-size // PART), self._io_threads)
+        count = min(-(-size // PART), self._io_threads) if size > 2 * PART else 1
         edges = [read.start + size * at // count for at in range(count + 1)]
         return list(pairwise(edges))
 
