@@ -48,10 +48,17 @@ def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
     return StructType([StructField(first.name, first.dataType, first.nullable, metadata), *others])
 
 
-def options_of(schema: StructType, options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of a read: those given, and below them those that the catalog's schema carries."""
+def options_of(field: StructField | None, options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of a read: those given, and below them those that the catalog's schema carries.
+
+    Parameters
+    ----------
+    field : StructField or None
+        First of the schema, or that of a request, which has the metadata of the first.
+    options : mapping
+    """
     found: dict[str, Any] = dict(options)
-    if "path" in options or not schema.fields:
+    if "path" in options or field is None:
         return found
-    carried = schema.fields[0].metadata.get(_KEY)
+    carried = field.metadata.get(_KEY)
     return {**json.loads(carried), **found} if carried else found

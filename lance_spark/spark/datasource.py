@@ -65,13 +65,16 @@ class LanceDataSource(DataSource):
         """
         from lance_spark.spark.request import take_request
 
+        last = schema.fields[-1] if schema.fields else None
         # pyspark checks the batches by the very same object.
         request = take_request(schema)
         from lance_spark.spark.catalog import options_of
         from lance_spark.spark.options import ReadOptions
         from lance_spark.spark.reader import LanceReader
 
-        options = ReadOptions.parse(options_of(schema, self.options))
+        first = schema.fields[0] if schema.fields else None
+        carrier = first if request is None else last
+        options = ReadOptions.parse(options_of(carrier, self.options))
         return LanceReader(options, schema, request)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

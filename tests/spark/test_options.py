@@ -229,9 +229,11 @@ def test_a_catalog_table_is_found_again_by_its_schema() -> None:
     import pyarrow as pa
 
     schema = with_options(to_spark_schema(pa.schema([("a", pa.int8()), ("b", pa.int8())])), CATALOG)
-    assert ReadOptions.parse(options_of(schema, {})) == ReadOptions(path="file:/t.lance", version=1)
-    assert options_of(schema, {"version": "2"})["version"] == "2"
-    assert options_of(schema, {"path": "/other"}) == {"path": "/other"}
+    assert ReadOptions.parse(options_of(schema.fields[0], {})) == ReadOptions(
+        path="file:/t.lance", version=1
+    )
+    assert options_of(schema.fields[0], {"version": "2"})["version"] == "2"
+    assert options_of(schema.fields[0], {"path": "/other"}) == {"path": "/other"}
 
 
 @pytest.mark.parametrize(

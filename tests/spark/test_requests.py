@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -398,6 +399,24 @@ def test_the_rows_are_those_of_the_planned_version(tmp_path: Path) -> None:
     lance.write_dataset(pa.table({"id": [3]}), where, mode="overwrite")
     found = [batch.to_pydict() for one in partitions for batch in reader.read(one)]
     assert found == [{"id": [1, 2]}]
+
+
+def test_a_table_of_the_catalog_is_found_by_the_request(tmp_path: Path) -> None:
+    where = str(tmp_path / "t.lance")
+    lance.write_dataset(pa.table({"id": [1, 2], "x": ["a", "b"]}), where)
+    options = {"path": where, "provider": "lance", "filter": "id > 1"}
+    kept = LanceDataSource(CaseInsensitiveDict(options)).schema()
+    text = json.dumps({"limit": 5})
+    # The column that says where the table is may be one that is not wanted.
+    field = spark.StructField(
+        "__lance_request", spark.NullType(), True, {**kept[0].metadata, "request": text}
+    )
+    for names in (["x"], []):
+        schema = spark.StructType([*(kept[name] for name in names), field])
+        reader = LanceDataSource(CaseInsensitiveDict({})).reader(schema)
+        batches = [batch for one in reader.partitions()[1:] for batch in reader.read(one)]
+        assert [batch.num_rows for batch in batches] == [1]
+        assert [batch.to_pylist() for batch in batches] == [[dict.fromkeys(names, "b")]]
 
 
 def test_a_version_is_named_and_read_again(tmp_path: Path) -> None:

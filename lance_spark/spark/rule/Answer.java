@@ -13,7 +13,6 @@ import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceCrea
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceReadInfo;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonInputPartition;
 import org.apache.spark.sql.types.DataTypes;
-import org.apache.spark.sql.types.Metadata;
 import org.apache.spark.sql.types.MetadataBuilder;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
@@ -64,8 +63,13 @@ final class Answer {
 
   private static Answer ask(Map request, RequestTable table, CaseInsensitiveStringMap options, StructType output) {
     String json = Forms.json(request);
-    Metadata metadata = new MetadataBuilder().putString("request", json).build();
-    StructType asked = output.add(new StructField(FIELD, DataTypes.NullType, true, metadata));
+    MetadataBuilder metadata = new MetadataBuilder();
+    if (table.schema().length() > 0) {
+      // A table of the catalog says there where it is, and the column may be one that is not wanted.
+      metadata.withMetadata(table.schema().fields()[0].metadata());
+    }
+    metadata.putString("request", json);
+    StructType asked = output.add(new StructField(FIELD, DataTypes.NullType, true, metadata.build()));
     PythonDataSourceCreationResult created =
         table.source.getOrCreateDataSourceInPython(table.name(), options, Option.apply(table.schema()));
     PythonDataSourceReadInfo info = table.source.source().createReadInfoInPython(created, asked, false);
