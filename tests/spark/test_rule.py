@@ -33,7 +33,7 @@ def shop(
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> str:
+def table(pushdown: Callable[[bool], None], tmp_path: Path) -> str:
     """A table of a hundred rows in four fragments."""
     path = str(tmp_path / "t.lance")
     rows = pa.table({"id": range(100), "g": [row % 4 for row in range(100)]})
