@@ -1,20 +1,28 @@
 """Reading ahead: the next piece of a scan is fetched and decoded by a thread while the consumer is busy with the one before.
 
-One piece is made at most while another waits to be taken, so that a scan holds two besides what the consumer keeps. The thread is
-the only one that works with the iterator from the second piece on; it ends when the iterator does, or fails, or the consumer stops.
+The thread is started once a piece took long to make, as from a far store it does. It makes one piece at most while another waits to be
+taken, so that a scan holds two besides what the consumer keeps. From then on it is the only one that works with the iterator, and ends
+when that does, or fails, or the consumer stops.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from threading import Condition, Thread
+from time import perf_counter_ns
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
+#: An item that is made in less time than this is not worth a thread: vectors of a local file are views of it, and numbers are decoded as
+#: fast as they are written to a socket, which is done in turns with another thread.
+WORTH_NS = 20_000_000
 
-def read_ahead(pieces: Generator[T, None, None]) -> Generator[T, None, None]:
-    """Yield what a generator yields, and let a thread make the next item meanwhile.
+
+def read_ahead(
+    pieces: Generator[T, None, None], worth_ns: int = WORTH_NS
+) -> Generator[T, None, None]:
+    """Yield what a generator yields, and let a thread make the next item meanwhile, once one took long.
 
     The first item is made by the caller, so that a generator of one item costs no waiting for a thread.
 
@@ -22,27 +30,32 @@ def read_ahead(pieces: Generator[T, None, None]) -> Generator[T, None, None]:
     ----------
     pieces : generator
         It is closed in any case; when this iterator is closed early, it is after the item in work.
+    worth_ns : int
+        How long.
 
     Raises
     ------
     BaseException
         Whatever the generator raises, after the items before it.
     """
+    maker: _Maker[T] | None = None
     try:
-        first = next(pieces, None)
-    except BaseException:
-        pieces.close()
-        raise
-    if first is None:
-        return
-    maker = _Maker(pieces)
-    maker.start()
-    try:
-        yield first
-        del first
+        while maker is None:
+            begun = perf_counter_ns()
+            item = next(pieces, None)
+            if item is None:
+                return
+            if perf_counter_ns() - begun >= worth_ns:
+                maker = _Maker(pieces)
+                maker.start()
+            yield item
+            del item
         yield from maker.items()
     finally:
-        maker.stop()
+        if maker is None:
+            pieces.close()
+        else:
+            maker.stop()
 
 
 class _Maker(Thread, Generic[T]):

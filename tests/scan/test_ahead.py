@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Generator, Iterator
+from functools import partial
 from pathlib import Path
 
 import lance
@@ -15,6 +16,7 @@ import pytest
 import lance_spark
 from lance_spark.errors import CorruptFileError
 from lance_spark.file.reader import FileReader
+from lance_spark.scan import task as task_module
 from lance_spark.scan.ahead import read_ahead
 
 
@@ -48,14 +50,14 @@ class Counted:
 @pytest.mark.parametrize("count", [0, 1, 2, 50])
 def test_items(count: int) -> None:
     source = Counted(count)
-    assert list(read_ahead(source.items())) == list(range(1, count + 1))
+    assert list(read_ahead(source.items(), 0)) == list(range(1, count + 1))
     assert source.closed
     assert len(source.threads) == min(count, 2)
 
 
 def test_one_ahead() -> None:
     source = Counted(10)
-    items = read_ahead(source.items())
+    items = read_ahead(source.items(), 0)
     for number in range(1, 11):
         assert next(items) == number
         deadline = time.monotonic() + 5
@@ -71,7 +73,7 @@ def test_errors_come_after_the_items_before(fails_at: int) -> None:
     source = Counted(10, fails_at)
     found: list[int] = []
     with pytest.raises(CorruptFileError, match="damaged"):
-        found.extend(read_ahead(source.items()))
+        found.extend(read_ahead(source.items(), 0))
     assert found == list(range(1, fails_at))
     assert source.closed
 
@@ -80,12 +82,27 @@ def test_errors_come_after_the_items_before(fails_at: int) -> None:
 @pytest.mark.parametrize("fails_at", [-1, 3])
 def test_closed_early(taken: int, fails_at: int) -> None:
     source = Counted(100, fails_at)
-    items = read_ahead(source.items())
+    items = read_ahead(source.items(), 0)
     for _ in range(min(taken, 2)):
         next(items)
     items.close()
     assert source.closed
     assert source.made <= taken + 1
+
+
+def test_items_made_at_once_need_no_thread() -> None:
+    source = Counted(20)
+    items = read_ahead(source.items(), 10**12)
+    assert next(items) == 1
+    assert source.made == 1
+    assert list(items) == list(range(2, 21))
+    assert source.threads == {threading.current_thread().name}
+    assert source.closed
+    source = Counted(20)
+    items = read_ahead(source.items(), 10**12)
+    next(items)
+    items.close()
+    assert source.closed
 
 
 def test_overlaps() -> None:
@@ -95,7 +112,7 @@ def test_overlaps() -> None:
             yield number
 
     begun = time.monotonic()
-    for _ in read_ahead(slow()):
+    for _ in read_ahead(slow(), 1_000_000):
         time.sleep(0.05)
     # One after the other they take 0.5 s.
     assert time.monotonic() - begun < 0.45
@@ -110,7 +127,9 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_scans(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("worth", [0, 10**12])
+def test_scans(path: Path, monkeypatch: pytest.MonkeyPatch, worth: int) -> None:
+    monkeypatch.setattr(task_module, "read_ahead", partial(read_ahead, worth_ns=worth))
     (task,) = lance_spark.open_dataset(str(path)).plan(target_rows=1 << 40)
     expected = pa.Table.from_batches(task.batches(ahead=False))
     assert pa.Table.from_batches(task.batches(ahead=True)).equals(expected)
@@ -124,6 +143,7 @@ def test_scans(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_scan_that_fails(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_module, "read_ahead", partial(read_ahead, worth_ns=0))
     read = FileReader.read
     asked = 0
 
