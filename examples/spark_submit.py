@@ -24,6 +24,8 @@ def main() -> None:
     path = f"{base.rstrip('/')}/readings.lance"
     spark = SparkSession.builder.appName("lance_spark on a cluster").getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
+    # Only the driver has the rule: executors get partitions and readers, as Spark itself has them.
+    lance_spark.enable(spark)
 
     def table(**options: object) -> DataFrame:
         return spark.read.format("lance").options(**options).load(path)
