@@ -19,8 +19,7 @@ import pyarrow as pa
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions
+from pyspark.sql import DataFrame, SparkSession, functions
 
 import lance_spark
 from benchmarks import spark as bench

@@ -24,8 +24,10 @@ Reads of deletion files, overlays and blobs beside the data files are not counte
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
 
-from lance_spark.storage.source import ByteSource
+if TYPE_CHECKING:
+    from lance_spark.storage.source import ByteSource
 
 
 @dataclass(slots=True)

@@ -37,6 +37,7 @@ READ_NAMES = (
     "blob_handling",
     "with_row_id",
     "with_row_address",
+    "scan_metrics",
 )
 _OUTSIDE = "allow_external_blob_outside_bases"
 _WRITE = (
@@ -132,6 +133,8 @@ class ReadOptions:
         What blob columns give, by the names that pylance has for it.
     with_row_id, with_row_address : bool
         Whether the columns _rowid and _rowaddr follow after the others.
+    scan_metrics : bool
+        Whether each task says on its log what it read.
     storage_options : mapping, not shown by `repr`
         Arguments of the fsspec file system.
     """
@@ -150,6 +153,7 @@ class ReadOptions:
     blob_handling: str | None = None
     with_row_id: bool = False
     with_row_address: bool = False
+    scan_metrics: bool = False
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -183,6 +187,7 @@ class ReadOptions:
             blob_handling=_choice("blob_handling", plain, _BLOB_HANDLING),
             with_row_id=_flag("with_row_id", plain),
             with_row_address=_flag("with_row_address", plain),
+            scan_metrics=_flag("scan_metrics", plain),
             storage_options=parts.storage,
         )
 

@@ -7,13 +7,15 @@ Spark pushes (`pushdown`) and the option filter go into the same plan.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.spark.options import ReadOptions
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from lance_spark.dataset import Dataset
     from lance_spark.scan.predicates import Predicate
     from lance_spark.scan.task import ScanTask
-    from lance_spark.spark.planning import After
+    from lance_spark.spark.planning import After, LancePartition
     from lance_spark.spark.request import Request
 
 
@@ -116,52 +118,77 @@ class LanceReader(DataSourceReader):
 
         assert isinstance(partition, LancePartition)
         wanted = batch_schema(self.spark_schema)
-        if self.request is None or not self.request.aggregates:
-            if partition.task is not None:
-                batches = task_batches(partition.task, wanted, partition.after)
-                yield from limited(batches, partition.limit)
-            return
-        from lance_spark.spark.aggregates import aggregated, rows_alone
+        metrics = ScanMetrics()
+        try:
+            if self.request is None or not self.request.aggregates:
+                if partition.task is not None:
+                    # Closing a scan that reads ahead waits for what nobody needs any more.
+                    scan = Scan(partition.task, metrics, ahead=partition.limit is None)
+                    yield from limited(scan.batches(wanted, partition.after), partition.limit)
+                return
+            yield self._aggregates(partition, wanted, metrics)
+        finally:
+            if self.options.scan_metrics:
+                name = display(self.options.path)
+                print(
+                    f"lance_spark scan of {name}: {metrics.summary()}", file=sys.stderr, flush=True
+                )
 
+    def _aggregates(
+        self, partition: LancePartition, wanted: pa.Schema, metrics: ScanMetrics
+    ) -> pa.RecordBatch:
+        from lance_spark.spark.aggregates import aggregated, rows_alone
+        from lance_spark.spark.types import batch_schema
+
+        assert self.request is not None
         if partition.num_rows is not None:
-            yield rows_alone(self.request.aggregates, wanted, partition.num_rows)
-            return
+            return rows_alone(self.request.aggregates, wanted, partition.num_rows)
         rows: Iterator[pa.RecordBatch] = iter(())
         if partition.task is not None:
             assert partition.columns is not None
-            rows = task_batches(partition.task, batch_schema(partition.columns), partition.after)
-        yield aggregated(self.request.aggregates, wanted, rows)
+            scan = Scan(partition.task, metrics)
+            rows = scan.batches(batch_schema(partition.columns), partition.after)
+        return aggregated(self.request.aggregates, wanted, rows)
 
 
-def task_batches(
-    task: ScanTask, wanted: pa.Schema, after: After | None = None
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a task in an Arrow schema of Spark's.
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """The rows of a task on their way to Spark.
 
-    Raises
-    ------
-    UnsupportedTypeError
-        A value, or a type, has no counterpart in Spark.
+    Attributes
+    ----------
+    task : ScanTask
+    metrics : ScanMetrics
+        Counts what is read.
+    ahead : bool
+        Whether a thread reads what comes next.
     """
-    from lance_spark.spark.convert import BatchConverter
 
-    if after is not None:
-        yield from _filtered(task, wanted, after)
-        return
-    convert = BatchConverter(task.schema, wanted, reading=True)
-    for batch in task.batches():
-        yield from convert(batch) if len(wanted) else (batch.select([]),)
+    task: ScanTask
+    metrics: ScanMetrics
+    ahead: bool = True
 
+    def batches(self, wanted: pa.Schema, after: After | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in an Arrow schema of Spark's.
 
-def _filtered(task: ScanTask, wanted: pa.Schema, after: After) -> Iterator[pa.RecordBatch]:
-    from lance_spark.spark.convert import BatchConverter
-    from lance_spark.spark.types import batch_schema
+        Raises
+        ------
+        UnsupportedTypeError
+            A value, or a type, has no counterpart in Spark.
+        """
+        from lance_spark.spark.convert import BatchConverter
+        from lance_spark.spark.types import batch_schema
 
-    seen = batch_schema(after.schema)
-    convert = BatchConverter(seen, wanted, reading=True)
-    for batch in task_batches(task, seen):
-        kept = batch.filter(after.predicate.holds(batch))
-        yield from convert(kept) if len(wanted) else (kept.select([]),)
+        if after is None:
+            convert = BatchConverter(self.task.schema, wanted, reading=True)
+            for batch in self.task.batches(self.metrics, ahead=self.ahead):
+                yield from convert(batch) if len(wanted) else (batch.select([]),)
+            return
+        seen = batch_schema(after.schema)
+        convert = BatchConverter(seen, wanted, reading=True)
+        for batch in self.batches(seen):
+            kept = batch.filter(after.predicate.holds(batch))
+            yield from convert(kept) if len(wanted) else (kept.select([]),)
 
 
 def limited(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
@@ -199,7 +226,7 @@ def spark_batches(
     for task in tasks:
         if wanted is None:
             wanted = batch_schema(to_spark_schema(task.schema) if schema is None else schema)
-        yield from task_batches(task, wanted)
+        yield from Scan(task, ScanMetrics()).batches(wanted)
 
 
 def open_table(options: ReadOptions, at: int | None = None) -> Dataset:

@@ -109,6 +109,8 @@ KNOWN: dict[str, Place] = {
     # Where manifests are kept if not beside the data.
     "dynamodb_endpoint": _into("dynamodb_endpoint"),
     "manifest_store": _into("manifest_store"),
+    # Reads that are under way at once.
+    "io_threads": _into("io_threads"),
 }
 
 

@@ -288,6 +288,24 @@ def test_limit_with_filters_ends_each_partition(path: str) -> None:
     assert answer.rows >= 6
 
 
+@pytest.mark.parametrize("limit", [None, 10])
+def test_a_task_says_what_it_read(
+    path: str, capfd: pytest.CaptureFixture[str], limit: int | None
+) -> None:
+    request = {"filters": [op(">=", col("row"), lit(0, "bigint"))]}
+    if limit is not None:
+        request["limit"] = limit
+    ask(path, ["row"], request)
+    assert "lance_spark scan" not in capfd.readouterr().err
+    answer = ask(path, ["row"], request, scan_metrics="true")
+    said = [line for line in capfd.readouterr().err.splitlines() if "lance_spark scan of" in line]
+    counted = [dict(part.split("=") for part in line.split(": ")[1].split()) for line in said]
+    assert len(said) == len(answer.partitions) > 0
+    rows = sum(int(one["numRowsScanned"]) for one in counted)
+    assert rows == answer.num_rows if limit is None else rows >= answer.num_rows > 0
+    assert all(int(one["numBytesRead"]) > 0 for one in counted)
+
+
 def test_sizes_are_never_too_small(tmp_path: Path) -> None:
     random_text = np.random.default_rng(3).bytes(60_000).hex()
     columns = {

@@ -18,6 +18,10 @@ final class Predicates {
             "=", "<=>", ">", ">=", "<", "<=", "IN", "IS_NULL", "IS_NOT_NULL", "STARTS_WITH", "ENDS_WITH", "CONTAINS"
           });
 
+  /** Those that take nothing but a column and literals. */
+  private static final List LITERALS =
+      Arrays.asList(new String[] {"IN", "STARTS_WITH", "ENDS_WITH", "CONTAINS"});
+
   private Predicates() {}
 
   /** Returns the form of a predicate, or null if Spark must answer it. */
@@ -33,7 +37,7 @@ final class Predicates {
     Expression[] children = expression.children();
     Object[] arguments = new Object[children.length];
     for (int i = 0; i < children.length; i++) {
-      if (i > 0 && name.equals("IN") && !(children[i] instanceof Literal)) {
+      if (i > 0 && LITERALS.contains(name) && !(children[i] instanceof Literal)) {
         return null;
       }
       arguments[i] = logic ? write(children[i], schema) : value(children[i], schema, name.startsWith("IS_"));
