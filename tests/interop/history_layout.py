@@ -192,8 +192,9 @@ def create_index(common: Common, state: State, random: Random) -> Change | None:
 
 
 def optimize_indices(common: Common, state: State, random: Random) -> Change:
+    # With 0, a segment for a fragment whose column was replaced brings the old values back: pylance masks segments by what all cover.
     options: dict[str, Any] = random.choice(
-        [{}, {"num_indices_to_merge": 0}, {"num_indices_to_merge": 1}, {"num_indices_to_merge": 9}]
+        [{}, {"num_indices_to_merge": 1}, {"num_indices_to_merge": 9}]
     )
 
     def theirs(dataset: Any) -> None:
