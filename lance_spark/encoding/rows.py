@@ -53,6 +53,20 @@ def split_rows(rows: Rows, lengths: Sequence[int]) -> list[tuple[int, Rows]]:
     return pieces
 
 
+def runs_of(bounds: RowNumbers, kept: npt.NDArray[np.bool_]) -> list[range]:
+    """Return the rows of the blocks that are kept, neighbours joined.
+
+    Parameters
+    ----------
+    bounds : int64 array
+        First row of each block, and the end of the last.
+    kept : bool array
+    """
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], kept.astype(np.int8), [0]])))
+    rows = bounds[edges].tolist()
+    return [range(rows[at], rows[at + 1]) for at in range(0, len(rows), 2)]
+
+
 def row_span(rows: Rows) -> range:
     """Return the smallest range that holds all of `rows`."""
     if isinstance(rows, range):

@@ -37,6 +37,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from lance_spark.encoding.arrow_blocks import is_variable
+from lance_spark.encoding.rows import runs_of
 from lance_spark.encoding.v0_1.field import Node, open_field
 from lance_spark.encoding.v0_1.pages import Numbers
 from lance_spark.errors import CorruptFileError, InvalidInputError, LanceError
@@ -122,9 +123,7 @@ def prune(statistics: PageStatistics, op: Op, value: Any = None) -> list[range]:
     """
     keep = _kept(statistics, op, value)
     keep &= np.diff(statistics.bounds) > 0
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], keep.astype(np.int8), [0]])))
-    rows = statistics.bounds[edges].tolist()
-    return [range(rows[i], rows[i + 1]) for i in range(0, len(rows), 2)]
+    return runs_of(statistics.bounds, keep)
 
 
 def _read(source: ByteSource, tail: Tail, footer: LegacyFooter, field: Field) -> PageStatistics:

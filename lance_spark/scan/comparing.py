@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -11,7 +12,8 @@ import pyarrow.types as pat
 Op = Literal["==", "!=", "<", "<=", ">", ">="]
 How = Literal["starts", "ends", "contains", "like"]
 
-_KERNELS: dict[Op, str] = {
+#: Arrow's kernel of each comparison.
+KERNELS: dict[str, str] = {
     "==": "equal",
     "!=": "not_equal",
     "<": "less",
@@ -19,6 +21,14 @@ _KERNELS: dict[Op, str] = {
     ">": "greater",
     ">=": "greater_equal",
 }
+
+
+def column_at(batch: pa.RecordBatch, path: Sequence[str]) -> pa.Array:
+    """Return a column of a batch, or a child of struct columns by the names down to it; null where a struct is."""
+    array = batch.column(batch.schema.get_field_index(path[0]))
+    for name in path[1:]:
+        array = array.flatten()[array.type.get_field_index(name)]
+    return array
 
 
 def compared(left: pa.Array, op: Op, right: pa.Array | pa.Scalar) -> pa.BooleanArray:
@@ -40,7 +50,7 @@ def compared(left: pa.Array, op: Op, right: pa.Array | pa.Scalar) -> pa.BooleanA
 
     if pat.is_fixed_size_binary(left.type):
         left, right = left.cast(pa.binary()), right.cast(pa.binary())
-    met = pc.call_function(_KERNELS[op], [left, right])
+    met = pc.call_function(KERNELS[op], [left, right])
     if not pat.is_floating(left.type):
         return met
     if isinstance(right, pa.Scalar) and not is_nan(right):
@@ -58,9 +68,7 @@ def compared(left: pa.Array, op: Op, right: pa.Array | pa.Scalar) -> pa.BooleanA
     return less if op == "<" else pc.invert(less)
 
 
-def like_regex(
-    pattern: str, escape: str = "\\"
-) -> tuple[Literal["starts", "ends", "contains", "like"], str]:
+def like_regex(pattern: str, escape: str = "\\") -> tuple[How, str]:
     """Translate a pattern of ``LIKE``.
 
     Parameters

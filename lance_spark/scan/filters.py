@@ -19,19 +19,12 @@ import pyarrow.types as pat
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema import Field, Schema
+from lance_spark.scan.comparing import KERNELS, column_at
 from lance_spark.scan.conditions import Statistics
 from lance_spark.scan.literals import to_array, to_scalar
-from lance_spark.scan.ranges import union
+from lance_spark.scan.ranges import in_any
 
-_COMPARE = {
-    "==": "equal",
-    "!=": "not_equal",
-    "<": "less",
-    "<=": "less_equal",
-    ">": "greater",
-    ">=": "greater_equal",
-}
-_OPERATORS = (*_COMPARE, "in", "not in", "is_null", "is_not_null")
+_OPERATORS = (*KERNELS, "in", "not in", "is_null", "is_not_null")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +56,7 @@ class Comparison:
 
     def holds(self, batch: pa.RecordBatch) -> pa.BooleanArray:
         """Return for each row of a batch whether the condition holds; never null."""
-        array = batch.column(batch.schema.get_field_index(self.path[0].name))
-        for node in self.path[1:]:
-            # Children of a null struct are null.
-            array = array.flatten()[array.type.get_field_index(node.name)]
+        array = column_at(batch, [node.name for node in self.path])
         if pat.is_dictionary(array.type):
             array = array.cast(array.type.value_type)
         if self.op == "is_null":
@@ -80,7 +70,7 @@ class Comparison:
         if self.op in ("in", "not in"):
             found = pc.is_in(array, value_set=value)
             return found if self.op == "in" else pc.and_(pc.invert(found), array.is_valid())
-        return pc.call_function(_COMPARE[self.op], [array, value]).fill_null(False)
+        return pc.call_function(KERNELS[self.op], [array, value]).fill_null(False)
 
     def candidates(self, statistics: Statistics) -> list[range] | None:
         """Return the rows that the condition can hold for, as far as statistics tell; None if they do not."""
@@ -88,13 +78,7 @@ class Comparison:
             return None
         if self.op != "in":
             return statistics(self.field, self.op, self.value)
-        found: list[list[range]] = []
-        for value in self.value:
-            rows = statistics(self.field, "==", value)
-            if rows is None:
-                return None
-            found.append(rows)
-        return union(found)
+        return in_any(statistics(self.field, "==", value) for value in self.value)
 
 
 def parse_filters(

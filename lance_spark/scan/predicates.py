@@ -19,18 +19,17 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Literal
 
 import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.file.schema import Field
-from lance_spark.scan.comparing import Op, compared, is_nan, with_one_zero
+from lance_spark.scan.comparing import How, Op, column_at, compared, is_nan, with_one_zero
 from lance_spark.scan.conditions import Statistics
-from lance_spark.scan.ranges import intersection, union
+from lance_spark.scan.ranges import in_all, in_any
 
 _OPPOSITE: dict[Op, Op] = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 
@@ -60,10 +59,7 @@ class Column:
 
     def values(self, batch: pa.RecordBatch) -> pa.Array:
         """Return its values in a batch, as kernels take them: decoded, and without extension types."""
-        array = batch.column(batch.schema.get_field_index(self.path[0].name))
-        for node in self.path[1:]:
-            # Children of a null struct are null.
-            array = array.flatten()[array.type.get_field_index(node.name)]
+        array = column_at(batch, [node.name for node in self.path])
         if isinstance(array.type, pa.BaseExtensionType):
             array = array.storage
         if pat.is_dictionary(array.type):
@@ -248,7 +244,7 @@ class In(Predicate):
             return None
         if any(is_nan(value) for value in self.values):
             return None
-        return _union(statistics(self.column.field, "==", value) for value in self.values)
+        return in_any(statistics(self.column.field, "==", value) for value in self.values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +262,7 @@ class Match(Predicate):
     """
 
     column: Column
-    how: Literal["starts", "ends", "contains", "like"]
+    how: How
     text: str | bytes
     inverted: bool = False
 
@@ -301,7 +297,7 @@ class Match(Predicate):
         field, end = self.column.field, _after(self.text)
         rows = statistics(field, ">=", self.text)
         below = None if end is None else statistics(field, "<", end)
-        return rows if rows is None or below is None else intersection(rows, below)
+        return in_all((rows, below))
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,9 +371,7 @@ class And(Predicate):
 
     def candidates(self, statistics: Statistics) -> list[range] | None:
         """Return the rows that statistics do not rule out for any part."""
-        found = [part.candidates(statistics) for part in self.parts]
-        known = [rows for rows in found if rows is not None]
-        return reduce(intersection, known) if known else None
+        return in_all(part.candidates(statistics) for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,7 +397,7 @@ class Or(Predicate):
 
     def candidates(self, statistics: Statistics) -> list[range] | None:
         """Return the rows that statistics do not rule out for all parts."""
-        return _union(part.candidates(statistics) for part in self.parts)
+        return in_any(part.candidates(statistics) for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -455,12 +449,3 @@ def _after(text: str | bytes) -> str | bytes | None:
     # Strings are ordered by their bytes, which is the order of code points; surrogates are none.
     code = ord(start[-1]) + 1
     return start[:-1] + chr(0xE000 if 0xD800 <= code < 0xE000 else code)
-
-
-def _union(parts: Iterable[list[range] | None]) -> list[range] | None:
-    found: list[list[range]] = []
-    for rows in parts:
-        if rows is None:
-            return None
-        found.append(rows)
-    return union(found)

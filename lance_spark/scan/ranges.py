@@ -30,3 +30,22 @@ def union(several: Iterable[Sequence[range]]) -> list[range]:
         else:
             found.append(rows)
     return found
+
+
+def in_all(parts: Iterable[Sequence[range] | None]) -> list[range] | None:
+    """Return the rows that are in all of several lists, of which None is one that is not known; None if none is."""
+    found: list[range] | None = None
+    for rows in parts:
+        if rows is not None:
+            found = list(rows) if found is None else intersection(found, rows)
+    return found
+
+
+def in_any(parts: Iterable[Sequence[range] | None]) -> list[range] | None:
+    """Return the rows that are in any of several lists; None if one of these is not known."""
+    known: list[Sequence[range]] = []
+    for rows in parts:
+        if rows is None:
+            return None
+        known.append(rows)
+    return union(known)

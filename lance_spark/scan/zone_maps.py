@@ -24,7 +24,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -33,13 +32,13 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.encoding.arrow_blocks import is_variable
-from lance_spark.encoding.rows import RowNumbers
+from lance_spark.encoding.rows import RowNumbers, runs_of
 from lance_spark.errors import CorruptFileError, CorruptTableError, MissingFileError
 from lance_spark.file.open import open_file
 from lance_spark.file.schema import Field
 from lance_spark.proto import table_pb2
 from lance_spark.scan.conditions import Condition
-from lance_spark.scan.ranges import intersection
+from lance_spark.scan.ranges import in_all, intersection
 from lance_spark.scan.task import FragmentSlice
 from lance_spark.table import indexes
 from lance_spark.table.deletions import read_deletions
@@ -92,10 +91,7 @@ class Zones:
         keep = self._kept(op, value)
         if keep is None:
             return None
-        keep |= ~self.known
-        edges = np.flatnonzero(np.diff(np.concatenate([[0], keep.astype(np.int8), [0]])))
-        rows = self.bounds[edges].tolist()
-        return [range(rows[at], rows[at + 1]) for at in range(0, len(rows), 2)]
+        return runs_of(self.bounds, keep | ~self.known)
 
     def _kept(self, op: str, value: Any) -> _Flags | None:
         import pyarrow.compute as pc
@@ -171,11 +167,8 @@ def candidates(
         known = zones.get(field.id)
         return None if known is None else known.candidates(op, value)
 
-    found = [condition.candidates(statistics) for condition in conditions]
-    told = [rows for rows in found if rows is not None]
-    if not told:
-        return None
-    return _by_fragment(reduce(intersection, told), fragments, starts)
+    rows = in_all(condition.candidates(statistics) for condition in conditions)
+    return None if rows is None else _by_fragment(rows, fragments, starts)
 
 
 def narrowed(

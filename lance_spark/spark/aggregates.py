@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import types as spark
 
+from lance_spark.scan.comparing import column_at
 from lance_spark.spark.projection import find
 from lance_spark.spark.request import Aggregate, refused
 from lance_spark.spark.types import to_spark_type
@@ -119,7 +120,7 @@ class _State:
         if self._op == "count_star":
             self._rows += batch.num_rows
             return
-        values = _column(batch, self._path)
+        values = column_at(batch, self._path)
         if self._op == "count":
             self._rows += len(values) - values.null_count
             return
@@ -135,11 +136,3 @@ class _State:
         if self._op in ("count_star", "count"):
             return pa.array([self._rows], pa.int64())
         return self._best
-
-
-def _column(batch: pa.RecordBatch, path: Sequence[str]) -> pa.Array:
-    array = batch.column(path[0])
-    for name in path[1:]:
-        # Children of a null struct are null.
-        array = array.flatten()[array.type.get_field_index(name)]
-    return array
