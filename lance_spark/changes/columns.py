@@ -31,7 +31,8 @@ from lance_spark.scan.fragment import FragmentReader
 from lance_spark.table.columns import is_live
 from lance_spark.table.commit import DEFAULT_MAX_RETRIES
 from lance_spark.table.deletions import Offsets
-from lance_spark.table.fragment import DataFile, Fragment
+from lance_spark.table.fragment import Fragment
+from lance_spark.table.fragment_files import DataFile
 from lance_spark.table.fragment_writer import FragmentWriter, delete_fragments
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.open import OpenTable

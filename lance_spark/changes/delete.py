@@ -35,7 +35,8 @@ from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit import DEFAULT_MAX_RETRIES
 from lance_spark.table.deletion_writer import bitmap_of, encode_bitmap, write_deletions
 from lance_spark.table.deletions import Offsets, offsets_of
-from lance_spark.table.fragment import DeletionFile, Fragment
+from lance_spark.table.fragment import Fragment
+from lance_spark.table.fragment_files import DeletionFile
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.delete import Delete

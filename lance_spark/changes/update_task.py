@@ -26,7 +26,8 @@ from lance_spark.scan.fragment import WINDOW_BYTES
 from lance_spark.table.align import align
 from lance_spark.table.deletion_writer import bitmap_of, encode_bitmap
 from lance_spark.table.deletions import Offsets, offsets_of
-from lance_spark.table.fragment import DataFile, Fragment, Lineage
+from lance_spark.table.fragment import Fragment
+from lance_spark.table.fragment_files import DataFile, Lineage
 from lance_spark.table.fragment_writer import (
     DEFAULT_MAX_BYTES_PER_FILE,
     DEFAULT_MAX_ROWS_PER_FILE,

@@ -30,7 +30,7 @@ from lance_spark.file.blob_fields import PLACE
 from lance_spark.file.blob_map import Lengths, replace_blobs, sum_blobs
 from lance_spark.file.schema import Field
 from lance_spark.storage.source import ByteRange, Bytes, ByteSource
-from lance_spark.table.fragment import DataFile
+from lance_spark.table.fragment_files import DataFile
 from lance_spark.table.paths import TablePaths
 
 INLINE, PACKED, DEDICATED, EXTERNAL = range(4)

@@ -25,7 +25,8 @@ from lance_spark.errors import UnsupportedFeatureError
 from lance_spark.file.open import DataFileReader, open_file
 from lance_spark.file.schema import Field
 from lance_spark.table.deletions import decode_offsets
-from lance_spark.table.fragment import Fragment, Overlay
+from lance_spark.table.fragment import Fragment
+from lance_spark.table.fragment_files import Overlay
 from lance_spark.table.paths import TablePaths
 
 _Offsets = npt.NDArray[np.int64]

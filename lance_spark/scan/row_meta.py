@@ -27,7 +27,8 @@ from lance_spark.encoding.rows import RowNumbers, Rows
 from lance_spark.errors import CorruptTableError, InvalidInputError
 from lance_spark.file.schema import Field, Schema
 from lance_spark.scan.assemble import FieldPart
-from lance_spark.table.fragment import Fragment, Lineage
+from lance_spark.table.fragment import Fragment
+from lance_spark.table.fragment_files import Lineage
 
 if TYPE_CHECKING:
     # Planning needs the names of these columns, and nothing of how they are read.

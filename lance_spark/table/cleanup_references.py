@@ -27,7 +27,7 @@ from lance_spark.errors import CorruptTableError, InvalidInputError
 from lance_spark.proto import table_pb2
 from lance_spark.storage.uri import check_relative, parse_uri
 from lance_spark.table.cleanup_files import Candidate, FileKind, owner_of
-from lance_spark.table.fragment import Lineage
+from lance_spark.table.fragment_files import Lineage
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.paths import DATA, DELETIONS
 from lance_spark.table.transaction import FOLDER as TRANSACTIONS

@@ -36,7 +36,7 @@ from lance_spark.storage.store import ObjectStore
 from lance_spark.storage.uri import check_relative
 from lance_spark.table import flags, row_ids, versions
 from lance_spark.table.draft import Draft
-from lance_spark.table.fragment import DeletionFile
+from lance_spark.table.fragment_files import DeletionFile
 from lance_spark.table.fragment_writer import new_data_file_name
 from lance_spark.table.indexes import section_of, uuid_of
 from lance_spark.table.manifest import Manifest

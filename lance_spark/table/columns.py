@@ -16,7 +16,7 @@ from lance_spark.errors import CorruptTableError, InvalidInputError, Unsupported
 from lance_spark.proto import file_pb2, table_pb2
 from lance_spark.table import index_updates, row_ids
 from lance_spark.table.draft import Draft
-from lance_spark.table.fragment import Lineage
+from lance_spark.table.fragment_files import Lineage
 
 if TYPE_CHECKING:
     from lance_spark.table.paths import TablePaths

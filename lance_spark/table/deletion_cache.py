@@ -11,7 +11,7 @@ from collections import OrderedDict
 import numpy as np
 import numpy.typing as npt
 
-from lance_spark.table.fragment import DeletionFile
+from lance_spark.table.fragment_files import DeletionFile
 
 #: What is kept at most; those that were asked for last.
 MAX_BYTES = 32 * 1024 * 1024

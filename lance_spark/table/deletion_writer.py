@@ -16,7 +16,7 @@ from pyroaring import BitMap
 
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.deletions import Offsets, offsets_of
-from lance_spark.table.fragment import DeletionFile, DeletionFileType
+from lance_spark.table.fragment_files import DeletionFile, DeletionFileType
 from lance_spark.table.paths import deletion_path
 
 #: Deleted rows from which on a bitmap is written.

@@ -17,7 +17,8 @@ from pyroaring import BitMap
 
 from lance_spark.errors import CorruptFileError, CorruptTableError
 from lance_spark.storage.source import Bytes
-from lance_spark.table.fragment import DeletionFile, DeletionFileType, Fragment
+from lance_spark.table.fragment import Fragment
+from lance_spark.table.fragment_files import DeletionFile, DeletionFileType
 from lance_spark.table.paths import TablePaths
 
 #: Offsets within a fragment, increasing, without repeats.

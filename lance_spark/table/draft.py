@@ -22,7 +22,8 @@ from lance_spark.errors import (
 )
 from lance_spark.proto import file_pb2, table_pb2
 from lance_spark.table import flags, row_ids
-from lance_spark.table.fragment import Fragment, Lineage
+from lance_spark.table.fragment import Fragment
+from lance_spark.table.fragment_files import Lineage
 from lance_spark.table.manifest import Manifest
 
 if TYPE_CHECKING:

@@ -19,7 +19,8 @@ from lance_spark.file.writer import FileWriter
 from lance_spark.storage.store import ObjectStore, OutputFile
 from lance_spark.storage.uri import join
 from lance_spark.table.align import align
-from lance_spark.table.fragment import DataFile, Fragment
+from lance_spark.table.fragment import Fragment
+from lance_spark.table.fragment_files import DataFile
 from lance_spark.table.paths import DATA, BasePath, TablePaths, sidecar_path
 
 #: What pylance and the Java connector cut files at.

@@ -26,7 +26,7 @@ from lance_spark.storage.source import ByteRange, ByteSource
 from lance_spark.storage.store import ObjectStore
 from lance_spark.storage.uri import Location, check_relative, escaped, parse_uri
 from lance_spark.table.deletion_cache import DeletionCache
-from lance_spark.table.fragment import DataFile, DeletionFile, ExternalRange
+from lance_spark.table.fragment_files import DataFile, DeletionFile, ExternalRange
 
 DATA = "data"
 DELETIONS = "_deletions"

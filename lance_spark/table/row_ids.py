@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING
 
 from lance_spark.errors import CorruptTableError, InvalidInputError
 from lance_spark.proto import rowids_pb2, table_pb2
-from lance_spark.table.fragment import Fragment, Lineage
+from lance_spark.table.fragment import Fragment
+from lance_spark.table.fragment_files import Lineage
 
 if TYPE_CHECKING:
     from lance_spark.table.paths import TablePaths

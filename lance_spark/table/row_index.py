@@ -19,7 +19,8 @@ from google.protobuf.message import DecodeError
 from lance_spark.errors import CorruptTableError
 from lance_spark.proto import rowids_pb2
 from lance_spark.table.deletions import read_deletions
-from lance_spark.table.fragment import Fragment, Lineage
+from lance_spark.table.fragment import Fragment
+from lance_spark.table.fragment_files import Lineage
 from lance_spark.table.paths import TablePaths
 from lance_spark.table.row_ids import parsed_row_ids_of
 from lance_spark.table.segments import Offsets, Words

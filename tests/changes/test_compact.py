@@ -24,7 +24,8 @@ from lance_spark.errors import (
     UnsupportedFeatureError,
 )
 from lance_spark.proto import table_pb2
-from lance_spark.table.fragment import DeletionFile, DeletionFileType, Fragment
+from lance_spark.table.fragment import Fragment
+from lance_spark.table.fragment_files import DeletionFile, DeletionFileType
 from lance_spark.table.open import OpenTable, open_table
 from lance_spark.write import write_dataset
 from tests.table.indexed_tables import copy

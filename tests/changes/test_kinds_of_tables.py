@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pytest
 
 import lance_spark
-from lance_spark.table.fragment import Lineage
+from lance_spark.table.fragment_files import Lineage
 
 LINEAGE = ["_rowid", "_row_created_at_version", "_row_last_updated_at_version"]
 COLUMNS = ["id", "word", *LINEAGE]

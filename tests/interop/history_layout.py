@@ -15,7 +15,7 @@ import pyarrow as pa
 from lance.file import LanceFileWriter
 
 import lance_spark
-from lance_spark.table.fragment import DataFile
+from lance_spark.table.fragment_files import DataFile
 from lance_spark.table.operations.data_replacement import DataReplacement
 from tests.interop.history_common import (
     SIMPLE,

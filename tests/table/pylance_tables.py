@@ -10,7 +10,8 @@ import lance
 import pyarrow as pa
 
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.fragment import DataFile, Fragment
+from lance_spark.table.fragment import Fragment
+from lance_spark.table.fragment_files import DataFile
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.manifest_file import read_manifest
 from lance_spark.table.versions import list_manifests

@@ -14,7 +14,8 @@ import lance
 from lance_spark.file.schema import Schema
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit import commit
-from lance_spark.table.fragment import DataFile, Fragment
+from lance_spark.table.fragment import Fragment
+from lance_spark.table.fragment_files import DataFile
 from lance_spark.table.open import read_latest
 from lance_spark.table.operations.append import Append
 from lance_spark.table.operations.overwrite import Overwrite

@@ -16,7 +16,7 @@ from lance_spark.errors import CommitConflictError, InvalidInputError
 from lance_spark.proto import table_pb2
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit import commit
-from lance_spark.table.fragment import DataFile
+from lance_spark.table.fragment_files import DataFile
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.open import read_latest
 from lance_spark.table.operations.data_replacement import DataReplacement

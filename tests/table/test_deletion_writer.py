@@ -18,7 +18,7 @@ from lance_spark.table import deletions
 from lance_spark.table.commit import commit
 from lance_spark.table.deletion_cache import DeletionCache
 from lance_spark.table.deletion_writer import write_deletions
-from lance_spark.table.fragment import DeletionFile, DeletionFileType
+from lance_spark.table.fragment_files import DeletionFile, DeletionFileType
 from lance_spark.table.open import open_table
 from lance_spark.table.operations.delete import Delete
 from lance_spark.table.operations.row_deletions import with_deletion_file

@@ -16,7 +16,7 @@ from lance_spark.errors import CorruptTableError, LanceError, UnsupportedFeature
 from lance_spark.proto import table_pb2
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import manifest_file as m
-from lance_spark.table.fragment import DeletionFileType
+from lance_spark.table.fragment_files import DeletionFileType
 from lance_spark.table.versions import NamingScheme, list_manifests
 from tests.table.pylance_tables import manifests, new_table, rows
 

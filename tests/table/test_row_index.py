@@ -13,7 +13,8 @@ from lance_spark.errors import CorruptTableError
 from lance_spark.proto import table_pb2
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import row_ids
-from lance_spark.table.fragment import DeletionFile, DeletionFileType, Fragment
+from lance_spark.table.fragment import Fragment
+from lance_spark.table.fragment_files import DeletionFile, DeletionFileType
 from lance_spark.table.paths import TablePaths
 from lance_spark.table.row_index import RowIndex, first_address, live_addresses
 from lance_spark.table.row_sequences import encode_row_ids

@@ -27,7 +27,8 @@ from lance_spark.proto import table_pb2, transaction_pb2
 from lance_spark.table.deletion_writer import write_deletions
 from lance_spark.table.deletions import Offsets
 from lance_spark.table.draft import Draft
-from lance_spark.table.fragment import DeletionFile, Fragment
+from lance_spark.table.fragment import Fragment
+from lance_spark.table.fragment_files import DeletionFile
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.operations.inserted_keys import InsertedKeys
 from lance_spark.table.paths import TablePaths, deletion_path

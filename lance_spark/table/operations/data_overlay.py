@@ -21,7 +21,7 @@ from lance_spark.errors import CommitConflictError, CorruptTableError
 from lance_spark.proto import transaction_pb2
 from lance_spark.table import columns
 from lance_spark.table.draft import Draft
-from lance_spark.table.fragment import Overlay
+from lance_spark.table.fragment_files import Overlay
 from lance_spark.table.operations.base import Conflict, Operation
 
 KIND = "data_overlay"

@@ -20,7 +20,7 @@ from lance_spark.errors import CommitConflictError, InvalidInputError
 from lance_spark.proto import table_pb2, transaction_pb2
 from lance_spark.table import columns, index_updates
 from lance_spark.table.draft import Draft
-from lance_spark.table.fragment import DataFile
+from lance_spark.table.fragment_files import DataFile
 from lance_spark.table.operations.base import Conflict, Operation
 
 KIND = "data_replacement"

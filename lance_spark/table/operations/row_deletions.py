@@ -13,7 +13,8 @@ import numpy as np
 
 from lance_spark.errors import CommitConflictError
 from lance_spark.table.deletions import Offsets, read_deletions
-from lance_spark.table.fragment import DeletionFile, Fragment
+from lance_spark.table.fragment import Fragment
+from lance_spark.table.fragment_files import DeletionFile
 from lance_spark.table.operations.base import Conflict, Operation, Rebase
 from lance_spark.table.paths import deletion_path
 

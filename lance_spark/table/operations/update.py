@@ -33,7 +33,8 @@ from lance_spark.proto import table_pb2, transaction_pb2
 from lance_spark.table import columns, index_updates, indexes, row_ids
 from lance_spark.table.deletions import Offsets
 from lance_spark.table.draft import Draft
-from lance_spark.table.fragment import Fragment, Lineage
+from lance_spark.table.fragment import Fragment
+from lance_spark.table.fragment_files import Lineage
 from lance_spark.table.operations.base import Conflict, Operation, Rebase
 from lance_spark.table.operations.inserted_keys import InsertedKeys
 from lance_spark.table.operations.row_deletions import (
