@@ -184,7 +184,7 @@ def match(where: Column, how: str, text: Any) -> Predicate:
     kind = kind_of(where.field)
     if text is None:
         return Constant(None)
-    if pat.is_string(kind) or pat.is_large_string(kind) or pat.is_string_view(kind):
+    if _is_text(kind):
         fits = isinstance(text, str)
     else:
         fits = isinstance(text, bytes) and how != "like" and _is_bytes(kind)
@@ -289,7 +289,7 @@ def _common_of_columns(left: pa.DataType, right: pa.DataType) -> pa.DataType | N
     if pat.is_floating(left) or pat.is_floating(right):
         small = all(pat.is_floating(one) and one.bit_width <= 32 for one in (left, right))
         return pa.float32() if small else pa.float64()
-    if pat.is_integer(left) and pat.is_integer(right) and not _has(pat.is_uint64, left, right):
+    if pat.is_integer(left) and pat.is_integer(right) and pa.uint64() not in (left, right):
         return pa.int64()
     try:
         return _decimal_for(_decimal_of(left), _decimal_of(right))
@@ -339,7 +339,3 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def _is_bytes(kind: pa.DataType) -> bool:
     return bool(pat.is_binary(kind) or pat.is_large_binary(kind) or pat.is_fixed_size_binary(kind))
-
-
-def _has(check: Any, *kinds: pa.DataType) -> bool:
-    return any(check(kind) for kind in kinds)
