@@ -24,7 +24,7 @@ from lance_spark.scan import row_meta
 from lance_spark.scan.task import ScanTask
 from lance_spark.spark.options import ReadOptions
 from lance_spark.spark.projection import find, paths_for
-from lance_spark.spark.request import Request, refused
+from lance_spark.spark.request import Request, Version, refused
 
 if TYPE_CHECKING:
     from lance_spark.dataset import Dataset
@@ -75,11 +75,11 @@ class Answer(InputPartition):
     ----------
     rows, size : int or None
         None if unknown.
-    version : int
+    version : Version
         What other scans of the same query are to read.
     """
 
-    def __init__(self, rows: int | None, size: int | None, version: int) -> None:
+    def __init__(self, rows: int | None, size: int | None, version: Version) -> None:
         numbers = (-1 if number is None else number for number in (rows, size))
         super().__init__("lance-plan rows={} bytes={} at={};".format(*numbers, version))
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lance_spark.scan.predicates import Predicate
     from lance_spark.scan.task import ScanTask
     from lance_spark.spark.planning import After, LancePartition
-    from lance_spark.spark.request import Request
+    from lance_spark.spark.request import Request, Version
 
 
 class LanceReader(DataSourceReader):
@@ -109,7 +109,7 @@ class LanceReader(DataSourceReader):
         partitions, rows, size = plan.partitions()
         if self.request is None:
             return [*partitions]
-        return [Answer(rows, size, dataset.version), *partitions]
+        return [Answer(rows, size, version_of(dataset, self.options)), *partitions]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one partition, in batches of exactly the Arrow schema that Spark expects."""
@@ -229,7 +229,16 @@ def spark_batches(
         yield from Scan(task, ScanMetrics()).batches(wanted)
 
 
-def open_table(options: ReadOptions, at: int | None = None) -> Dataset:
+def version_of(dataset: Dataset, options: ReadOptions) -> Version:
+    """Return what `open_table` needs to open a version again that options led to."""
+    from lance_spark.spark.request import Version
+    from lance_spark.table.ref_names import MAIN
+
+    # A tag may be one of another branch than the path or the options say.
+    return Version(dataset.version, None if options.tag is None else dataset.branch or MAIN)
+
+
+def open_table(options: ReadOptions, at: Version | None = None) -> Dataset:
     """Open the version that the options name, or the newest; of those that can change meanwhile, the one that is given.
 
     Raises
@@ -243,10 +252,12 @@ def open_table(options: ReadOptions, at: int | None = None) -> Dataset:
         if (value := getattr(options, name)) is not None:
             chosen[name] = value
     version = options.version
-    if at is not None and options.tag is None:
-        # A tag may be one of another branch, and stays where it is.
-        version = at
+    if at is not None:
+        version = at.number
         chosen.pop("timestamp", None)
+        chosen.pop("tag", None)
+        if at.branch is not None:
+            chosen["branch"] = at.branch
     return open_dataset(
         options.path, version, storage_options=options.storage_options or None, **chosen
     )

@@ -10,7 +10,7 @@ The field `__lance_request` is of the null type; its metadata has the JSON text 
 | `at` | the version that the answer to an earlier scan of the same query named: a query reads one version of a table |
 
 The answer is the first of the partitions, which is none: its pickle holds `lance-plan rows=R bytes=B at=V;`, -1 for what is not
-known, and the version.
+known, and the version: `7`, or `side/way@7` for a tag, which may be moved while the query is planned.
 Everything that is asked is answered exactly, or refused: what is not understood is an error, never a wrong result.
 """
 
@@ -20,6 +20,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import quote, unquote
 
 from lance_spark.errors import UnsupportedError
 
@@ -52,6 +53,39 @@ class Aggregate:
 
 
 @dataclass(frozen=True, slots=True)
+class Version:
+    """A version of a table, as answers name it.
+
+    Attributes
+    ----------
+    number : int
+    branch : str or None
+        "main" for the main one. None for the branch that the options name.
+    """
+
+    number: int
+    branch: str | None = None
+
+    def __str__(self) -> str:
+        # The rule takes the text out of a pickle byte by byte, up to the next space or semicolon.
+        return str(self.number) if self.branch is None else f"{quote(self.branch)}@{self.number}"
+
+    @classmethod
+    def parse(cls, text: object) -> Version:
+        """Parse the text of an answer.
+
+        Raises
+        ------
+        UnsupportedError
+            It is none.
+        """
+        branch, at, number = text.rpartition("@") if isinstance(text, str) else ("", "", "")
+        if not (number.isascii() and number.isdigit()) or bool(branch) != bool(at):
+            raise refused("there is no such version", text)
+        return cls(int(number), unquote(branch) or None)
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """What Spark asks of a scan.
 
@@ -62,14 +96,14 @@ class Request:
     limit : int or None
     aggregates : tuple of Aggregate
         Empty if rows are asked for.
-    at : int or None
+    at : Version or None
         The version to read, if the query reads the table already.
     """
 
     filters: tuple[dict[str, Any], ...] = ()
     limit: int | None = None
     aggregates: tuple[Aggregate, ...] = ()
-    at: int | None = None
+    at: Version | None = None
 
     @classmethod
     def parse(cls, text: str) -> Request:
@@ -94,13 +128,11 @@ class Request:
         if limit is not None and (type(limit) is not int or limit < 0):
             raise refused("the limit is no number of rows", limit)
         at = asked.get("at")
-        if at is not None and not (isinstance(at, str) and at.isascii() and at.isdigit()):
-            raise refused("there is no such version", at)
         return cls(
             tuple(_objects("filters", asked)),
             limit,
             tuple(_aggregate(one) for one in _objects("aggregates", asked)),
-            None if at is None else int(at),
+            None if at is None else Version.parse(at),
         )
 
 
