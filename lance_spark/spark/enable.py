@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CONF = "spark.lance.pushdown.enabled"
-CONNECT = "push-down cannot be turned on through Spark Connect: name the columns by .schema(...) or by the option columns"
+CONNECT = (
+    "push-down cannot be turned on through Spark Connect: have the server configured by `python -m lance_spark conf`, or name "
+    "the columns by .schema(...) or by the option columns"
+)
 
 #: The class Extension, as py4j has it, of each JVM that has one.
 _extensions: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
@@ -27,7 +30,7 @@ def enable(spark: SparkSession) -> None:
     """Have `format("lance")` read the columns, rows and counts that a query needs, and no more.
 
     Holds for every query that the session, or a session made from it, plans from now on; frames, views and caches that
-    exist already are fine. A second call does nothing. `spark.conf.set("spark.lance.pushdown.enabled", "false")` turns it
+    exist already are fine. A second call does nothing, nor does one where it is on by configuration. `spark.conf.set("spark.lance.pushdown.enabled", "false")` turns it
     off, and "true" on again, at any time. Under a version of Spark that this release does not know, there is a warning and
     nothing changes.
 
@@ -38,7 +41,7 @@ def enable(spark: SparkSession) -> None:
     Raises
     ------
     UnsupportedError
-        The session is one of Spark Connect, or the rule cannot be compiled in its JVM.
+        The session is one of Spark Connect whose server is not configured so, or the rule cannot be compiled in its JVM.
 
     Examples
     --------
@@ -46,7 +49,9 @@ def enable(spark: SparkSession) -> None:
     >>> spark.read.format("lance").load(path).where("id = 7").select("name").show()
     """
     if _is_connect(spark):
-        raise UnsupportedError(CONNECT)
+        if not _is_on_server(spark):
+            raise UnsupportedError(CONNECT)
+        return
     if not _is_known(spark.version):
         warnings.warn(
             f"lance_spark knows Spark 4.0 to 4.3, and this is {spark.version}: push-down stays off",
@@ -59,10 +64,10 @@ def enable(spark: SparkSession) -> None:
 
 def is_enabled(spark: SparkSession) -> bool:
     """Tell whether push-down is on for the next query of a session, by `enable` or by configuration."""
-    if _is_connect(spark) or not _is_known(spark.version):
+    if not _is_known(spark.version) or str(spark.conf.get(CONF, "true")).lower() != "true":
         return False
-    if str(spark.conf.get(CONF, "true")).lower() != "true":
-        return False
+    if _is_connect(spark):
+        return _is_on_server(spark)
     extension = _loaded(spark)
     if extension is None:
         return False
@@ -72,6 +77,29 @@ def is_enabled(spark: SparkSession) -> bool:
 
 def _is_connect(spark: Any) -> bool:
     return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def _is_on_server(spark: Any) -> bool:
+    """Tell whether the server of a session of Spark Connect was configured with the rule's jar."""
+    from lance_spark.spark.rule import EXTENSION
+
+    if not _is_named(spark):
+        return False
+    from pyspark.errors import PySparkException
+
+    try:
+        (row,) = spark.sql(f"SELECT java_method('{EXTENSION}', 'isAnywhere')").collect()
+    except PySparkException:
+        # The server found no such class, and has said so in its log; or it lets nobody call Java.
+        return False
+    return bool(row[0] == "true")
+
+
+def _is_named(spark: Any) -> bool:
+    from lance_spark.spark.rule import EXTENSION
+
+    named = str(spark.conf.get("spark.sql.extensions", ""))
+    return EXTENSION in [name.strip() for name in named.split(",")]
 
 
 def _is_known(version: str) -> bool:
@@ -85,8 +113,7 @@ def _loaded(spark: Any) -> Any:
         # A session that was configured has the class of the jar.
         from lance_spark.spark.rule import EXTENSION
 
-        named = str(spark.conf.get("spark.sql.extensions", ""))
-        if EXTENSION not in [name.strip() for name in named.split(",")]:
+        if not _is_named(spark):
             return None
         try:
             _extensions[gateway] = _spark_loader(spark).loadClass(EXTENSION)

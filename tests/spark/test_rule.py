@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import lance
 import pyarrow as pa
@@ -429,7 +429,10 @@ def test_errors_are_those_of_the_reader(spark: Any, table: str) -> None:
 
 def test_connect_is_told_what_to_do() -> None:
     class Session:
-        """Named as that of Spark Connect."""
+        """Named as that of Spark Connect; its server is not configured."""
+
+        version = "4.3.0"
+        conf: ClassVar[dict[str, str]] = {}
 
     Session.__module__ = "pyspark.sql.connect.session"
     with pytest.raises(lance_spark.LanceError, match=r"\.schema"):

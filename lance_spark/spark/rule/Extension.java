@@ -25,6 +25,11 @@ public class Extension extends AbstractFunction1 {
     return SEEN.contains(extensions);
   }
 
+  /** Tells whether any session of this JVM has the rule: for clients of Spark Connect, which call it by SQL. */
+  public static boolean isAnywhere() {
+    return !SEEN.isEmpty();
+  }
+
   /** Spark asks for a session's rules once for each query. */
   public static class RuleOfSession extends AbstractFunction1 {
     public Object apply(Object session) {
