@@ -14,6 +14,10 @@ Zones of a fragment follow one another, and rows that none has were deleted when
 the next one begins; a fragment is passed over if a live row is outside of all zones, if the segment's bitmap does not name it, or if
 overlays have new values of the column.
 
+Bounds hold, but need not be tight: rows may have been deleted since, and where an index was merged after a compaction that left its
+addresses as they were, zones have the bounds of the old ones. Then counts of nulls are those of the rows, if the writer knew which
+rows are null: it says so by `null_bitmap` in the schema's metadata. Without, 1 may stand for some.
+
 Rows of all fragments are numbered through, in the table's order, so that conditions are asked once for the whole table.
 
 Specification: table/index/scalar/zonemap.md.
@@ -22,8 +26,9 @@ Specification: table/index/scalar/zonemap.md.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,6 +43,7 @@ from lance_spark.file.open import open_file
 from lance_spark.file.schema import Field
 from lance_spark.proto import table_pb2
 from lance_spark.scan.conditions import Condition
+from lance_spark.scan.index_cache import cached
 from lance_spark.scan.ranges import in_all, intersection
 from lance_spark.scan.task import FragmentSlice
 from lance_spark.table import indexes
@@ -53,6 +59,8 @@ _KIND = "ZONEMAP"
 #: Versions of the index that are known.
 _VERSIONS = (0,)
 _COLUMNS = ("min", "max", "null_count", "nan_count", "fragment_id", "zone_start", "zone_length")
+#: Key of the metadata of a schema whose writer knew which rows are null.
+_NULL_BITMAP = "null_bitmap"
 #: Rows that are ruled out, but read if there are rows to be read on both sides: to begin anew costs as much.
 _NEAR = 16 * 1024
 
@@ -74,7 +82,10 @@ class Zones:
     comparable : bool array
         Whether there may be values other than null and NaN.
     null_count, nan_count : int64 array
+        Of the rows that were live when the index was built.
     only_nulls : bool array
+    counted : bool array
+        Whether `null_count` is exact where it is not 0.
     """
 
     bounds: RowNumbers
@@ -85,6 +96,7 @@ class Zones:
     null_count: RowNumbers
     nan_count: RowNumbers
     only_nulls: _Flags
+    counted: _Flags
 
     def candidates(self, op: str, value: Any) -> list[range] | None:
         """Return the rows that a comparison can hold for; None if nothing can be told."""
@@ -150,18 +162,18 @@ def candidates(
     """
     if not conditions or manifest.index_section is None or not fragments:
         return None
-    segments = list(_segments(manifest))
+    segments = list(segments_of(manifest))
     paths_asked = [path for condition in conditions for path in condition.paths]
     asked = {path[-1].id: path for path in paths_asked}
     # Computed columns have negative ids.
     fields = {index.fields[0] for index in segments} & asked.keys()
     if not fields:
         return None
-    starts = np.cumsum([0, *(fragment.physical_rows for fragment in fragments)])
+    starts = starts_of(fragments)
     zones = {}
     for number in fields:
         mine = [index for index in segments if index.fields[0] == number]
-        zones[number] = _Reader(paths, fragments, starts, asked[number]).read(mine)
+        zones[number] = read_zones(paths, fragments, starts, asked[number], mine)
 
     def statistics(field: Field, op: str, value: Any) -> list[range] | None:
         known = zones.get(field.id)
@@ -169,6 +181,60 @@ def candidates(
 
     rows = in_all(condition.candidates(statistics) for condition in conditions)
     return None if rows is None else _by_fragment(rows, fragments, starts)
+
+
+def read_zones(
+    paths: TablePaths,
+    fragments: Sequence[Fragment],
+    starts: RowNumbers,
+    path: tuple[Field, ...],
+    segments: Sequence[table_pb2.IndexMetadata],
+) -> Zones | None:
+    """Return what zone maps tell of a column; None if that is nothing.
+
+    Parameters
+    ----------
+    paths : TablePaths
+    fragments : sequence of Fragment
+        Of the version.
+    starts : int64 array
+        Their `starts_of`.
+    path : tuple of Field
+        The column, after the structs that it is in.
+    segments : sequence of IndexMetadata
+        Those of `segments_of` that are of the column.
+
+    Raises
+    ------
+    CorruptTableError, CorruptFileError, StorageError
+    """
+    return _Reader(paths, fragments, starts, path).read(segments)
+
+
+def starts_of(fragments: Sequence[Fragment]) -> RowNumbers:
+    """Return the number of each fragment's first row, and that of all rows."""
+    return np.cumsum([0, *(fragment.physical_rows for fragment in fragments)])
+
+
+def segments_of(manifest: Manifest) -> Iterator[table_pb2.IndexMetadata]:
+    """Yield the segments that are zone maps of a version that is known."""
+    for index in indexes.section_of(manifest).indices:
+        if is_zone_map(index):
+            yield index
+
+
+def is_zone_map(index: table_pb2.IndexMetadata) -> bool:
+    """Tell whether a segment is a zone map of a version that is known."""
+    return (
+        indexes.kind(index) == _KIND and len(index.fields) == 1 and index.index_version in _VERSIONS
+    )
+
+
+def is_overlaid(fragment: Fragment, ids: Collection[int]) -> bool:
+    """Tell whether overlays of a fragment have new values of some fields."""
+    return fragment.has_overlays and any(
+        not set(ids).isdisjoint(one.data_file.fields) for one in fragment.overlays
+    )
 
 
 def narrowed(
@@ -234,7 +300,8 @@ class _Reader:
             wanted = {
                 self._place[number]
                 for number in bitmap or ()
-                if number in self._place and not self._is_overlaid(self._place[number])
+                if number in self._place
+                and not is_overlaid(self._fragments[self._place[number]], self._ids)
             } - taken
             table = self._read(index) if wanted else None
             if table is None:
@@ -246,39 +313,19 @@ class _Reader:
             return None
         return self._zones(pa.concat_tables(tables), taken)
 
-    def _is_overlaid(self, place: int) -> bool:
-        fragment = self._fragments[place]
-        return fragment.has_overlays and any(
-            self._ids & set(one.data_file.fields) for one in fragment.overlays
-        )
-
     def _read(self, index: table_pb2.IndexMetadata) -> pa.Table | None:
         """Return the zones of a segment, with numbers for fragments; None if they are of another type."""
         base = index.base_id if index.HasField("base_id") else None
         name = f"{indexes.uuid_of(index)}/{_FILE}"
         try:
-            file = open_file(self._paths.open_index_file(name, base))
+            table = cached(self._paths, base, name, partial(_read, self._paths, base, name), _size)
         except MissingFileError as error:
             # Rows are found without it.
             _LOG.warning("zone map %r is passed over: %s", index.name, error)
             return None
-        try:
-            held = {field.name: field for field in file.schema.fields}
-            missing = [name for name in _COLUMNS if name not in held]
-            if missing:
-                raise CorruptFileError(f"{file.source.name}: a zone map without {missing}")
-            if any(held[name].arrow_field.type != self._kind for name in ("min", "max")):
-                return None
-            arrays = file.read([held[name] for name in _COLUMNS], range(file.num_rows))
-        finally:
-            file.close()
-        columns = dict(zip(_COLUMNS, arrays, strict=True))
-        if any(
-            columns[name].null_count or not pat.is_integer(columns[name].type)
-            for name in _COLUMNS[2:]
-        ):
-            raise CorruptFileError(f"{file.source.name}: a zone without a place or counts")
-        return pa.table(columns)
+        if any(table.schema.field(name).type != self._kind for name in ("min", "max")):
+            return None
+        return table
 
     def _trusted(self, table: pa.Table, wanted: set[int]) -> pa.Table:
         """Return the zones of those wanted fragments that zones hold all live rows of, in the table's order, with their fragment's place."""
@@ -335,6 +382,7 @@ class _Reader:
             for name in ("null_count", "nan_count", "zone_length")
         }
         nulls, nans, length = (numbers[name] for name in ("null_count", "nan_count", "zone_length"))
+        counted = np.concatenate([table["counted"].to_numpy(), np.zeros(len(others), np.bool_)])
         low, high = (_bound(columns[name]).take(pa.array(order)) for name in ("min", "max"))
         return Zones(
             np.append(first[order], self._starts[-1]),
@@ -345,17 +393,32 @@ class _Reader:
             nulls,
             nans,
             nulls >= length,
+            counted[order],
         )
 
 
-def _segments(manifest: Manifest) -> Iterator[table_pb2.IndexMetadata]:
-    for index in indexes.section_of(manifest).indices:
-        if (
-            indexes.kind(index) == _KIND
-            and len(index.fields) == 1
-            and index.index_version in _VERSIONS
-        ):
-            yield index
+def _read(paths: TablePaths, base_id: int | None, name: str) -> pa.Table:
+    """Return the zones of a file, and whether their counts of nulls are exact."""
+    file = open_file(paths.open_index_file(name, base_id))
+    try:
+        held = {field.name: field for field in file.schema.fields}
+        missing = [name for name in _COLUMNS if name not in held]
+        if missing:
+            raise CorruptFileError(f"{file.source.name}: a zone map without {missing}")
+        arrays = file.read([held[name] for name in _COLUMNS], range(file.num_rows))
+    finally:
+        file.close()
+    columns = dict(zip(_COLUMNS, arrays, strict=True))
+    if any(
+        columns[name].null_count or not pat.is_integer(columns[name].type) for name in _COLUMNS[2:]
+    ):
+        raise CorruptFileError(f"{file.source.name}: a zone without a place or counts")
+    counted = np.full(file.num_rows, _NULL_BITMAP in file.schema.metadata)
+    return pa.table({**columns, "counted": counted})
+
+
+def _size(table: pa.Table) -> int:
+    return int(table.nbytes)
 
 
 def _by_fragment(

@@ -98,6 +98,20 @@ def aggregated(
     return _batch([state.value() for state in states], wanted)
 
 
+def merged(
+    aggregates: Sequence[Aggregate], wanted: pa.Schema, rows: Sequence[pa.RecordBatch]
+) -> pa.RecordBatch:
+    """Return the row of aggregates over what several partitions gave a row of each."""
+    import pyarrow.compute as pc
+
+    table = pa.Table.from_batches(rows, wanted)
+    arrays = []
+    for one, column in zip(aggregates, table.columns, strict=True):
+        value = pc.sum(column) if one.op in ("count_star", "count") else pc.min_max(column)[one.op]
+        arrays.append(pa.array([value], column.type))
+    return _batch(arrays, wanted)
+
+
 def _batch(arrays: Sequence[pa.Array | None], wanted: pa.Schema) -> pa.RecordBatch:
     columns = [
         pa.nulls(1, field.type) if array is None else array.cast(field.type)

@@ -23,6 +23,8 @@ _IGNORED = frozenset(
     | {"pushdownfilters", "topn_push_down", "use_scalar_index"}
     | {"use_queued_write_buffer", "queue_depth", "max_rows_per_group", "max_batch_bytes"}
 )
+#: What the columns that a query looks at have at most, as Spark has them, if it is answered while it is planned.
+DEFAULT_DRIVER_READ_BYTES = 128 * 1024 * 1024
 READ_NAMES = (
     "version",
     "timestamp",
@@ -32,6 +34,7 @@ READ_NAMES = (
     "filter",
     "timezone",
     "push_filters",
+    "driver_read_bytes",
     "batch_size",
     "target_rows_per_partition",
     "blob_handling",
@@ -125,6 +128,8 @@ class ReadOptions:
         Of timestamps in `filter` that name none.
     push_filters : bool
         Whether filters that Spark itself pushes are taken; see `pushing` for what is wrong with them.
+    driver_read_bytes : int
+        What a query may look at to be answered while it is planned, without tasks; never if 0. See `found`.
     batch_size : int or None
         Rows of a batch at most; by the width of the rows if None.
     target_rows : int or None
@@ -148,6 +153,7 @@ class ReadOptions:
     filter: str | None = None
     timezone: str | None = None
     push_filters: bool = False
+    driver_read_bytes: int = DEFAULT_DRIVER_READ_BYTES
     batch_size: int | None = None
     target_rows: int | None = None
     blob_handling: str | None = None
@@ -182,6 +188,7 @@ class ReadOptions:
             filter=_text("filter", plain),
             timezone=_timezone(plain),
             push_filters=_flag("push_filters", plain),
+            driver_read_bytes=_driver_read_bytes(plain),
             batch_size=_whole("batch_size", plain, limit=2**31 - 1),
             target_rows=_whole("target_rows_per_partition", plain),
             blob_handling=_choice("blob_handling", plain, _BLOB_HANDLING),
@@ -362,6 +369,11 @@ def _whole(
     raise InvalidOptionError(
         f"option {name}: give a whole number from {least} to {limit}, not {_shown(text)}"
     )
+
+
+def _driver_read_bytes(plain: Mapping[str, str]) -> int:
+    given = _whole("driver_read_bytes", plain, least=0)
+    return DEFAULT_DRIVER_READ_BYTES if given is None else given
 
 
 def _flag(name: str, plain: Mapping[str, str]) -> bool:

@@ -4,7 +4,7 @@ A filter that is about columns as they are stored is met by the scan, which deco
 that is about what Spark sees of a column (JSON, descriptions of blobs, times in other units) is met afterwards, on the values that
 Spark would get. Both are exact.
 
-A limit without filters plans no more slices than have rows enough.
+A limit without filters plans no more slices than have rows enough. One that must be exact is for one partition to keep.
 """
 
 from __future__ import annotations
@@ -77,11 +77,19 @@ class Answer(InputPartition):
         None if unknown.
     version : Version
         What other scans of the same query are to read.
+    stream : bytes or None
+        All rows, if they are there already.
     """
 
-    def __init__(self, rows: int | None, size: int | None, version: Version) -> None:
+    def __init__(
+        self, rows: int | None, size: int | None, version: Version, stream: bytes | None = None
+    ) -> None:
         numbers = (-1 if number is None else number for number in (rows, size))
-        super().__init__("lance-plan rows={} bytes={} at={};".format(*numbers, version))
+        text = "lance-plan rows={} bytes={} at={}".format(*numbers, version)
+        # One value, as a pickle has the bytes of one together.
+        super().__init__(
+            f"{text};" if stream is None else f"{text} stream={len(stream)};".encode() + stream
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +153,8 @@ class Plan:
             found = [LancePartition(task, limit, after) for task in tasks]
         else:
             found = first_rows(tasks, limit)
+        if self.request.exact and len(found) > 1:
+            found = [_joined(found, limit)]
         rows = self.dataset.count_rows()
         if limit is not None:
             rows = min(rows, limit * (len(found) if filtered else 1))
@@ -188,7 +198,8 @@ class Plan:
         return self.dataset.plan(
             paths_for(self.visible, schema, self.table),
             target_rows=self.options.target_rows,
-            min_partitions=max(MIN_PARTITIONS, 2 * (os.cpu_count() or 1)),
+            min_partitions=self.request.parallelism
+            or max(MIN_PARTITIONS, 2 * (os.cpu_count() or 1)),
             batch_size=self.options.batch_size or DEFAULT_BATCH_SIZE,
             filter=_all_of(filters),
             blob_handling=self.options.blob_handling,
@@ -238,6 +249,14 @@ def first_rows(tasks: Sequence[ScanTask], limit: int) -> list[LancePartition]:
             slices.append(piece._replace(stop=piece.start + rows))
         found.append(LancePartition(replace(task, slices=tuple(slices)), missing))
     return found
+
+
+def _joined(partitions: Sequence[LancePartition], limit: int | None) -> LancePartition:
+    """Return one partition of the rows of several, in their order."""
+    first = partitions[0]
+    assert first.task is not None
+    slices = tuple(piece for one in partitions if one.task is not None for piece in one.task.slices)
+    return LancePartition(replace(first.task, slices=slices), limit, first.after)
 
 
 def _all_of(filters: Sequence[Predicate]) -> Predicate | None:

@@ -109,7 +109,10 @@ class LanceReader(DataSourceReader):
         partitions, rows, size = plan.partitions()
         if self.request is None:
             return [*partitions]
-        return [Answer(rows, size, version_of(dataset, self.options)), *partitions]
+        from lance_spark.spark.found import found_rows
+
+        stream = found_rows(self, plan, partitions, size)
+        return [Answer(rows, size, version_of(dataset, self.options), stream), *partitions]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one partition, in batches of exactly the Arrow schema that Spark expects."""

@@ -5,12 +5,14 @@ The field `__lance_request` is of the null type; its metadata has the JSON text 
 | key | |
 | --- | --- |
 | `filters` | list of trees; rows are wanted for which all are true (`filter_trees`). Spark does not check them again |
-| `limit` | rows wanted at most; Spark counts again |
+| `limit` | rows wanted at most; Spark counts again, unless `exact` is true: then all partitions together give no more |
 | `aggregates` | list of `{"op": "count_star"}`, `{"op": "count", "col": [path]}`, and alike "min" and "max": each partition gives one row |
 | `at` | the version that the answer to an earlier scan of the same query named: a query reads one version of a table |
+| `parallelism` | tasks that Spark runs at a time |
 
 The answer is the first of the partitions, which is none: its pickle holds `lance-plan rows=R bytes=B at=V;`, -1 for what is not
-known, and the version: `7`, or `side/way@7` for a tag, which may be moved while the query is planned.
+known, and the version: `7`, or `side/way@7` for a tag, which may be moved while the query is planned. With ` stream=N` before the
+semicolon, the rows follow behind it, as a stream of Arrow's of so many bytes (`found`); for aggregates it is one row.
 Everything that is asked is answered exactly, or refused: what is not understood is an error, never a wrong result.
 """
 
@@ -33,7 +35,7 @@ KEY = "request"
 
 Operation = Literal["count_star", "count", "min", "max"]
 _OPERATIONS = ("count_star", "count", "min", "max")
-_KEYS = {"filters", "limit", "aggregates", "at"}
+_KEYS = {"filters", "limit", "exact", "aggregates", "at", "parallelism"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,16 +96,22 @@ class Request:
     filters : tuple of dict
         Trees as they came: what columns they are about is known once the table is open.
     limit : int or None
+    exact : bool
+        Whether all partitions together must not give more rows than the limit.
     aggregates : tuple of Aggregate
         Empty if rows are asked for.
     at : Version or None
         The version to read, if the query reads the table already.
+    parallelism : int or None
+        Tasks that Spark runs at a time.
     """
 
     filters: tuple[dict[str, Any], ...] = ()
     limit: int | None = None
     aggregates: tuple[Aggregate, ...] = ()
     at: Version | None = None
+    exact: bool = False
+    parallelism: int | None = None
 
     @classmethod
     def parse(cls, text: str) -> Request:
@@ -127,12 +135,20 @@ class Request:
         limit = asked.get("limit")
         if limit is not None and (type(limit) is not int or limit < 0):
             raise refused("the limit is no number of rows", limit)
+        exact = asked.get("exact", False)
+        if type(exact) is not bool or (exact and limit is None):
+            raise refused("only a limit can be exact", exact)
+        parallelism = asked.get("parallelism")
+        if parallelism is not None and (type(parallelism) is not int or parallelism < 1):
+            raise refused("the parallelism is no number of tasks", parallelism)
         at = asked.get("at")
         return cls(
             tuple(_objects("filters", asked)),
             limit,
             tuple(_aggregate(one) for one in _objects("aggregates", asked)),
             None if at is None else Version.parse(at),
+            exact,
+            parallelism,
         )
 
 

@@ -7,6 +7,8 @@ import java.util.List;
 import java.util.Map;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
+import org.apache.spark.SparkContext;
+import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceCreationResult;
@@ -24,24 +26,37 @@ import scala.collection.Iterator;
  * What the Python reader answered to the request of a scan, in one round trip.
  *
  * <p>The request travels as metadata of one more field behind the wanted ones, which the reader takes off. The first
- * partition that comes back is none: its pickled text tells rows and bytes, -1 if unknown, and the version.
+ * partition that comes back is none: its pickled text tells rows and bytes, -1 if unknown, and the version. If the rows
+ * are few and were quickly read, they follow as a stream of Arrow's, of so many bytes as the text tells.
  */
 final class Answer {
   static final String FIELD = "__lance_request";
-  private static final Pattern TEXT = Pattern.compile("lance-plan rows=(-?\\d+) bytes=(-?\\d+)(?: at=([^ ;]+))?;");
+  private static final Pattern TEXT =
+      Pattern.compile("lance-plan rows=(-?\\d+) bytes=(-?\\d+)(?: at=([^ ;]+))?(?: stream=(\\d+))?;");
 
   final InputPartition[] partitions;
   final PartitionReaderFactory factory;
   final long rows;
   final long bytes;
+
+  /** What the partitions would give, or null if that is for tasks to read. */
+  final InternalRow[] found;
+
   private final String at;
 
-  private Answer(InputPartition[] partitions, PartitionReaderFactory factory, long rows, long bytes, String at) {
+  private Answer(
+      InputPartition[] partitions,
+      PartitionReaderFactory factory,
+      long rows,
+      long bytes,
+      String at,
+      InternalRow[] found) {
     this.partitions = partitions;
     this.factory = factory;
     this.rows = rows;
     this.bytes = bytes;
     this.at = at;
+    this.found = found;
   }
 
   /** Asks for the version that other scans of the query read, if there are any. */
@@ -62,7 +77,9 @@ final class Answer {
   }
 
   private static Answer ask(Map request, RequestTable table, CaseInsensitiveStringMap options, StructType output) {
-    String json = Forms.json(request);
+    Map told = new LinkedHashMap(request);
+    told.put("parallelism", Integer.valueOf(SparkContext.getOrCreate().defaultParallelism()));
+    String json = Forms.json(told);
     MetadataBuilder metadata = new MetadataBuilder();
     if (table.schema().length() > 0) {
       // A table of the catalog says there where it is, and the column may be one that is not wanted.
@@ -75,8 +92,10 @@ final class Answer {
     PythonDataSourceReadInfo info = table.source.source().createReadInfoInPython(created, asked, false);
     Iterator pickles = info.partitions().iterator();
     Matcher text = TEXT.matcher("");
+    byte[] first = new byte[0];
     if (pickles.hasNext()) {
-      text.reset(new String((byte[]) pickles.next(), StandardCharsets.ISO_8859_1));
+      first = (byte[]) pickles.next();
+      text.reset(new String(first, StandardCharsets.ISO_8859_1));
     }
     if (!text.find()) {
       throw new IllegalStateException(
@@ -92,6 +111,7 @@ final class Answer {
         Versions.readerFactory(table, options, info, output),
         Long.parseLong(text.group(1)),
         Long.parseLong(text.group(2)),
-        text.group(3));
+        text.group(3),
+        text.group(4) == null ? null : Rows.of(first, text.end(), Integer.parseInt(text.group(4)), output));
   }
 }

@@ -2,6 +2,7 @@ package org.lancespark;
 
 import java.util.Map;
 import java.util.OptionalLong;
+import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.metric.CustomMetric;
 import org.apache.spark.sql.connector.read.Batch;
@@ -79,6 +80,15 @@ public class RequestScan implements SupportsReportStatistics, Batch {
 
   public PartitionReaderFactory createReaderFactory() {
     return answer().factory;
+  }
+
+  /** Returns the rows if they came with the answer, or else null. */
+  InternalRow[] found() {
+    return answer().found;
+  }
+
+  boolean asks(String request, StructType columns) {
+    return json.equals(request) && output.equals(columns);
   }
 
   private synchronized Answer answer() {

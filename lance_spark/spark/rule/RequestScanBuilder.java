@@ -4,6 +4,7 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.expressions.Expression;
 import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.apache.spark.sql.connector.expressions.aggregate.AggregateFunc;
@@ -25,11 +26,14 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 /** Collects what a query needs of a table, for the Python reader to be asked. */
 public abstract class RequestScanBuilder
     implements SupportsPushDownAggregates, SupportsPushDownLimit, SupportsPushDownRequiredColumns {
+  private static final int MOST_ROWS_OF_ONE = 100000;
+
   protected final RequestTable table;
   private final CaseInsensitiveStringMap options;
   private final Map request = new LinkedHashMap();
   private StructType wanted;
   private Predicate[] pushed = new Predicate[0];
+  private RequestScan asked;
 
   RequestScanBuilder(RequestTable table, CaseInsensitiveStringMap options) {
     this.table = table;
@@ -57,19 +61,47 @@ public abstract class RequestScanBuilder
     return pushed;
   }
 
+  /** Tells whether the reader answers with the values themselves, so that Spark need not put those of partitions together. */
+  public boolean supportCompletePushDown(Aggregation aggregation) {
+    try {
+      Map bound = new LinkedHashMap(request);
+      StructType output = aggregated(aggregation, bound);
+      if (output == null) {
+        return false;
+      }
+      RequestScan scan = new RequestScan(table, options, output, bound, pushed);
+      InternalRow[] found = scan.found();
+      asked = scan;
+      return found != null && found.length == 1;
+    } catch (LinkageError e) {
+      Log.leftToSpark("aggregates", e);
+    }
+    return false;
+  }
+
   /** Takes counts of rows and values, and minima and maxima of the types that Forms.isOrdered names, over all rows. */
   public boolean pushAggregation(Aggregation aggregation) {
-    AggregateFunc[] functions = aggregation.aggregateExpressions();
-    if (aggregation.groupByExpressions().length > 0 || functions.length == 0) {
+    StructType output = aggregated(aggregation, request);
+    if (output == null) {
       return false;
     }
+    wanted = output;
+    return true;
+  }
+
+  /** Adds aggregates to a request and returns the columns of their values, or null if they are not the reader's. */
+  private StructType aggregated(Aggregation aggregation, Map to) {
+    AggregateFunc[] functions = aggregation.aggregateExpressions();
+    if (aggregation.groupByExpressions().length > 0 || functions.length == 0) {
+      return null;
+    }
     StructType output = new StructType();
-    List asked = new ArrayList();
+    List forms = new ArrayList();
     for (int i = 0; i < functions.length; i++) {
       AggregateFunc function = functions[i];
       String name = nameOf(function);
       if (name == null) {
-        return false;
+        return null;
       }
       Map form = new LinkedHashMap();
       form.put("op", name);
@@ -77,27 +109,26 @@ public abstract class RequestScanBuilder
       if (!(function instanceof CountStar)) {
         Expression argument = function.children()[0];
         if (!(argument instanceof NamedReference)) {
-          return false;
+          return null;
         }
         String[] path = ((NamedReference) argument).fieldNames();
         DataType found = Forms.typeAt(table.schema(), path);
         if (found == null) {
-          return false;
+          return null;
         }
         form.put("col", path);
         if (!(function instanceof Count)) {
           if (!Forms.isOrdered(found)) {
-            return false;
+            return null;
           }
           type = found;
         }
       }
-      asked.add(form);
+      forms.add(form);
       output = output.add("agg" + i, type, true);
     }
-    request.put("aggregates", asked);
-    wanted = output;
-    return true;
+    to.put("aggregates", forms);
+    return output;
   }
 
   private static String nameOf(AggregateFunc function) {
@@ -110,12 +141,20 @@ public abstract class RequestScanBuilder
 
   public boolean pushLimit(int limit) {
     request.put("limit", Integer.valueOf(limit));
+    if (!request.containsKey("filters") && !options.containsKey("filter") && limit <= MOST_ROWS_OF_ONE) {
+      request.put("exact", Boolean.TRUE);
+    } else {
+      request.remove("exact");
+    }
     return true;
   }
 
-  /** Each partition may give so many rows: Spark takes the limit of all. */
+  /**
+   * Without filters, one partition gives a small limit exactly, and ends of itself. Else each partition may give so many
+   * rows and Spark takes the limit of all; it then kills the Python workers that it stops reading from.
+   */
   public boolean isPartiallyPushed() {
-    return true;
+    return !request.containsKey("exact");
   }
 
   public void pruneColumns(StructType required) {
@@ -126,7 +165,13 @@ public abstract class RequestScanBuilder
     }
   }
 
+  /** Asks at once: what the reader finds while it plans is part of the plan. */
   public Scan build() {
-    return new RequestScan(table, options, wanted, request, pushed);
+    RequestScan scan = asked;
+    if (scan == null || !scan.asks(Forms.json(request), wanted)) {
+      scan = new RequestScan(table, options, wanted, request, pushed);
+    }
+    InternalRow[] found = scan.found();
+    return found == null ? scan : new FoundScan(scan, found);
   }
 }

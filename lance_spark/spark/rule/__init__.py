@@ -6,6 +6,7 @@
       ExpressionScanBuilder, Expressions    filters as Spark 4.1 and later hand them over
       PredicateScanBuilder, Predicates      filters as Spark 4.0 does
     RequestScan, Answer   ask the reader in Python, once, and make partitions of what it answers
+    FoundScan, Rows       have the rows, if they came with the answer
     Snapshot              one version of each table per query
     Extension             what spark.sql.extensions names
     Versions, Forms, Log  where versions of Spark differ; parts of a request; warnings
