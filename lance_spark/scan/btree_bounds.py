@@ -1,0 +1,162 @@
+"""Least and greatest value of a BTREE index, and how many nulls it has.
+
+| file of the index | columns | content |
+| --- | --- | --- |
+| `page_data.lance` | values, ids (uint64) | a row for each row of the table, by value, nulls first |
+| `page_lookup.lance` | min, max, null_count (uint32), page_idx (uint32) | a row for each page: `batch_size` rows of the other file |
+
+`min` and `max` are the first and the last value of a page. So `min` is null where nulls and values share a page, and the values of such a
+page are looked at. So are those of a page that begins with NaN of negative sign, which comes before all other values. An index whose schema says `range_partitioned` has
+other files.
+
+Specification: table/index/scalar/btree.md.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.types as pat
+
+from lance_spark.errors import CorruptFileError, MissingFileError
+from lance_spark.file.open import DataFileReader, open_file
+from lance_spark.proto import table_pb2
+from lance_spark.scan.index_cache import cached
+from lance_spark.scan.least import least_and_greatest
+from lance_spark.table import indexes
+from lance_spark.table.paths import TablePaths
+
+_LOG = logging.getLogger(__name__)
+
+_KIND = "BTREE"
+#: Versions of the index that are known.
+_VERSIONS = (0, 1)
+_LOOKUP_FILE, _DATA_FILE = "page_lookup.lance", "page_data.lance"
+_LOOKUP_COLUMNS = ["min", "max", "null_count", "page_idx"]
+_DATA_COLUMNS = ["values", "ids"]
+_MAX_BATCH_SIZE = 1 << 24
+#: Rows that are looked at of pages whose first value says nothing.
+_MOST_ROWS = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class BTreeBounds:
+    """What a BTREE index has of its rows.
+
+    Attributes
+    ----------
+    num_rows, null_count : int
+    least, greatest : pa.Scalar
+        Of the column's type, NaN greater than all; null if there are only nulls.
+    """
+
+    num_rows: int
+    null_count: int
+    least: pa.Scalar
+    greatest: pa.Scalar
+
+
+def is_btree(index: table_pb2.IndexMetadata) -> bool:
+    """Tell whether a segment is a BTREE of a version that is known."""
+    return (
+        indexes.kind(index) == _KIND and len(index.fields) == 1 and index.index_version in _VERSIONS
+    )
+
+
+def read_bounds(paths: TablePaths, index: table_pb2.IndexMetadata) -> BTreeBounds | None:
+    """Return what a segment has of its rows; None if it is laid out in another way than this release knows.
+
+    Raises
+    ------
+    CorruptTableError, CorruptFileError, StorageError
+    """
+    base = index.base_id if index.HasField("base_id") else None
+    folder = indexes.uuid_of(index)
+    try:
+        return cached(
+            paths, base, f"{folder}/{_LOOKUP_FILE}", partial(_read, paths, base, folder), _size
+        )
+    except MissingFileError as error:
+        # Whoever has the values knows without it.
+        _LOG.warning("index %r is passed over: %s", index.name, error)
+        return None
+
+
+def _read(paths: TablePaths, base: int | None, folder: str) -> BTreeBounds | None:
+    lookup = open_file(paths.open_index_file(f"{folder}/{_LOOKUP_FILE}", base))
+    try:
+        name, metadata = lookup.source.name, lookup.schema.metadata
+        if (
+            lookup.schema.names != _LOOKUP_COLUMNS
+            or metadata.get("range_partitioned", b"false") != b"false"
+        ):
+            return None
+        pages = lookup.read(lookup.schema.fields, range(lookup.num_rows))
+    finally:
+        lookup.close()
+    text = metadata.get("batch_size", b"")
+    if not text.isdigit() or not 0 < int(text) <= _MAX_BATCH_SIZE:
+        raise CorruptFileError(f"{name}: {text!r} rows of a page")
+    data = open_file(paths.open_index_file(f"{folder}/{_DATA_FILE}", base))
+    try:
+        if data.schema.names != _DATA_COLUMNS:
+            return None
+        return _bounds(data, pages, int(text), name)
+    finally:
+        data.close()
+
+
+def _bounds(
+    data: DataFileReader, pages: list[pa.Array], batch_size: int, name: str
+) -> BTreeBounds | None:
+    low, high, counts, places = pages
+    kind = low.type
+    if any(one.null_count or not pat.is_integer(one.type) for one in (counts, places)):
+        raise CorruptFileError(f"{name}: a page without a number or a count of nulls")
+    nulls, place = (one.to_numpy().astype(np.int64) for one in (counts, places))
+    first = place * batch_size
+    rows = np.minimum(data.num_rows - first, batch_size)
+    if (
+        high.type != kind
+        or (rows <= 0).any()
+        or (nulls > rows).any()
+        or rows.sum() != data.num_rows
+    ):
+        raise CorruptFileError(f"{name}: pages of {data.num_rows} rows are expected")
+    unknown = low.is_null().to_numpy(zero_copy_only=False) & (nulls < rows) | _is_negative_nan(low)
+    mixed = np.flatnonzero(unknown)
+    if rows[mixed].sum() > _MOST_ROWS:
+        return None
+    values = data.schema.fields[0]
+    if values.arrow_field.type != kind:
+        return None
+    found = [low, high]
+    for at in mixed.tolist():
+        start = int(first[at])
+        (array,) = data.read([values], range(start, start + int(rows[at])))
+        found.append(array)
+    known = least_and_greatest(pa.chunked_array(found, kind))
+    if known is None:
+        return None
+    return BTreeBounds(data.num_rows, int(nulls.sum()), *known)
+
+
+def _is_negative_nan(values: pa.Array) -> npt.NDArray[np.bool_]:
+    """Tell which values are the NaN that comes before all others."""
+    if not pat.is_floating(values.type):
+        return np.zeros(len(values), np.bool_)
+    numbers = values.fill_null(0.0).to_numpy(zero_copy_only=False)
+    found: npt.NDArray[np.bool_] = np.isnan(numbers) & np.signbit(numbers)
+    return found
+
+
+def _size(bounds: BTreeBounds | None) -> int:
+    if bounds is None:
+        return 64
+    ends = [pa.array([one], one.type) for one in (bounds.least, bounds.greatest)]
+    return 256 + sum(int(array.nbytes) for array in ends)

@@ -1,0 +1,100 @@
+"""What small files of indexes hold, kept from one plan to the next: these files never change, and their names are never used again.
+
+One cache serves the process. It is empty in a process that is forked off: a lock that another thread held would stay locked there.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from lance_spark.table.paths import INDICES, TablePaths
+
+#: What is kept at most; those that were asked for last.
+MAX_ENTRIES = 32
+MAX_BYTES = 16 * 1024 * 1024
+
+_Key = tuple[str, str]
+_T = TypeVar("_T")
+
+
+class IndexCache:
+    """Contents of files by their place. Threads can share it.
+
+    Parameters
+    ----------
+    max_entries, max_bytes : int
+        The content used longest ago is forgotten if there is more; what is larger alone is not kept.
+    """
+
+    def __init__(self, max_entries: int = MAX_ENTRIES, max_bytes: int = MAX_BYTES) -> None:
+        self._max_entries = max_entries
+        self._max_bytes = max_bytes
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything, locks that others hold included."""
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[_Key, tuple[Any, int]] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, key: _Key, read: Callable[[], _T], size: Callable[[_T], int]) -> _T:
+        """Return the content of a file.
+
+        Parameters
+        ----------
+        key : tuple of str
+            Root and path of the file.
+        read : callable
+            Reads it, if it is not known; what it raises is passed on. Two threads may read the same file at once.
+        size : callable
+            Tells the bytes of a content.
+        """
+        with self._lock:
+            found = self._kept.get(key)
+            if found is not None:
+                self._kept.move_to_end(key)
+                known: _T = found[0]
+                return known
+        content = read()
+        nbytes = size(content)
+        if nbytes > self._max_bytes:
+            return content
+        with self._lock:
+            if key not in self._kept:
+                self._kept[key] = content, nbytes
+                self._bytes += nbytes
+            while len(self._kept) > self._max_entries or self._bytes > self._max_bytes:
+                self._bytes -= self._kept.popitem(last=False)[1][1]
+        return content
+
+
+_CACHE = IndexCache()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_CACHE.clear)
+
+
+def cached(
+    paths: TablePaths,
+    base_id: int | None,
+    name: str,
+    read: Callable[[], _T],
+    size: Callable[[_T], int],
+) -> _T:
+    """Return what a file of an index holds, from the cache of the process if it is there.
+
+    Parameters
+    ----------
+    paths : TablePaths
+    base_id : int, optional
+        The base path that the file lies below, if not in the table itself.
+    name : str
+        The segment's id, a slash, and the file's name.
+    read, size : callable
+        As for `IndexCache.get`.
+    """
+    store, path = paths.locate(base_id, INDICES, name)
+    return _CACHE.get((store.uri, path), read, size)
