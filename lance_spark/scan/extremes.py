@@ -110,14 +110,14 @@ def value_count(table: OpenTable, fragments: Sequence[Fragment], path: Sequence[
     if known.zones is None:
         return count
     zones = known.zones
-    place = known.places(zones)
-    for at in np.unique(place[known.judged]).tolist():
-        mine = known.judged & (place == at)
-        nulls = int(zones.null_count[mine].sum())
+    place, size = known.places(zones)[known.judged], len(fragments)
+    nulls = np.bincount(place, zones.null_count[known.judged], size).astype(np.int64)
+    vague = np.bincount(place, ~zones.counted[known.judged], size) > 0
+    for at in np.unique(place).tolist():
         fragment = fragments[at]
-        if nulls and (fragment.deletion_file is not None or not zones.counted[mine].all()):
+        if nulls[at] and (vague[at] or fragment.deletion_file is not None):
             return None
-        count += fragment.num_rows - nulls
+        count += fragment.num_rows - int(nulls[at])
     return count
 
 
@@ -263,9 +263,13 @@ class _ZoneReader:
         for reader in self._open.values():
             reader.close()
 
-    def has_read(self, at: int) -> bool:
-        """Tell whether a zone costs nothing any more."""
-        return at in self._read
+    def costs(self, at: int) -> int:
+        """Return how many rows are decoded to read a zone: none if it was read before, or all its rows are deleted."""
+        if at in self._read:
+            return 0
+        reader, rows = self._locate(at)
+        first, last = np.searchsorted(reader.deleted(), [rows.start, rows.stop])
+        return 0 if last - first == len(rows) else len(rows)
 
     def read(self, at: int) -> Extremes:
         """Return the least and the greatest value of a zone's live rows."""
@@ -274,7 +278,7 @@ class _ZoneReader:
             known = self._read[at] = self._decode(at)
         return known
 
-    def _decode(self, at: int) -> Extremes:
+    def _locate(self, at: int) -> tuple[FragmentReader, range]:
         zones = self._known.zones
         assert zones is not None
         first, stop = zones.bounds[at : at + 2].tolist()
@@ -284,9 +288,13 @@ class _ZoneReader:
         if reader is None:
             reader = FragmentReader(self._table.paths, self._fragments[place], self._schema)
             self._open[place] = reader
+        return reader, range(first - base, stop - base)
+
+    def _decode(self, at: int) -> Extremes:
         kind = self._known.kind
+        reader, rows = self._locate(at)
         ends: list[pa.Scalar] = []
-        for batch in reader.live(range(first - base, stop - base)):
+        for batch in reader.live(rows):
             array = batch.column(0)
             for _ in range(self._depth):
                 # A null struct makes its children null.
@@ -314,11 +322,11 @@ def _best(
     for at, bound in _in_order(zones, judged, least):
         if best.is_valid and bound is not None and not better(bound, best):
             break
-        if not reader.has_read(at):
-            read += 1
-            rows += int(zones.bounds[at + 1] - zones.bounds[at])
-            if read > _MOST_ZONES or rows > _MOST_ROWS:
-                return None
+        cost = reader.costs(at)
+        read += cost > 0
+        rows += cost
+        if read > _MOST_ZONES or rows > _MOST_ROWS:
+            return None
         value = reader.read(at)[0 if least else 1]
         if value.is_valid and (not best.is_valid or better(value, best)):
             best = value

@@ -334,24 +334,32 @@ class _Reader:
         start = table["zone_start"].to_numpy().astype(np.int64)
         stop = start + table["zone_length"].to_numpy().astype(np.int64)
         order = np.lexsort([start, place])
-        kept = np.zeros(len(place), np.bool_)
-        for at in wanted & set(place.tolist()):
-            mine = order[slice(*np.searchsorted(place[order], [at, at + 1]))]
-            if self._holds_all(self._fragments[at], start[mine], stop[mine]):
-                kept[mine] = True
-        found = order[kept[order]]
+        order = order[np.isin(place[order], list(wanted))]
+        trusted = self._holding_all(place[order], start[order], stop[order])
+        found = order[trusted]
         return table.take(pa.array(found)).append_column("place", pa.array(place[found]))
 
-    def _holds_all(self, fragment: Fragment, start: RowNumbers, stop: RowNumbers) -> bool:
-        rows = fragment.physical_rows
-        if (start < 0).any() or (stop > rows).any() or (stop[:-1] > start[1:]).any():
-            return False
-        outside = rows - int((stop - start).sum())
-        if not outside:
-            return True
+    def _holding_all(self, place: RowNumbers, start: RowNumbers, stop: RowNumbers) -> _Flags:
+        """Return which zones are of fragments whose live rows are all in zones; those of a fragment follow one another."""
+        heads = np.flatnonzero(np.diff(place, prepend=-1))
+        if not len(heads):
+            return np.zeros(0, np.bool_)
+        sizes = np.diff(heads, append=len(place))
+        fragments = [self._fragments[at] for at in place[heads].tolist()]
+        rows = np.array([fragment.physical_rows for fragment in fragments])
+        wrong = (start < 0) | (stop < start) | (stop > np.repeat(rows, sizes))
+        wrong[:-1] |= (place[:-1] == place[1:]) & (stop[:-1] > start[1:])
+        right = np.add.reduceat(wrong, heads, dtype=np.int64) == 0
+        holding = right & (np.add.reduceat(stop - start, heads) == rows)
+        for number in np.flatnonzero(right & ~holding).tolist():
+            mine = slice(heads[number], heads[number] + sizes[number])
+            holding[number] = self._holds_live(fragments[number], start[mine], stop[mine])
+        return np.repeat(holding, sizes)
+
+    def _holds_live(self, fragment: Fragment, start: RowNumbers, stop: RowNumbers) -> bool:
         if fragment.deletion_file is None:
             return False
-        held = np.zeros(rows, np.bool_)
+        held = np.zeros(fragment.physical_rows, np.bool_)
         held[read_deletions(self._paths, fragment)] = True
         for first, last in zip(start.tolist(), stop.tolist(), strict=True):
             held[first:last] = True
