@@ -156,7 +156,7 @@ class FileReader:
         """Return the bytes that the pages of some fields take in the file; fields it does not have take none."""
         return sum(
             buffer.length
-            for column in self._held(fields, column_of)
+            for column in self.column_metas(fields, column_of)
             for page in column.pages
             for buffer in page.buffers
         )
@@ -171,14 +171,15 @@ class FileReader:
         """
         longest = [
             max(page.num_rows for page in column.pages)
-            for column in self._held(fields, column_of)
+            for column in self.column_metas(fields, column_of)
             if len(column.pages) > 1
         ]
         return min(longest, default=None)
 
-    def _held(
-        self, fields: Sequence[Field], column_of: Mapping[int, int] | None
+    def column_metas(
+        self, fields: Sequence[Field], column_of: Mapping[int, int] | None = None
     ) -> list[ColumnMeta]:
+        """Return what is known of the columns of some fields; fields that the file does not have have none."""
         known = self._own_columns if column_of is None else column_of
         columns = [known[id_] for field in fields for id_ in self._ids(field) if id_ in known]
         columns = [column for column in columns if column >= 0]
