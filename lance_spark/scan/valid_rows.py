@@ -30,6 +30,9 @@ from lance_spark.table.fragment import Fragment
 from lance_spark.table.paths import TablePaths
 
 _LAYOUTS = ("mini_block_layout", "full_zip_layout", "constant_layout")
+#: Fragments with nulls, above those without, after which it is taken for granted that others have some: their files are opened
+#: once more to read the values.
+_IN_VAIN = 3
 _VALID = frozenset(int(layer) for layer in Layer if not layer.nullable)
 
 
@@ -63,7 +66,10 @@ def split_valid(task: ScanTask, path: Sequence[str]) -> tuple[int, ScanTask]:
     for piece in task.slices:
         fragment = piece.fragment
         if fragment.id not in known:
-            known[fragment.id] = is_all_valid(paths, fragment, fields)
+            valid = sum(known.values())
+            known[fragment.id] = len(known) - valid < valid + _IN_VAIN and is_all_valid(
+                paths, fragment, fields
+            )
         if known[fragment.id]:
             count += _live_rows(paths, piece)
         else:
