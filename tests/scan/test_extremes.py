@@ -426,3 +426,20 @@ def test_what_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert None not in asked(path, "shuffled")
     assert opened(path).to_table(["id"], filter="shuffled = 5").num_rows == 1
     assert not [name for name in opens if "_indices" in name]
+
+
+@pytest.mark.parametrize("kind", ["ZONEMAP", "BTREE"])
+@pytest.mark.parametrize("version", ["legacy", "2.0", "2.1", "2.3"])
+def test_every_file_version(tmp_path: Path, version: str, kind: str) -> None:
+    path = tmp_path / "t.lance"
+    columns = ["id", "d", "dec", "s", "f32", "sparse", "ok"]
+    values = table(np.arange(-3_000, 3_000)).select(columns)
+    dataset = lance.write_dataset(
+        values, str(path), max_rows_per_file=2_500, data_storage_version=version
+    )
+    for name in columns:
+        dataset.create_scalar_index(name, kind)
+    if kind == "ZONEMAP":
+        dataset.delete("id > 2990")
+    for name in columns:
+        assert check(path, name)[0]
