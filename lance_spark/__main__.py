@@ -11,7 +11,8 @@ from lance_spark.errors import LanceError
 
 FRAGMENT = """\
 # Push-down for format("lance"), in every session. Written by `python -m lance_spark conf`, lance_spark {version}.
-# Other extensions are named in the same line, with commas between; other jars in the same class path, with colons.
+# Of two lines that set the same, the last one holds alone: other extensions are named in the same line, with commas between,
+# and other jars in the same class path, with colons.
 spark.sql.extensions             {extension}
 spark.driver.extraClassPath      {jar}
 """
@@ -21,10 +22,13 @@ wrote {jar}
 wrote {fragment}
 
 Only the driver needs the jar, at that path. Next, one of
-  spark-submit --properties-file {fragment} job.py
+  spark-submit --properties-file {fragment} --load-spark-defaults job.py
+  spark-submit --jars {jar} --conf spark.sql.extensions={extension} job.py
   cat {fragment} >> $SPARK_HOME/conf/spark-defaults.conf
-If spark.sql.extensions or spark.driver.extraClassPath are set there already, join the values instead: extensions by
-commas, class paths by colons. Then `lance_spark.is_enabled(spark)` is True, and EXPLAIN shows "lance pushdown".
+If you have extensions already, name all of them in the one value, with commas between, in any order:
+  spark.sql.extensions             your.Extension,{extension}
+A class path is joined by colons in the same way. Then `lance_spark.is_enabled(spark)` is True, and EXPLAIN shows "lance
+pushdown".
 """
 
 
@@ -57,7 +61,7 @@ def write_conf(folder: Path) -> str:
     fragment = folder / "lance-spark-defaults.conf"
     write_jar(jar)
     fragment.write_text(FRAGMENT.format(version=__version__, extension=EXTENSION, jar=jar))
-    return NEXT.format(jar=jar, fragment=fragment)
+    return NEXT.format(jar=jar, fragment=fragment, extension=EXTENSION)
 
 
 if __name__ == "__main__":

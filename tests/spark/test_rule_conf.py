@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -55,15 +56,18 @@ def test_conf_turns_push_down_on(tmp_path: Path) -> None:
     assert sorted(path.name for path in jar.parent.iterdir()) == [fragment.name, jar.name]
     assert str(jar) in said
     assert str(fragment) in said
+    assert re.search(r"spark\.sql\.extensions +your\.Extension,org\.lancespark\.Extension\n", said)
     assert jar.stat().st_size < 50_000
     with zipfile.ZipFile(jar) as opened:
         assert "org/lancespark/Extension.class" in opened.namelist()
     write_jar(tmp_path / "again.jar")
     assert (tmp_path / "again.jar").read_bytes() == jar.read_bytes()
 
-    lance.write_dataset(pa.table({"id": range(10), "g": range(10)}), str(tmp_path / "t.lance"))
+    # Of fewer rows the query would find all while it is planned.
+    rows = pa.table({"id": range(20_000), "g": range(20_000)})
+    lance.write_dataset(rows, str(tmp_path / "t.lance"))
     found = json.loads(run("-c", JOB, str(fragment), str(tmp_path / "t.lance")).splitlines()[-1])
-    assert found == [True, True, 1, 10, "org.lancespark.Extension"]
+    assert found == [True, True, 1, 20_000, "org.lancespark.Extension"]
 
 
 def test_a_folder_that_cannot_be_is_one_line(tmp_path: Path) -> None:
