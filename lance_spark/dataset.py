@@ -25,6 +25,7 @@ from lance_spark.scan.plan import (
     default_target_rows,
     estimated_bytes,
     pack,
+    read_bytes,
     with_positions,
 )
 from lance_spark.scan.positions import parse_positions
@@ -309,14 +310,18 @@ class Dataset(ChangingHandle, RowsHandle, MaintenanceHandle):
             raise InvalidInputError(f"target_rows must be at least 1, not {target_rows}")
         schema = self._select(columns, blob_handling, with_row_id, with_row_address)
         fragments: Sequence[Fragment] = self.fragments
-        if target_rows is None:
-            rows = sum([fragment.physical_rows for fragment in fragments])
-            target_rows = default_target_rows(
-                rows, estimated_bytes(fragments, rows), min_partitions, max(len(schema.fields), 1)
-            )
         manifest = self._table.manifest
         conditions = self._conditions(filters, filter)
         read = (*schema.fields, *top_fields(conditions))
+        if target_rows is None:
+            rows = sum([fragment.physical_rows for fragment in fragments])
+            stored = estimated_bytes(fragments, rows)
+            target_rows = default_target_rows(
+                rows,
+                read_bytes(stored, rows, read, self._table.schema.fields),
+                min_partitions,
+                max(len(schema.fields), 1),
+            )
         if manifest.flags.stable_row_ids:
             row_meta.check_row_ids(fragments, read)
             fragments = row_meta.light(fragments, read)

@@ -7,20 +7,22 @@ the target is cut into equal slices. Order is kept: the tasks, one after the oth
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from lance_spark.file.schema import Field
 from lance_spark.scan.task import FragmentSlice
+from lance_spark.scan.width import fixed_width
 from lance_spark.table.fragment import Fragment
 
 #: Cuts inside a fragment are multiples of this many rows, so that no two tasks decode the same chunks.
 CUT_ALIGNMENT = 4096
 
 #: What a task reads at most, and at least. Handing a row to Spark costs as much as eight of its narrow columns do, so that
-#: two million rows take some tenths of a second; a task takes about a twentieth of a second to start.
+#: a million rows take a fifth of a second; a task takes about a twentieth of a second to start.
 _LARGEST_BYTES = 128 * 1024 * 1024
 _SMALLEST_BYTES = 64 * 1024 * 1024
-_SMALLEST_ROWS = 2 * 1024 * 1024
+_SMALLEST_ROWS = 1024 * 1024
 _SAMPLE = 10_000
 
 
@@ -100,6 +102,26 @@ def estimated_bytes(fragments: Sequence[Fragment], rows: int) -> int:
     return size * rows // max(1, sum([fragment.physical_rows for fragment in sample]))
 
 
+def read_bytes(stored: int, rows: int, read: Iterable[Field], table: Iterable[Field]) -> int:
+    """Return what some columns have of the bytes of the data files, rather too much than too little.
+
+    Parameters
+    ----------
+    stored, rows : int
+        Bytes of the data files, and their rows.
+    read, table : iterable of Field
+        Top-level columns that are read, and all of them.
+    """
+    wanted = {field.id: fixed_width(field.to_arrow().type) for field in read}
+    known = sum([width for width in wanted.values() if width is not None])
+    if None not in wanted.values():
+        return min(stored, int(rows * known))
+    others = [fixed_width(field.to_arrow().type) for field in table if field.id not in wanted]
+    rest = stored - int(rows * sum([width for width in others if width is not None]))
+    # Columns that are not read may be compressed to less.
+    return min(stored, max(rest, int(rows * known), stored // 10))
+
+
 def default_target_rows(
     total_rows: int, total_bytes: int, parallelism: int, num_columns: int = 1
 ) -> int:
@@ -108,7 +130,7 @@ def default_target_rows(
     Parameters
     ----------
     total_rows, total_bytes : int
-        Rows of the table and bytes of its data files.
+        Rows of the table and bytes of the columns that are read.
     parallelism : int
         Tasks that run at the same time.
     num_columns : int
@@ -118,7 +140,7 @@ def default_target_rows(
     -------
     int
         Such that a task reads at most 128 MiB of files, that all of `parallelism` have work if the table is large enough
-        to share, and that no task is so small that starting it costs more than a fifth of it: two million rows of one
+        to share, and that no task is so small that starting it costs more than a quarter of it: a million rows of one
         column, fewer of many, or 64 MiB of files.
     """
     if total_rows <= 0:

@@ -7,7 +7,7 @@ read here comes to Spark with the answer to the rule's request, as a stream of A
 | --- | --- |
 | rows without filters | there are at most 10,000, of 4 MiB as Spark has them |
 | rows of filters, aggregates | the columns that are looked at have at most `driver_read_bytes` (128 MiB by default) as Spark has them, and at most 10,000 rows come out |
-| all | of at most 16 pieces of fragments, within half a second |
+| all | of at most 16 pieces of fragments, within five seconds |
 
 What exceeds a bound, and what fails, is left to tasks: an error is theirs to report.
 """
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 MOST_ROWS = 10_000
 _MOST_BYTES = 4 * 1024 * 1024
 _MOST_PIECES = 16
-_SECONDS = 0.5
+#: Stores that answer slowly are for several tasks.
+_SECONDS = 5.0
 _THREADS = 4
 
 
@@ -62,7 +63,7 @@ def found_rows(
         None if tasks are to read them.
     """
     budget = plan.options.driver_read_bytes
-    if budget == 0 or not _is_small(plan, partitions, size, budget):
+    if plan.request.tasks or budget == 0 or not _is_small(plan, partitions, size, budget):
         return None
     try:
         return _stream(reader, partitions)

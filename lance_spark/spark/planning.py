@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 #: Rows of a batch at most, unless the option batch_size says otherwise. The scan itself keeps wide rows to fewer.
 DEFAULT_BATCH_SIZE = 65_536
-#: Partitions a large table is split into at least: the planning process knows nothing of the cluster's cores.
+#: Partitions a large table is split into at least, if the planning process knows nothing of the cluster's cores.
 MIN_PARTITIONS = 8
 
 
@@ -198,8 +198,7 @@ class Plan:
         return self.dataset.plan(
             paths_for(self.visible, schema, self.table),
             target_rows=self.options.target_rows,
-            min_partitions=self.request.parallelism
-            or max(MIN_PARTITIONS, 2 * (os.cpu_count() or 1)),
+            min_partitions=_waves(self.request.parallelism),
             batch_size=self.options.batch_size or DEFAULT_BATCH_SIZE,
             filter=_all_of(filters),
             blob_handling=self.options.blob_handling,
@@ -249,6 +248,14 @@ def first_rows(tasks: Sequence[ScanTask], limit: int) -> list[LancePartition]:
             slices.append(piece._replace(stop=piece.start + rows))
         found.append(LancePartition(replace(task, slices=tuple(slices)), missing))
     return found
+
+
+def _waves(parallelism: int | None) -> int:
+    """Return into how many partitions a large table is split at least, if so many tasks run at a time."""
+    if parallelism is not None:
+        # A task that has bad luck is to keep the others waiting half as long.
+        return 2 * parallelism
+    return max(MIN_PARTITIONS, 2 * (os.cpu_count() or 1))
 
 
 def _joined(partitions: Sequence[LancePartition], limit: int | None) -> LancePartition:

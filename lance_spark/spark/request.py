@@ -9,6 +9,7 @@ The field `__lance_request` is of the null type; its metadata has the JSON text 
 | `aggregates` | list of `{"op": "count_star"}`, `{"op": "count", "col": [path]}`, and alike "min" and "max": each partition gives one row |
 | `at` | the version that the answer to an earlier scan of the same query named: a query reads one version of a table |
 | `parallelism` | tasks that Spark runs at a time |
+| `tasks` | true if all rows are for tasks to read |
 
 The answer is the first of the partitions, which is none: its pickle holds `lance-plan rows=R bytes=B at=V;`, -1 for what is not
 known, and the version: `7`, or `side/way@7` for a tag, which may be moved while the query is planned. With ` stream=N` before the
@@ -35,7 +36,7 @@ KEY = "request"
 
 Operation = Literal["count_star", "count", "min", "max"]
 _OPERATIONS = ("count_star", "count", "min", "max")
-_KEYS = {"filters", "limit", "exact", "aggregates", "at", "parallelism"}
+_KEYS = {"filters", "limit", "exact", "aggregates", "at", "parallelism", "tasks"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,8 @@ class Request:
         The version to read, if the query reads the table already.
     parallelism : int or None
         Tasks that Spark runs at a time.
+    tasks : bool
+        Whether all rows are for tasks to read.
     """
 
     filters: tuple[dict[str, Any], ...] = ()
@@ -112,6 +115,7 @@ class Request:
     at: Version | None = None
     exact: bool = False
     parallelism: int | None = None
+    tasks: bool = False
 
     @classmethod
     def parse(cls, text: str) -> Request:
@@ -135,9 +139,11 @@ class Request:
         limit = asked.get("limit")
         if limit is not None and (type(limit) is not int or limit < 0):
             raise refused("the limit is no number of rows", limit)
-        exact = asked.get("exact", False)
+        exact, tasks = (asked.get(name, False) for name in ("exact", "tasks"))
         if type(exact) is not bool or (exact and limit is None):
             raise refused("only a limit can be exact", exact)
+        if type(tasks) is not bool:
+            raise refused("tasks is not true or false", tasks)
         parallelism = asked.get("parallelism")
         if parallelism is not None and (type(parallelism) is not int or parallelism < 1):
             raise refused("the parallelism is no number of tasks", parallelism)
@@ -149,6 +155,7 @@ class Request:
             None if at is None else Version.parse(at),
             exact,
             parallelism,
+            tasks,
         )
 
 

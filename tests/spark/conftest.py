@@ -62,15 +62,20 @@ def write(tmp_path: Path) -> Callable[..., None]:
 
 
 @pytest.fixture(scope="module")
-def pushdown(spark: Any) -> Iterator[Callable[[bool], None]]:
-    """Turn push-down on, and off again after the module; the value switches it between queries."""
+def pushdown(spark: Any) -> Iterator[Callable[..., None]]:
+    """Turn push-down on, and off again after the module; the value switches it between queries.
+
+    All rows are read by tasks, unless `local` says that small queries may be answered while they are planned.
+    """
     import lance_spark
 
     lance_spark.enable(spark)
 
-    def switch(on: bool) -> None:
+    def switch(on: bool, local: bool = False) -> None:
         spark.conf.set("spark.lance.pushdown.enabled", str(on).lower())
+        spark.conf.set("spark.lance.pushdown.local", str(local).lower())
 
     switch(True)
     yield switch
     switch(False)
+    spark.conf.unset("spark.lance.pushdown.local")

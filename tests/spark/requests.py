@@ -29,6 +29,7 @@ class Answer:
     at: str
     partitions: list[Any]
     batches: list[pa.RecordBatch]
+    found: pa.Table | None = None
 
     @property
     def num_rows(self) -> int:
@@ -60,12 +61,19 @@ def ask(path: str, columns: list[str] | StructType, request: Any, **options: str
     first, *partitions = reader.partitions()
     # As the rule looks for it.
     text = pickle.dumps(first).decode("latin-1")
-    found = re.search(r"lance-plan rows=(-?\d+) bytes=(-?\d+)(?: at=([^ ;]+))?;", text)
+    pattern = r"lance-plan rows=(-?\d+) bytes=(-?\d+)(?: at=([^ ;]+))?(?: stream=(\d+))?;"
+    found = re.search(pattern, text)
     assert found is not None
     batches = [
         batch for one in partitions for batch in copied.read(pickle.loads(pickle.dumps(one)))
     ]
-    return Answer(int(found[1]), int(found[2]), found[3], partitions, batches)
+    answer = Answer(int(found[1]), int(found[2]), found[3], partitions, batches)
+    if found[4] is not None:
+        stream = text[found.end() :][: int(found[4])].encode("latin-1")
+        answer.found = pa.ipc.open_stream(stream).read_all()
+        if not reader.request.aggregates and reader.request.limit is None:
+            assert repr(answer.found.to_pylist()) == repr(answer.to_pylist())
+    return answer
 
 
 def aggregates(*asked: tuple[str, list[str] | None, DataType]) -> tuple[StructType, dict[str, Any]]:

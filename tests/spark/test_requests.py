@@ -292,7 +292,7 @@ def test_limit_with_filters_ends_each_partition(path: str) -> None:
 def test_a_task_says_what_it_read(
     path: str, capfd: pytest.CaptureFixture[str], limit: int | None
 ) -> None:
-    request = {"filters": [op(">=", col("row"), lit(0, "bigint"))]}
+    request = {"filters": [op(">=", col("row"), lit(0, "bigint"))], "tasks": True}
     if limit is not None:
         request["limit"] = limit
     ask(path, ["row"], request)

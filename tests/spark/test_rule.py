@@ -19,6 +19,7 @@ from tests.spark.rule_tables import write_tables
 from tests.spark.versions import SPARK
 
 CONF = "spark.lance.pushdown.enabled"
+LOCAL = "spark.lance.pushdown.local"
 
 
 @pytest.fixture(scope="module")
@@ -216,6 +217,7 @@ def test_the_switch_works_at_any_time(spark: Any, shop: dict[str, str]) -> None:
         assert not lance_spark.is_enabled(spark)
         assert scans(frame.select("id"))[0].startswith("(Python)")
         other = spark.newSession()
+        other.conf.set(LOCAL, "false")
         assert lance_spark.is_enabled(other)
         assert asked(other.read.format("lance").load(shop["items"]).select("id"))
     finally:

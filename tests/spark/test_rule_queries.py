@@ -93,22 +93,26 @@ QUICK = {
 }
 
 
+#: Runs a query without push-down, with it, and with answers at planning.
+Run = Callable[[str], tuple[Counter[str], Counter[str], Counter[str]]]
+
+
 @pytest.fixture(scope="module")
-def both(
-    spark: Any, pushdown: Callable[[bool], None], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[[str], tuple[Counter[str], Counter[str]]]]:
-    """Return the rows of a query without push-down, and with it."""
+def ways(
+    spark: Any, pushdown: Callable[..., None], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Run]:
+    """Return the rows of a query without push-down, with tasks alone, and with what is answered while it is planned."""
     for name, path in write_tables(tmp_path_factory.mktemp("shop")).items():
         spark.read.format("lance").load(path).createOrReplaceTempView(name)
     for key, value in QUICK.items():
         spark.conf.set(key, value)
 
-    def run(query: str) -> tuple[Counter[str], Counter[str]]:
+    def run(query: str) -> tuple[Counter[str], Counter[str], Counter[str]]:
         found = []
-        for on in (False, True):
-            pushdown(on)
+        for on, local in ((False, False), (True, False), (True, True)):
+            pushdown(on, local)
             found.append(Counter(repr(row) for row in spark.sql(query).collect()))
-        return found[0], found[1]
+        return found[0], found[1], found[2]
 
     yield run
     for key in QUICK:
@@ -116,19 +120,21 @@ def both(
 
 
 @pytest.mark.parametrize("name", SHOP)
-def test_shop(both: Callable[[str], tuple[Counter[str], Counter[str]]], name: str) -> None:
-    off, on = both(SHOP[name])
-    assert on == off
+def test_shop(ways: Run, name: str) -> None:
+    off, tasks, local = ways(SHOP[name])
+    assert tasks == off
+    assert local == off
     assert off
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_random(both: Callable[[str], tuple[Counter[str], Counter[str]]], seed: int) -> None:
+def test_random(ways: Run, seed: int) -> None:
     source = Queries(seed)
     queries = [source.query() for _ in range(TOGETHER)]
-    off, on = both(together(queries))
-    differing = sorted({*(off - on), *(on - off)})
-    wrong = {int(row.split("query=")[1].split(",")[0]) for row in differing}
-    assert not differing, (
-        "\n".join(queries[index] for index in sorted(wrong)) + "\n" + "\n".join(differing[:20])
-    )
+    off, *others = ways(together(queries))
+    for on in others:
+        differing = sorted({*(off - on), *(on - off)})
+        wrong = {int(row.split("query=")[1].split(",")[0]) for row in differing}
+        assert not differing, (
+            "\n".join(queries[index] for index in sorted(wrong)) + "\n" + "\n".join(differing[:20])
+        )

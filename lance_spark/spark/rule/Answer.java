@@ -14,6 +14,7 @@ import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceCreationResult;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceReadInfo;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonInputPartition;
+import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.MetadataBuilder;
 import org.apache.spark.sql.types.StructField;
@@ -79,6 +80,9 @@ final class Answer {
   private static Answer ask(Map request, RequestTable table, CaseInsensitiveStringMap options, StructType output) {
     Map told = new LinkedHashMap(request);
     told.put("parallelism", Integer.valueOf(SparkContext.getOrCreate().defaultParallelism()));
+    if (!Boolean.parseBoolean(SQLConf.get().getConfString(PushDownRule.LOCAL, "true"))) {
+      told.put("tasks", Boolean.TRUE);
+    }
     String json = Forms.json(told);
     MetadataBuilder metadata = new MetadataBuilder();
     if (table.schema().length() > 0) {

@@ -16,6 +16,9 @@ import scala.runtime.AbstractPartialFunction;
  */
 public class PushDownRule extends Rule {
   static final String ENABLED = "spark.lance.pushdown.enabled";
+  /** Whether small queries are answered while they are planned. */
+  static final String LOCAL = "spark.lance.pushdown.local";
+
   static final String FORMAT = "lance";
 
   public TreeNode apply(TreeNode plan) {
