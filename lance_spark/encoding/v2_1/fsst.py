@@ -15,9 +15,10 @@ n                their lengths
 rest             zeros
 ===============  ===================================================================================
 
-Codes are expanded two at a time: a table of all 65,536 pairs tells up to 16 bytes and how many of them count. They
-are stored one after the other at ascending places, so that each pair covers what the one before wrote too much. An
-escape and its byte are a pair; a code that stands alone before an escape has an entry of its own.
+Codes are expanded two at a time: an Arrow array has the text of each of the 65,536 pairs, and taking from it by the
+codes, as numbers of 16 bits, writes the text and where each pair ends in it. An escape and its byte are a pair; where
+an escape comes second, its pair is the code before alone, and the pair after it, of a byte that stands for itself and
+a code, is one of a second half of the array.
 Specification: the fsst crate of Lance; Fsst in protos/encodings_v2_1.proto.
 """
 
@@ -25,11 +26,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lance_spark.encoding.blocks import DataBlock, VariableWidthBlock
 from lance_spark.encoding.v2_1 import registry
@@ -39,6 +40,8 @@ from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import Bytes
 
 IndexArray = npt.NDArray[np.int64]
+Offsets = npt.NDArray[np.int32] | npt.NDArray[np.int64]
+Pairs = npt.NDArray[np.uint16] | npt.NDArray[np.int32]
 
 _NO_STRINGS = "FSST codes are not stored as strings"
 _ESCAPE = 255
@@ -47,8 +50,8 @@ _HEADER = 8
 _MAX_SYMBOL = 8
 _INT32_MAX = (1 << 31) - 1
 _PAIRS = 1 << 16
-#: Codes that are expanded at once: what a step reads and writes stays in the processor's cache.
-_BLOCK = 1 << 17
+#: Values whose places are found at once, in the processor's cache.
+_BLOCK = 1 << 15
 
 
 class FsstCodec(Codec):
@@ -104,48 +107,79 @@ class _Symbols:
 
     Attributes
     ----------
-    count : int
-        Codes from this one on have no symbol.
-    texts : 16-byte values, 65,536 + 256
-        The symbols of two codes, the first in the low byte; then those of single codes.
-    lengths : int64 array, one element for each text
+    texts : binary array, 65,536 elements or twice as many
+        What two codes stand for, the first in the low byte; in the second half the first byte stands for itself.
+    firsts : uint8 array, one element for each text
+        How much of it is the first code's.
     """
 
-    count: int
-    texts: npt.NDArray[np.void]
-    lengths: IndexArray
+    texts: pa.Array
+    firsts: Bytes
 
 
 @lru_cache(maxsize=16)
-def _symbols(table: bytes) -> _Symbols:
+def _symbols(table: bytes, literals: bool) -> _Symbols:
+    """Return the symbols of a table; with pairs that begin with a literal byte if there are any."""
     count = table[0]
-    if len(table) < _HEADER + (_MAX_SYMBOL + 1) * count:
-        raise CorruptFileError(f"a symbol table of {len(table)} bytes for {count} symbols")
-    end = _HEADER + _MAX_SYMBOL * count
-    stored = np.frombuffer(table, np.uint8)[end : end + count]
-    if count and not 1 <= int(stored.min()) <= int(stored.max()) <= _MAX_SYMBOL:
-        raise CorruptFileError("a symbol is not 1 to 8 bytes long")
+    stored = np.frombuffer(table, np.uint8)[_HEADER + _MAX_SYMBOL * count :][:count]
     words = np.zeros(256, np.uint64)
-    lengths = np.zeros(256, np.int64)
+    lengths = np.zeros(256, np.uint8)
     # The bytes past a symbol's end become zeros, so that two symbols can be laid over each other.
     unused = 8 * (_MAX_SYMBOL - stored.astype(np.uint64))
     words[:count] = (np.frombuffer(table, "<u8", count, _HEADER) << unused) >> unused
     lengths[:count] = stored
-    first, second, bits = words[None, :], words[:, None], (8 * lengths).astype(np.uint64)[None, :]
-    texts = np.zeros((_PAIRS + 256, 2), np.uint64)
-    pairs = texts[:_PAIRS].reshape(256, 256, 2)
+    halves = 1 + literals
+    # The places are: which half, the second code, the first.
+    texts = np.empty((halves, 256, 256, 2), np.uint64)
+    sums = np.empty((halves, 256, 256), np.uint8)
+    firsts = np.empty((halves, 256, 256), np.uint8)
+    _lay(words, lengths, words, lengths, texts[0], sums[0])
+    texts[0, :, _ESCAPE, 0] = np.arange(256)
+    texts[0, :, _ESCAPE, 1] = 0
+    sums[0, :, _ESCAPE] = 1
+    firsts[0] = lengths
+    if literals:
+        one = np.ones(256, np.uint8)
+        _lay(np.arange(256, dtype=np.uint64), one, words, lengths, texts[1], sums[1])
+        firsts[1] = 1
+    return _Symbols(_packed(texts.view("V16").reshape(-1), sums.reshape(-1)), firsts.reshape(-1))
+
+
+def _packed(texts: npt.NDArray[np.void], lengths: Bytes) -> pa.Array:
+    """Return texts of 16 bytes, of which some count, as a binary array."""
+    offsets = np.zeros(len(texts) + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    data = np.empty(int(offsets[-1]) + 16, np.uint8)
+    # Each covers what the one before wrote too much.
+    places = np.ndarray((len(data) - 15,), texts.dtype, buffer=data, strides=(1,))
+    places[offsets[:-1]] = texts
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.binary(), len(texts), buffers)
+
+
+def _lay(
+    first: npt.NDArray[np.uint64],
+    first_lengths: Bytes,
+    second: npt.NDArray[np.uint64],
+    second_lengths: Bytes,
+    texts: npt.NDArray[np.uint64],
+    lengths: Bytes,
+) -> None:
+    """Lay 256 words behind 256 others, into `texts` and `lengths` of all their pairs."""
+    bits = 8 * first_lengths.astype(np.uint64)
     # numpy shifts a word by all its 64 bits to 0.
-    pairs[:, :, 0] = first | (second << bits)
-    pairs[:, :, 1] = second >> (64 - bits)
-    pairs[:, _ESCAPE, 0] = np.arange(256)
-    pairs[:, _ESCAPE, 1] = 0
-    texts[_PAIRS:, 0] = words
-    sums = np.zeros(_PAIRS + 256, np.int64)
-    of_pairs = sums[:_PAIRS].reshape(256, 256)
-    np.add(lengths[None, :], lengths[:, None], out=of_pairs)
-    of_pairs[:, _ESCAPE] = 1
-    sums[_PAIRS:] = lengths
-    return _Symbols(count, texts.view("V16").reshape(-1), sums)
+    np.bitwise_or(first, second[:, None] << bits, out=texts[:, :, 0])
+    np.right_shift(second[:, None], 64 - bits, out=texts[:, :, 1])
+    np.add(first_lengths, second_lengths[:, None], out=lengths)
+
+
+def _check_table(table: bytes) -> None:
+    count = table[0]
+    if len(table) < _HEADER + (_MAX_SYMBOL + 1) * count:
+        raise CorruptFileError(f"a symbol table of {len(table)} bytes for {count} symbols")
+    lengths = np.frombuffer(table, np.uint8)[_HEADER + _MAX_SYMBOL * count :][:count]
+    if count and not 1 <= int(lengths.min()) <= int(lengths.max()) <= _MAX_SYMBOL:
+        raise CorruptFileError("a symbol is not 1 to 8 bytes long")
 
 
 def _expand(encoding: pb.Fsst, block: DataBlock) -> VariableWidthBlock:
@@ -157,94 +191,82 @@ def _expand(encoding: pb.Fsst, block: DataBlock) -> VariableWidthBlock:
     if not table[3] & 1:
         # Too little to compress: the writer left the bytes as they were.
         return block
-    first = int(block.offsets[0])
-    offsets = block.offsets.astype(np.int64) - first
-    text, ends = expand(_symbols(table), block.data[first : first + int(offsets[-1])], offsets)
-    if len(text) > _INT32_MAX or block.offsets.dtype.itemsize == 8:
-        return VariableWidthBlock(ends, text)
-    return VariableWidthBlock(ends.astype(np.int32), text)
+    _check_table(table)
+    text, ends = expand(table, block.data, block.offsets)
+    return VariableWidthBlock(ends, text)
 
 
-def expand(symbols: _Symbols, codes: Bytes, offsets: IndexArray) -> tuple[Bytes, IndexArray]:
+def expand(table: bytes, codes: Bytes, offsets: Offsets) -> tuple[Bytes, Offsets]:
     """Return the text of codes, and where in it each value starts.
 
     Parameters
     ----------
-    symbols : _Symbols
+    table : bytes
+        A symbol table that was checked.
     codes : uint8 array
-    offsets : int64 array
-        Where each value starts in `codes`, and their end.
+    offsets : int32 or int64 array
+        Where each value starts in `codes`, and their end; never decreasing.
+
+    Returns
+    -------
+    text : uint8 array
+    offsets : int32 or int64 array
+        Of the type of those of the codes; int64 where the text is too long for int32.
 
     Raises
     ------
     CorruptFileError
-        A value ends in the middle of an escape.
+        A code has no symbol, or a value ends in the middle of an escape.
     """
-    # No code stands for more than 8 bytes; memory that is not written to is never taken.
-    out = np.empty(len(codes) * _MAX_SYMBOL + 2 * _MAX_SYMBOL, np.uint8)
-    found = np.empty(len(offsets), np.int64)
-    escapes = np.flatnonzero(codes == _ESCAPE)
+    begin = int(offsets[0])
+    codes = codes[begin : int(offsets[-1])]
+    highest = int(codes.max(initial=0))
+    escapes = np.flatnonzero(codes == _ESCAPE) if highest == _ESCAPE else np.empty(0, np.int64)
     if len(escapes):
-        escapes = _true_escapes(escapes, codes, offsets)
-    if symbols.count < _ESCAPE:
-        strange = codes >= symbols.count
+        escapes = _true_escapes(escapes, codes, offsets.astype(np.int64) - begin)
+    if highest >= table[0] and table[0] < _ESCAPE:
+        strange = codes >= table[0]
         strange[escapes] = False
         strange[escapes + 1] = False
         if strange.any():
-            raise CorruptFileError(f"a code is none of the {symbols.count} symbols")
-    singles = symbols.lengths[_PAIRS:]
-    written = at = 0
-    done = 0
-    while at < len(codes):
-        stop = min(at + _BLOCK, len(codes))
-        first, last = np.searchsorted(escapes, [at, stop])
-        if last > first and escapes[last - 1] == stop - 1:
-            stop += 1
-        upto = int(np.searchsorted(offsets, stop, side="left"))
-        inside = offsets[done:upto] - at
-        block = codes[at:stop]
-        items, block, inside = _paired(block, escapes[first:last] - at, inside)
-        starts = np.empty(len(items) + 1, np.int64)
-        starts[0] = written
-        np.take(symbols.lengths, items, out=starts[1:], mode="clip")
-        np.cumsum(starts, out=starts)
-        _stores(out)[starts[:-1]] = symbols.texts.take(items, mode="clip")
-        here = found[done:upto]
-        np.take(starts, inside >> 1, out=here, mode="clip")
+            raise CorruptFileError(f"a code is none of the {table[0]} symbols")
+    if not len(codes):
+        return codes, np.zeros(len(offsets), offsets.dtype)
+    pairs: Pairs = _whole_pairs(codes)
+    # An escape in the second place leaves its byte to the pair after it.
+    literals = (escapes[escapes % 2 == 1] + 1) // 2
+    symbols = _symbols(table, len(literals) > 0)
+    if len(literals):
+        pairs = pairs.astype(np.int32)
+        pairs[literals] += _PAIRS
+    texts = symbols.texts
+    if len(codes) * _MAX_SYMBOL > _INT32_MAX:
+        texts = texts.cast(pa.large_binary())
+    _, ends, data = pc.take(texts, pa.array(pairs), boundscheck=False).buffers()
+    width = "<i8" if pa.types.is_large_binary(texts.type) else "<i4"
+    starts = np.frombuffer(ends, width, len(pairs) + 1)
+    size = int(starts[-1])
+    found = np.empty(len(offsets), offsets.dtype if size <= _INT32_MAX else np.int64)
+    for at in range(0, len(offsets), _BLOCK):
+        # Of int64, which numpy takes by without another copy.
+        inside = offsets[at : at + _BLOCK] - np.int64(begin)
+        holders = inside >> 1
         # A value may start at the second code of a pair.
-        before = singles.take(block.take(inside - 1, mode="clip"), mode="clip")
-        before *= inside & 1
-        here += before
-        written, at, done = int(starts[-1]), stop, upto
-    found[done:] = written
-    return out[:written], found
+        inside &= 1
+        inside *= symbols.firsts.take(pairs.take(holders, mode="clip"), mode="clip")
+        inside += starts.take(holders, mode="clip")
+        found[at : at + _BLOCK] = inside
+    return np.frombuffer(data, np.uint8, size), found
 
 
-def _paired(
-    codes: Bytes, escapes: IndexArray, inside: IndexArray
-) -> tuple[npt.NDArray[Any], Bytes, IndexArray]:
-    """Pair codes up so that every escape is the first of its pair.
-
-    Returns
-    -------
-    items : integer array
-        Numbers of texts in the symbol table.
-    codes : uint8 array
-        With an escape, which has no symbol in the second place, after each code that stands alone.
-    inside : int64 array
-        Positions in the codes, moved with them.
-    """
-    # An escape in the second place, counted from the end of the escape before, moves on by one. What is put in its
-    # place has no symbol, so that the code before stands alone.
-    moved = escapes[np.diff(escapes, prepend=0) % 2 == 1]
-    if len(moved):
-        codes = np.insert(codes, moved, _ESCAPE)
-        inside = inside + np.searchsorted(moved, inside)
+def _whole_pairs(codes: Bytes) -> npt.NDArray[np.uint16]:
+    """Return codes as pairs; behind an odd number of them stands an escape, which has no symbol."""
     if len(codes) % 2:
         codes = np.append(codes, np.uint8(_ESCAPE))
-    if codes.ctypes.data % 2:
+    elif codes.ctypes.data % 2:
         codes = codes.copy()
-    return codes.view("<u2"), codes, inside
+    pairs: npt.NDArray[np.uint16] = codes.view("<u2")
+    return pairs
 
 
 def _true_escapes(marks: IndexArray, codes: Bytes, offsets: IndexArray) -> IndexArray:
@@ -259,8 +281,3 @@ def _true_escapes(marks: IndexArray, codes: Bytes, offsets: IndexArray) -> Index
     if marked[-1] or marked.take(ends - 1, mode="clip").any():
         raise CorruptFileError("a string ends in the middle of an FSST escape")
     return escapes
-
-
-def _stores(out: Bytes) -> npt.NDArray[np.void]:
-    """Return `out` as one element of 16 bytes from every byte on."""
-    return np.ndarray((len(out) - 15,), np.dtype("V16"), buffer=out, strides=(1,))
