@@ -1,21 +1,27 @@
 """Counts, minima and maxima that Spark leaves to a scan: each partition gives one row of them, and Spark puts the rows together.
 
-Counts of all rows, and of columns that are never null, come out of the manifest if no rows are filtered. Everything else is
-computed over the values as Spark would get them; only the columns that are asked about are read.
+If no rows are filtered, counts of all rows, and of columns that are never null, come out of the manifest, and least and greatest
+values and other counts out of indexes that know them exactly. Everything else is computed over the values as Spark would get them;
+only the columns that are asked about are read, and for counts only pages with nulls.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import types as spark
 
+from lance_spark.errors import LanceError
 from lance_spark.scan.comparing import column_at
 from lance_spark.spark.projection import find
 from lance_spark.spark.request import Aggregate, refused
 from lance_spark.spark.types import to_spark_type
+
+if TYPE_CHECKING:
+    from lance_spark.dataset import Dataset
+    from lance_spark.scan.task import ScanTask
 
 
 def needed(aggregates: Iterable[Aggregate], schema: pa.Schema) -> spark.StructType:
@@ -66,32 +72,113 @@ def _narrowed(
     return spark.StructType(found)
 
 
-def counts_rows(aggregate: Aggregate, schema: pa.Schema) -> bool:
-    """Tell whether an aggregate is the number of rows, whatever their values are."""
+def known_values(
+    aggregates: Iterable[Aggregate], dataset: Dataset, visible: pa.Schema
+) -> list[pa.Array] | None:
+    """Return the values of aggregates over all rows, arrays of one each, if the manifest and indexes know all of them.
+
+    Parameters
+    ----------
+    aggregates : iterable of Aggregate
+    dataset : Dataset
+    visible : pyarrow.Schema
+        What the table can be asked for.
+    """
+    values = []
+    for one in aggregates:
+        value = _known_value(one, dataset, visible)
+        if value is None:
+            return None
+        values.append(value)
+    return values
+
+
+def _known_value(aggregate: Aggregate, dataset: Dataset, visible: pa.Schema) -> pa.Array | None:
     if aggregate.op == "count_star":
-        return True
-    if aggregate.op != "count":
-        return False
+        return pa.array([dataset.count_rows()], pa.int64())
+    fields = _fields_at(visible, aggregate.path)
+    if fields is None:
+        return None
+    if aggregate.op == "count" and not any(field.nullable for field in fields):
+        return pa.array([dataset.count_rows()], pa.int64())
+    from lance_spark.scan.extremes import extremes, value_count
+
+    path = [field.name for field in fields]
+    if path[0] not in dataset.schema.names:
+        return None
+    try:
+        if aggregate.op == "count":
+            count = value_count(dataset._table, dataset.fragments, path)
+            return None if count is None else pa.array([count], pa.int64())
+        bounds = extremes(dataset._table, dataset.fragments, path)
+    except LanceError:
+        # An index that cannot be read keeps nobody from the rows.
+        return None
+    return None if bounds is None else _for_spark(bounds[aggregate.op == "max"], fields[-1])
+
+
+def _fields_at(schema: pa.Schema, path: Sequence[str]) -> list[pa.Field] | None:
+    """Return the field that a path names, behind those that it is in."""
+    found: list[pa.Field] = []
     fields = list(schema)
-    for name in aggregate.path:
+    for name in path:
         at = find([field.name for field in fields], name)
-        if at < 0 or fields[at].nullable:
-            return False
+        if at < 0:
+            return None
+        found.append(fields[at])
         kind = fields[at].type
         fields = [kind.field(i) for i in range(kind.num_fields)] if pa.types.is_struct(kind) else []
-    return True
+    return found
 
 
-def rows_alone(aggregates: Sequence[Aggregate], wanted: pa.Schema, rows: int) -> pa.RecordBatch:
-    """Return the row of aggregates that are all the number of rows."""
-    return _batch([pa.array([rows], pa.int64()) for _ in aggregates], wanted)
+def _for_spark(value: pa.Scalar, field: pa.Field) -> pa.Array | None:
+    """Return a value as Spark gets it of the column."""
+    from lance_spark.spark.convert import BatchConverter
+    from lance_spark.spark.types import batch_schema, to_spark_schema
+
+    schema = pa.schema([field.with_nullable(True)])
+    values = pa.array([value], value.type)
+    if values.type != field.type:
+        return None
+    convert = BatchConverter(schema, batch_schema(to_spark_schema(schema)), reading=True)
+    (batch,) = convert(pa.RecordBatch.from_arrays([values], schema=schema))
+    return batch.column(0)
+
+
+def row_of(values: Sequence[pa.Array], wanted: pa.Schema) -> pa.RecordBatch:
+    """Return the row of values that `known_values` gave."""
+    return _batch(values, wanted)
+
+
+def split_counted(aggregates: Sequence[Aggregate], task: ScanTask) -> tuple[int, ScanTask]:
+    """Count rows of a task without filters as all of its aggregates would, where no values are needed for it.
+
+    Returns
+    -------
+    int
+        What each aggregate counts of the rows that need not be read.
+    ScanTask
+        The others; there may be none.
+    """
+    paths = {one.path for one in aggregates if one.op != "count_star"}
+    if len(paths) != 1 or any(one.op not in ("count_star", "count") for one in aggregates):
+        return 0, task
+    fields = _fields_at(task.schema, *paths)
+    if fields is None:
+        return 0, task
+    from lance_spark.scan.valid_rows import split_valid
+
+    return split_valid(task, [field.name for field in fields])
 
 
 def aggregated(
-    aggregates: Sequence[Aggregate], wanted: pa.Schema, batches: Iterator[pa.RecordBatch]
+    aggregates: Sequence[Aggregate],
+    wanted: pa.Schema,
+    batches: Iterator[pa.RecordBatch],
+    counted: int = 0,
 ) -> pa.RecordBatch:
-    """Return the row of aggregates over batches that have the columns of `needed`."""
-    states = [_State(one) for one in aggregates]
+    """Return the row of aggregates over batches that have the columns of `needed`, and over rows that `split_counted` counted."""
+    states = [_State(one, counted) for one in aggregates]
     for batch in batches:
         for state in states:
             state.add(batch)
@@ -123,10 +210,10 @@ def _batch(arrays: Sequence[pa.Array | None], wanted: pa.Schema) -> pa.RecordBat
 class _State:
     """An aggregate of the batches so far."""
 
-    def __init__(self, aggregate: Aggregate) -> None:
+    def __init__(self, aggregate: Aggregate, counted: int) -> None:
         self._op = aggregate.op
         self._path = aggregate.path
-        self._rows = 0
+        self._rows = counted
         self._best: pa.Array | None = None
 
     def add(self, batch: pa.RecordBatch) -> None:

@@ -83,7 +83,7 @@ def _is_small(
         if partitions[0].after is not None or plan.request.aggregates:
             looked_at += [one for one in task.lance_schema.fields if one not in looked_at]
     if not looked_at:
-        if plan.request.aggregates:
+        if plan.request.aggregates or not tasks:
             return True
         rows = sum(task.num_rows for task in tasks)
         if plan.request.limit is not None:
@@ -128,7 +128,8 @@ def _stream(reader: LanceReader, partitions: Sequence[LancePartition]) -> bytes:
     with pa.ipc.new_stream(sink, wanted) as writer:
         for batch in batches:
             writer.write_batch(batch)
-    return sink.getvalue().to_pybytes()
+    stream: bytes = sink.getvalue().to_pybytes()
+    return stream
 
 
 class _Counter:

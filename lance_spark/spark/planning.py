@@ -46,8 +46,8 @@ class LancePartition(InputPartition):
         Rows that are enough.
     after : After, optional
         What is left to do after the scan.
-    num_rows : int, optional
-        Rows that there are, for counts that need no more.
+    values : list of pyarrow.Array, optional
+        Of aggregates, if nothing needs to be read for them.
     columns : StructType, optional
         What aggregates are about.
     """
@@ -57,14 +57,14 @@ class LancePartition(InputPartition):
         task: ScanTask | None,
         limit: int | None = None,
         after: After | None = None,
-        num_rows: int | None = None,
+        values: list[pa.Array] | None = None,
         columns: StructType | None = None,
     ) -> None:
         super().__init__(None)
         self.task = task
         self.limit = limit
         self.after = after
-        self.num_rows = num_rows
+        self.values = values
         self.columns = columns
 
 
@@ -140,10 +140,11 @@ class Plan:
         filtered = bool(scanned) or after is not None
         aggregates = self.request.aggregates
         if aggregates:
-            from lance_spark.spark.aggregates import counts_rows
+            from lance_spark.spark.aggregates import known_values
 
-            if not filtered and all(counts_rows(one, self.visible) for one in aggregates):
-                return [LancePartition(None, num_rows=self.dataset.count_rows())], 1, _ROW_BYTES
+            values = None if filtered else known_values(aggregates, self.dataset, self.visible)
+            if values is not None:
+                return [LancePartition(None, values=values)], 1, _ROW_BYTES
         tasks = self._tasks(self.wanted if after is None else after.schema, scanned)
         limit = None if aggregates else self.request.limit
         if aggregates:

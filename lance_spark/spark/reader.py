@@ -140,18 +140,22 @@ class LanceReader(DataSourceReader):
     def _aggregates(
         self, partition: LancePartition, wanted: pa.Schema, metrics: ScanMetrics
     ) -> pa.RecordBatch:
-        from lance_spark.spark.aggregates import aggregated, rows_alone
+        from lance_spark.spark.aggregates import aggregated, row_of, split_counted
         from lance_spark.spark.types import batch_schema
 
         assert self.request is not None
-        if partition.num_rows is not None:
-            return rows_alone(self.request.aggregates, wanted, partition.num_rows)
+        if partition.values is not None:
+            return row_of(partition.values, wanted)
         rows: Iterator[pa.RecordBatch] = iter(())
+        counted = 0
         if partition.task is not None:
             assert partition.columns is not None
-            scan = Scan(partition.task, metrics)
+            task = partition.task
+            if not task.filters and partition.after is None:
+                counted, task = split_counted(self.request.aggregates, task)
+            scan = Scan(task, metrics)
             rows = scan.batches(batch_schema(partition.columns), partition.after)
-        return aggregated(self.request.aggregates, wanted, rows)
+        return aggregated(self.request.aggregates, wanted, rows, counted)
 
 
 @dataclass(frozen=True, slots=True)
