@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lance_spark.encoding.v2_1 import registry, variable
+from lance_spark.encoding.blocks import VariableWidthBlock
+from lance_spark.encoding.v2_1 import fsst, registry, variable
 from lance_spark.errors import CorruptFileError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from tests.encoding.v2_1.chunks import as_bytes, block_of, chunks_of, strings_of, write
@@ -137,6 +138,19 @@ def test_one_escape_among_many_codes(where: int, literal: int) -> None:
     codes = codes[:at] + bytes([255, literal]) + codes[at:]
     (text,) = strings_of(registry.decode_values(message_of(symbols), block_of([codes])))
     assert text == plainly(symbols, codes)
+
+
+@pytest.mark.parametrize(("most", "width"), [(20, 8), (49, 8), (50, 4)])
+def test_text_too_long_for_offsets_of_4_bytes(
+    most: int, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fsst, "_INT32_MAX", most)
+    values = [b"\0\1\0", b"", b"\xff\0", b"\0\0\1\xff\xff\1"] * 2
+    block = registry.decode_values(message_of([b"abcde", b"z"]), block_of(values))
+    assert isinstance(block, VariableWidthBlock)
+    assert len(block.data) == 50
+    assert block.offsets.itemsize == width
+    assert strings_of(block) == [b"abcdezabcde", b"", b"\0", b"abcdeabcdez\xffz"] * 2
 
 
 def test_not_encoded() -> None:
