@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lance_spark.encoding.arrow_blocks import flags_of
 from lance_spark.file.open import DataFileReader
 from lance_spark.file.schema import Field
 
@@ -32,10 +33,16 @@ class Condition(Protocol):
 
 def matching(conditions: Sequence[Condition], batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
     """Return which rows of a batch meet all conditions."""
-    met = np.ones(batch.num_rows, np.bool_)
+    met: npt.NDArray[np.bool_] | None = None
     for condition in conditions:
-        met &= condition.holds(batch).to_numpy(zero_copy_only=False)
-    return met
+        holds = condition.holds(batch)
+        if not holds.true_count:
+            return np.zeros(batch.num_rows, np.bool_)
+        # Several times as fast as Arrow's own way to numpy.
+        bits = np.frombuffer(holds.buffers()[1], np.uint8)
+        flags = flags_of(bits, holds.offset, len(holds))
+        met = flags if met is None else met & flags
+    return np.ones(batch.num_rows, np.bool_) if met is None else met
 
 
 def top_fields(conditions: Iterable[Condition]) -> list[Field]:

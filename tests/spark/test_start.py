@@ -13,11 +13,14 @@ import pyarrow as pa
 import pytest
 
 ROOT = Path(__file__).parents[2]
-BUDGET = 0.3
+#: Of the processor time that importing Spark's own worker takes: in seconds, a machine that has more to do needs longer.
+BUDGET = 0.75
 
 PLAN = """
 import json, sys, time
+begun = time.process_time()
 import pyspark.sql.worker.plan_data_source_read
+unit = time.process_time() - begun
 before = set(sys.modules)
 started = time.process_time()
 from pyspark_lance import DefaultSource
@@ -26,7 +29,7 @@ source = DefaultSource(CaseInsensitiveDict({"path": sys.argv[1]}))
 schema = source.schema()
 partitions = source.reader(schema).partitions()
 seconds = time.process_time() - started
-print(json.dumps([seconds, len(partitions), sorted(set(sys.modules) - before)]))
+print(json.dumps([seconds / unit, len(partitions), sorted(set(sys.modules) - before)]))
 """
 
 
@@ -48,10 +51,9 @@ def table(tmp_path: Path) -> str:
 
 
 def test_planning_a_read_starts_in_time(table: str) -> None:
-    # Processor time: other tests run beside this one.
     runs = [run(PLAN, table) for _ in range(5)]
-    best = min(seconds for seconds, _, _ in runs)
-    print(f"importing and planning: {best:.3f} s of {BUDGET} s")
+    best = min(part for part, _, _ in runs)
+    print(f"importing and planning: {best:.2f} of Spark's own imports, {BUDGET} allowed")
     assert best < BUDGET
     assert runs[0][1] == 1
 

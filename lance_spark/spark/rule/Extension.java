@@ -16,6 +16,7 @@ public class Extension extends AbstractFunction1 {
       Log.once("Spark " + Versions.spark() + " is none of 4.0 to 4.3: format(\"lance\") reads without push-down");
     } else if (SEEN.add(extensions)) {
       ((SparkSessionExtensions) extensions).injectPreCBORule(new RuleOfSession());
+      ((SparkSessionExtensions) extensions).injectPlannerStrategy(new StrategyOfSession());
     }
     return BoxedUnit.UNIT;
   }
@@ -34,6 +35,13 @@ public class Extension extends AbstractFunction1 {
   public static class RuleOfSession extends AbstractFunction1 {
     public Object apply(Object session) {
       return new PushDownRule();
+    }
+  }
+
+  /** Spark asks for a session's strategies once for each query too. */
+  public static class StrategyOfSession extends AbstractFunction1 {
+    public Object apply(Object session) {
+      return new FoundStrategy();
     }
   }
 }

@@ -16,6 +16,11 @@ public class FoundScan implements LocalScan, SupportsReportStatistics {
     this.rows = rows;
   }
 
+  /** Returns the scan with its rows in another shape. */
+  FoundScan with(InternalRow[] others) {
+    return new FoundScan(scan, others);
+  }
+
   public StructType readSchema() {
     return scan.readSchema();
   }

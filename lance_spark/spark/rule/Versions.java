@@ -15,6 +15,7 @@ import org.apache.spark.sql.execution.datasources.v2.python.PythonPartitionReade
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import scala.Option;
+import scala.Product;
 
 /** Where the versions of Spark differ. */
 final class Versions {
@@ -42,16 +43,30 @@ final class Versions {
     return !isFirst();
   }
 
-  /** Returns the relation over another table; how many arguments copy() has differs. */
+  /** Returns the relation over another table. */
   static Object relationOver(DataSourceV2Relation relation, Table table) throws ReflectiveOperationException {
-    Object[] arguments = new Object[relation.productArity()];
-    for (int i = 1; i < arguments.length; i++) {
-      arguments[i] = relation.productElement(i);
-    }
-    arguments[0] = table;
-    Object copy = method(DataSourceV2Relation.class, "copy").invoke(relation, arguments);
+    Object copy = copy(relation, new String[] {"table"}, new Object[] {table});
     ((DataSourceV2Relation) copy).copyTagsFrom(relation);
     return copy;
+  }
+
+  /** Returns a case class with other values in some places; how many arguments its copy() has differs. */
+  static Object copy(Product of, String[] names, Object[] values) throws ReflectiveOperationException {
+    Object[] arguments = new Object[of.productArity()];
+    int replaced = 0;
+    for (int i = 0; i < arguments.length; i++) {
+      arguments[i] = of.productElement(i);
+      for (int n = 0; n < names.length; n++) {
+        if (names[n].equals(of.productElementName(i))) {
+          arguments[i] = values[n];
+          replaced++;
+        }
+      }
+    }
+    if (replaced != names.length) {
+      throw new NoSuchMethodException(of.getClass().getName() + " without " + names[0]);
+    }
+    return method(of.getClass(), "copy").invoke(of, arguments);
   }
 
   /**

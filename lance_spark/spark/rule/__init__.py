@@ -7,6 +7,7 @@
       PredicateScanBuilder, Predicates      filters as Spark 4.0 does
     RequestScan, Answer   ask the reader in Python, once, and make partitions of what it answers
     FoundScan, Rows       have the rows, if they came with the answer
+    FoundStrategy         renames their columns without a job
     Snapshot              one version of each table per query
     Extension             what spark.sql.extensions names
     Versions, Forms, Log  where versions of Spark differ; parts of a request; warnings
