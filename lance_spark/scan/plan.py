@@ -19,10 +19,11 @@ from lance_spark.table.fragment import Fragment
 CUT_ALIGNMENT = 4096
 
 #: What a task reads at most, and at least. Handing a row to Spark costs as much as eight of its narrow columns do, so that
-#: a million rows take a fifth of a second; a task takes about a twentieth of a second to start.
+#: two million rows take some tenths of a second; a task takes about a twentieth of a second to start. Half as many are enough
+#: for two tasks to share the rows of a small table.
 _LARGEST_BYTES = 128 * 1024 * 1024
 _SMALLEST_BYTES = 64 * 1024 * 1024
-_SMALLEST_ROWS = 1024 * 1024
+_SMALLEST_ROWS = 2 * 1024 * 1024
 _SAMPLE = 10_000
 
 
@@ -140,14 +141,15 @@ def default_target_rows(
     -------
     int
         Such that a task reads at most 128 MiB of files, that all of `parallelism` have work if the table is large enough
-        to share, and that no task is so small that starting it costs more than a quarter of it: a million rows of one
-        column, fewer of many, or 64 MiB of files.
+        to share, and that no task is so small that starting it costs more than a fifth of it: two million rows of one
+        column, half as many of a small table, fewer of many columns, or 64 MiB of files.
     """
     if total_rows <= 0:
         return 1
     row_bytes = max(total_bytes / total_rows, 1e-3)
     largest = _LARGEST_BYTES / row_bytes
-    smallest = min(_SMALLEST_ROWS / (1 + (num_columns - 1) / 8), _SMALLEST_BYTES / row_bytes)
+    few = min(max(total_rows / 2, _SMALLEST_ROWS / 2), _SMALLEST_ROWS)
+    smallest = min(few / (1 + (num_columns - 1) / 8), _SMALLEST_BYTES / row_bytes)
     even = total_rows / max(parallelism, 1)
     return max(1, int(max(min(largest, even), smallest)))
 

@@ -6,7 +6,7 @@ read here comes to Spark with the answer to the rule's request, as a stream of A
 | what | read here if |
 | --- | --- |
 | rows without filters | there are at most 10,000, of 4 MiB as Spark has them |
-| rows of filters, aggregates | the columns that are looked at have at most `driver_read_bytes` (128 MiB by default) as Spark has them, and at most 10,000 rows come out |
+| rows of filters, aggregates | the columns that are looked at have at most `driver_read_bytes` (128 MiB by default) as Spark has them, and at most 2,000 rows of 4 MiB come out |
 | all | of at most 16 pieces of fragments, within five seconds |
 
 What exceeds a bound, and what fails, is left to tasks: an error is theirs to report.
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from lance_spark.spark.reader import LanceReader
 
 MOST_ROWS = 10_000
+#: What a filter may leave: what it does leave is seen early, and read in vain if it is more.
+_MOST_FILTERED = 2_000
 _MOST_BYTES = 4 * 1024 * 1024
 _MOST_PIECES = 16
 #: Stores that answer slowly are for several tasks.
@@ -103,7 +105,8 @@ def _stream(reader: LanceReader, partitions: Sequence[LancePartition]) -> bytes:
     wanted = batch_schema(reader.spark_schema)
     request = reader.request
     aggregates = request.aggregates if request is not None else ()
-    counter = _Counter()
+    filtered = any(one.after is not None or (one.task and one.task.filters) for one in partitions)
+    counter = _Counter(_MOST_FILTERED if filtered else MOST_ROWS)
 
     def rows_of(partition: LancePartition) -> list[pa.RecordBatch]:
         return counter.taken(reader.read(partition))
@@ -135,8 +138,9 @@ def _stream(reader: LanceReader, partitions: Sequence[LancePartition]) -> bytes:
 class _Counter:
     """What several threads have read so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_rows: int) -> None:
         self.rows = 0
+        self._most_rows = most_rows
         self._bytes = 0
         self._until = monotonic() + _SECONDS
 
@@ -147,6 +151,10 @@ class _Counter:
             kept.append(batch)
             self.rows += batch.num_rows
             self._bytes += batch.nbytes
-            if self.rows > MOST_ROWS or self._bytes > _MOST_BYTES or monotonic() > self._until:
+            if (
+                self.rows > self._most_rows
+                or self._bytes > _MOST_BYTES
+                or monotonic() > self._until
+            ):
                 raise _TooMuchError
         return kept
