@@ -77,15 +77,23 @@ class Answer(InputPartition):
         None if unknown.
     version : Version
         What other scans of the same query are to read.
+    fragments : tuple of int
+        How many the partitions read, and how many there are.
     stream : bytes or None
         All rows, if they are there already.
     """
 
     def __init__(
-        self, rows: int | None, size: int | None, version: Version, stream: bytes | None = None
+        self,
+        rows: int | None,
+        size: int | None,
+        version: Version,
+        fragments: tuple[int, int],
+        stream: bytes | None = None,
     ) -> None:
         numbers = (-1 if number is None else number for number in (rows, size))
         text = "lance-plan rows={} bytes={} at={}".format(*numbers, version)
+        text += " fragments={}/{}".format(*fragments)
         # One value, as a pickle has the bytes of one together.
         super().__init__(
             f"{text};" if stream is None else f"{text} stream={len(stream)};".encode() + stream
@@ -216,6 +224,12 @@ class Plan:
 
 #: What a row of aggregates takes, more or less.
 _ROW_BYTES = 64
+
+
+def read_fragments(partitions: Sequence[LancePartition]) -> int:
+    """Return how many fragments partitions read."""
+    tasks = [one.task for one in partitions if one.task is not None]
+    return len({piece.fragment.id for task in tasks for piece in task.slices})
 
 
 def known_columns(dataset: Dataset) -> Schema:

@@ -87,7 +87,7 @@ class LanceReader(DataSourceReader):
             The request has what this release does not know.
         """
         from lance_spark.spark.convert import BatchConverter
-        from lance_spark.spark.planning import Answer, Plan
+        from lance_spark.spark.planning import Answer, Plan, read_fragments
         from lance_spark.spark.projection import paths_for
         from lance_spark.spark.request import Request
         from lance_spark.spark.types import batch_schema
@@ -112,7 +112,9 @@ class LanceReader(DataSourceReader):
         from lance_spark.spark.found import found_rows
 
         stream = found_rows(self, plan, partitions, size)
-        return [Answer(rows, size, version_of(dataset, self.options), stream), *partitions]
+        fragments = (read_fragments(partitions), len(dataset.fragments))
+        version = version_of(dataset, self.options)
+        return [Answer(rows, size, version, fragments, stream), *partitions]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one partition, in batches of exactly the Arrow schema that Spark expects."""

@@ -11,9 +11,10 @@ The field `__lance_request` is of the null type; its metadata has the JSON text 
 | `parallelism` | tasks that Spark runs at a time |
 | `tasks` | true if all rows are for tasks to read |
 
-The answer is the first of the partitions, which is none: its pickle holds `lance-plan rows=R bytes=B at=V;`, -1 for what is not
-known, and the version: `7`, or `side/way@7` for a tag, which may be moved while the query is planned. With ` stream=N` before the
-semicolon, the rows follow behind it, as a stream of Arrow's of so many bytes (`found`); for aggregates it is one row.
+The answer is the first of the partitions, which is none: its pickle holds `lance-plan rows=R bytes=B at=V fragments=F/T;`, -1 for what
+is not known, the version, `7`, or `side/way@7` for a tag, which may be moved while the query is planned, and of how many fragments how many
+are read. With ` stream=N` before the semicolon, the rows follow behind it, as a stream of Arrow's of so many bytes (`found`); for aggregates
+it is one row.
 Everything that is asked is answered exactly, or refused: what is not understood is an error, never a wrong result.
 """
 

@@ -29,6 +29,7 @@ class Answer:
     at: str
     partitions: list[Any]
     batches: list[pa.RecordBatch]
+    fragments: tuple[int, int] = (0, 0)
     found: pa.Table | None = None
 
     @property
@@ -61,15 +62,16 @@ def ask(path: str, columns: list[str] | StructType, request: Any, **options: str
     first, *partitions = reader.partitions()
     # As the rule looks for it.
     text = pickle.dumps(first).decode("latin-1")
-    pattern = r"lance-plan rows=(-?\d+) bytes=(-?\d+)(?: at=([^ ;]+))?(?: stream=(\d+))?;"
+    pattern = r"lance-plan rows=(-?\d+) bytes=(-?\d+)(?: at=([^ ;]+))? fragments=(\d+)/(\d+)(?: stream=(\d+))?;"
     found = re.search(pattern, text)
     assert found is not None
     batches = [
         batch for one in partitions for batch in copied.read(pickle.loads(pickle.dumps(one)))
     ]
     answer = Answer(int(found[1]), int(found[2]), found[3], partitions, batches)
-    if found[4] is not None:
-        stream = text[found.end() :][: int(found[4])].encode("latin-1")
+    answer.fragments = int(found[4]), int(found[5])
+    if found[6] is not None:
+        stream = text[found.end() :][: int(found[6])].encode("latin-1")
         answer.found = pa.ipc.open_stream(stream).read_all()
         if not reader.request.aggregates and reader.request.limit is None:
             assert repr(answer.found.to_pylist()) == repr(answer.to_pylist())

@@ -34,7 +34,17 @@ lance_spark.enable(spark)
 frame = spark.read.format("lance").load(sys.argv[2])
 plan = frame.where("id > 3").select("id")._jdf.queryExecution().executedPlan().toString()
 loader = spark._jvm.java.lang.Class.forName("org.lancespark.Extension").getName()
-print(json.dumps([before, lance_spark.is_enabled(spark), plan.count("lance pushdown"), frame.count(), loader]))
+part = frame.limit(12_000)
+assert len(part.collect()) == 12_000
+counted = part._jdf.queryExecution().executedPlan().collectLeaves().head().metrics()
+counts = [counted.apply(name).value() for name in ("numFragmentsScanned", "numFragmentsSkipped")]
+store = spark._jsparkSession.sharedState().statusStore()
+spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+last = store.executionsList().last()
+shown = {one.name(): one.accumulatorId() for one in (last.metrics().apply(i) for i in range(last.metrics().size()))}
+values = store.executionMetrics(last.executionId())
+shown = [values.apply(shown[name]) for name in ("fragments scanned", "fragments skipped")]
+print(json.dumps([before, lance_spark.is_enabled(spark), plan.count("lance pushdown"), frame.count(), loader, counts, shown]))
 """
 
 
@@ -65,9 +75,9 @@ def test_conf_turns_push_down_on(tmp_path: Path) -> None:
 
     # Of fewer rows the query would find all while it is planned.
     rows = pa.table({"id": range(20_000), "g": range(20_000)})
-    lance.write_dataset(rows, str(tmp_path / "t.lance"))
+    lance.write_dataset(rows, str(tmp_path / "t.lance"), max_rows_per_file=5_000)
     found = json.loads(run("-c", JOB, str(fragment), str(tmp_path / "t.lance")).splitlines()[-1])
-    assert found == [True, True, 1, 20_000, "org.lancespark.Extension"]
+    assert found == [True, True, 1, 20_000, "org.lancespark.Extension", [3, 1], ["3", "1"]]
 
 
 def test_a_folder_that_cannot_be_is_one_line(tmp_path: Path) -> None:

@@ -27,13 +27,13 @@ import scala.collection.Iterator;
  * What the Python reader answered to the request of a scan, in one round trip.
  *
  * <p>The request travels as metadata of one more field behind the wanted ones, which the reader takes off. The first
- * partition that comes back is none: its pickled text tells rows and bytes, -1 if unknown, and the version. If the rows
- * are few and were quickly read, they follow as a stream of Arrow's, of so many bytes as the text tells.
+ * partition that comes back is none: its pickled text tells rows and bytes, -1 if unknown, the version, and of how many
+ * fragments how many are read. If the rows are few and were quickly read, they follow as a stream of Arrow's, of so many bytes as the text tells.
  */
 final class Answer {
   static final String FIELD = "__lance_request";
   private static final Pattern TEXT =
-      Pattern.compile("lance-plan rows=(-?\\d+) bytes=(-?\\d+)(?: at=([^ ;]+))?(?: stream=(\\d+))?;");
+      Pattern.compile("lance-plan rows=(-?\\d+) bytes=(-?\\d+)(?: at=([^ ;]+))?(?: fragments=(\\d+)/(\\d+))?(?: stream=(\\d+))?;");
 
   final InputPartition[] partitions;
   final PartitionReaderFactory factory;
@@ -43,6 +43,11 @@ final class Answer {
   /** What the partitions would give, or null if that is for tasks to read. */
   final InternalRow[] found;
 
+  /** Fragments that the partitions read, and those of the table; -1 if unknown. */
+  final long scanned;
+
+  final long fragments;
+
   private final String at;
 
   private Answer(
@@ -51,6 +56,8 @@ final class Answer {
       long rows,
       long bytes,
       String at,
+      long scanned,
+      long fragments,
       InternalRow[] found) {
     this.partitions = partitions;
     this.factory = factory;
@@ -58,6 +65,8 @@ final class Answer {
     this.bytes = bytes;
     this.at = at;
     this.found = found;
+    this.scanned = scanned;
+    this.fragments = fragments;
   }
 
   /** Asks for the version that other scans of the query read, if there are any. */
@@ -116,6 +125,8 @@ final class Answer {
         Long.parseLong(text.group(1)),
         Long.parseLong(text.group(2)),
         text.group(3),
-        text.group(4) == null ? null : Rows.of(first, text.end(), Integer.parseInt(text.group(4)), output));
+        text.group(4) == null ? -1 : Long.parseLong(text.group(4)),
+        text.group(5) == null ? -1 : Long.parseLong(text.group(5)),
+        text.group(6) == null ? null : Rows.of(first, text.end(), Integer.parseInt(text.group(6)), output));
   }
 }

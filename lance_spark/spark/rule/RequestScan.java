@@ -5,6 +5,7 @@ import java.util.OptionalLong;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.metric.CustomMetric;
+import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.read.Batch;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
@@ -62,7 +63,11 @@ public class RequestScan implements SupportsReportStatistics, Batch {
   }
 
   public CustomMetric[] supportedCustomMetrics() {
-    return table.source.source().createPythonMetrics();
+    return Metrics.with(table.source.source().createPythonMetrics());
+  }
+
+  public CustomTaskMetric[] reportDriverMetrics() {
+    return Metrics.of(answer());
   }
 
   public Statistics estimateStatistics() {

@@ -9,6 +9,7 @@
     FoundScan, Rows       have the rows, if they came with the answer
     FoundStrategy         renames their columns without a job
     Snapshot              one version of each table per query
+    Metrics, Fragments*   what the web interface shows
     Extension             what spark.sql.extensions names
     Versions, Forms, Log  where versions of Spark differ; parts of a request; warnings
 
