@@ -81,12 +81,20 @@ public abstract class RequestScanBuilder
 
   /** Takes counts of rows and values, and minima and maxima of the types that Forms.isOrdered names, over all rows. */
   public boolean pushAggregation(Aggregation aggregation) {
-    StructType output = aggregated(aggregation, request);
-    if (output == null) {
-      return false;
+    try {
+      Map bound = new LinkedHashMap(request);
+      StructType output = aggregated(aggregation, bound);
+      if (output != null) {
+        request.putAll(bound);
+        wanted = output;
+        return true;
+      }
+    } catch (Exception e) {
+      Log.leftToSpark("aggregates", e);
+    } catch (LinkageError e) {
+      Log.leftToSpark("aggregates", e);
     }
-    wanted = output;
-    return true;
+    return false;
   }
 
   /** Adds aggregates to a request and returns the columns of their values, or null if they are not the reader's. */
