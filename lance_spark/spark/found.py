@@ -7,7 +7,7 @@ read here comes to Spark with the answer to the rule's request, as a stream of A
 | --- | --- |
 | rows without filters | there are at most 10,000, of 4 MiB as Spark has them |
 | rows of filters, aggregates | the columns that are looked at have at most `driver_read_bytes` (128 MiB by default) as Spark has them, and at most 2,000 rows of 4 MiB come out |
-| all | of at most 16 pieces of fragments, within five seconds |
+| all | of at most 16 pieces of fragments, within a second after the first batch |
 
 What exceeds a bound, and what fails, is left to tasks: an error is theirs to report.
 """
@@ -36,8 +36,8 @@ MOST_ROWS = 10_000
 _MOST_FILTERED = 2_000
 _MOST_BYTES = 4 * 1024 * 1024
 _MOST_PIECES = 16
-#: Stores that answer slowly are for several tasks.
-_SECONDS = 5.0
+#: After the first batch. Stores that answer slowly, and values that are decoded slowly, are for several tasks.
+_SECONDS = 1.0
 _THREADS = 4
 
 
@@ -119,9 +119,11 @@ def _stream(reader: LanceReader, partitions: Sequence[LancePartition]) -> bytes:
             if counter.rows >= request.limit:
                 break
     else:
-        workers = min(len(partitions), _THREADS, os.cpu_count() or 1)
-        with ThreadPoolExecutor(workers) as pool:
+        pool = ThreadPoolExecutor(min(len(partitions), _THREADS, os.cpu_count() or 1))
+        try:
             parts = list(pool.map(rows_of, partitions))
+        finally:
+            pool.shutdown(cancel_futures=True)
     batches = [batch for part in parts for batch in part]
     if aggregates:
         from lance_spark.spark.aggregates import merged
@@ -142,12 +144,13 @@ class _Counter:
         self.rows = 0
         self._most_rows = most_rows
         self._bytes = 0
-        self._until = monotonic() + _SECONDS
+        self._until = 0.0
 
     def taken(self, batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
         """Return the batches unless they, and all that was taken before, are too many."""
         kept = []
         for batch in batches:
+            self._until = self._until or monotonic() + _SECONDS
             kept.append(batch)
             self.rows += batch.num_rows
             self._bytes += batch.nbytes

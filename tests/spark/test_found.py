@@ -62,7 +62,8 @@ def is_found(frame: Any) -> bool:
         (lambda f: f.where("id % 2 = 0").groupBy().count(), False),
         (lambda f: f.where("id in (5, 777, 39999)"), True),
         (lambda f: f.where("text = 'text 3' and g in (4, 3)").select("id"), True),
-        (lambda f: f.where("g < 30"), False),
+        (lambda f: f.where("id < 2000").select("id"), True),
+        (lambda f: f.where("id < 2100").select("id"), False),
         (lambda f: f.limit(25), True),
         (lambda f: f.limit(25).offset(5), True),
         (lambda f: f.limit(9000).where("g = 4"), True),
@@ -221,3 +222,9 @@ def test_wide_rows_are_few(tmp_path: Path) -> None:
         lance.write_dataset(piece, path, mode="overwrite" if row == 0 else "append")
     assert ask(path, ["id"], {}).found is None
     assert ask(path, ["id"], {"limit": 16, "exact": True}).found is not None
+
+
+def test_slow_reads_are_for_tasks(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ask(table, ["id"], {"limit": 5}).found is not None
+    monkeypatch.setattr("lance_spark.spark.found._SECONDS", -1.0)
+    assert ask(table, ["id"], {"limit": 5}).found is None
