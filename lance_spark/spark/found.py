@@ -69,7 +69,7 @@ def found_rows(
         return None
     try:
         return _stream(reader, partitions)
-    except (_TooMuchError, LanceError, OSError, pa.ArrowException):
+    except (_TooMuchError, LanceError, OSError, MemoryError, pa.ArrowException):
         return None
 
 
