@@ -104,7 +104,7 @@ def main() -> None:
     samples: Counter[str] = Counter()
     for event in json.loads(printed)["recording"]["events"]:
         values = event["values"]
-        if "Executor task launch" in ((values.get("sampledThread") or {}).get("javaName") or ""):
+        if "Executor task" in ((values.get("sampledThread") or {}).get("javaName") or ""):
             samples[part_of(values)] += 1
     jvm, python = after[0] - before[0], sum(after[1:]) - sum(before[1:])
     print(f"{elapsed:.1f} s, processor time: JVM {jvm:.1f} s, Python workers {python:.1f} s\n")
