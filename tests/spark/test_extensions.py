@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,8 +13,8 @@ import pyspark
 import pytest
 
 from lance_spark.spark import rule
+from tests.spark.processes import environment
 
-ROOT = Path(__file__).parents[2]
 SUBMIT = Path(sys.executable).with_name("spark-submit")
 #: Short-lived JVMs: no time for their best code.
 JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -116,16 +115,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_beside_another_extension(
     folder: Path, master: str, option: str, between: str, extensions: list[str], seen: str
 ) -> None:
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_HOME": str(folder / "home"),
-        "SPARK_LOCAL_DIRS": str(folder / "local"),
-    }
-    # What belongs to a session of this process.
-    for name in ("PYSPARK_DRIVER_PYTHON", "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
-        environment.pop(name, None)
+    homes = {"SPARK_HOME": str(folder / "home"), "SPARK_LOCAL_DIRS": str(folder / "local")}
     settings = {
         "spark.sql.extensions": ",".join(extensions),
         "spark.ui.enabled": "false",
@@ -143,7 +133,7 @@ def test_beside_another_extension(
     ran = subprocess.run(
         command,
         cwd=folder,
-        env=environment,
+        env=environment(**homes),
         capture_output=True,
         text=True,
         timeout=300,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -15,8 +14,7 @@ import pyarrow as pa
 
 from lance_spark import __version__
 from lance_spark.spark.rule import write_jar
-
-ROOT = Path(__file__).parents[2]
+from tests.spark.processes import ROOT, environment
 
 JOB = """
 import json, sys
@@ -49,11 +47,8 @@ print(json.dumps([before, lance_spark.is_enabled(spark), plan.count("lance pushd
 
 
 def run(*command: str) -> str:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
-    for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
-        environment.pop(name, None)
     ran = subprocess.run(
-        [sys.executable, *command], env=environment, capture_output=True, text=True, check=False
+        [sys.executable, *command], env=environment(), capture_output=True, text=True, check=False
     )
     assert ran.returncode == 0, ran.stderr[-3000:]
     return ran.stdout

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +10,8 @@ import lance
 import pyspark
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.spark.processes import ROOT, environment
+
 SUBMIT = Path(sys.executable).with_name("spark-submit")
 #: Three short-lived JVMs: no time for their best code.
 JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -24,16 +24,7 @@ def test_the_example_runs_on_executors_of_their_own(tmp_path: Path) -> None:
     home.mkdir()
     for name in ("bin", "jars", "python"):
         (home / name).symlink_to(Path(pyspark.__file__).parent / name)
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_HOME": str(home),
-        "SPARK_LOCAL_DIRS": str(tmp_path / "local"),
-    }
-    # What belongs to a session of this process.
-    for name in ("PYSPARK_DRIVER_PYTHON", "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
-        environment.pop(name, None)
+    homes = {"SPARK_HOME": str(home), "SPARK_LOCAL_DIRS": str(tmp_path / "local")}
     command = [
         str(SUBMIT),
         *("--master", "local-cluster[2,1,1024]"),
@@ -46,7 +37,13 @@ def test_the_example_runs_on_executors_of_their_own(tmp_path: Path) -> None:
         str(tmp_path),
     ]
     ran = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False
+        command,
+        cwd=ROOT,
+        env=environment(**homes),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert ran.returncode == 0, ran.stderr[-4000:]
     assert "wrote    200,000 rows" in ran.stdout
