@@ -352,6 +352,14 @@ def _prune(node: Field, paths: list[tuple[Field, ...]], depth: int) -> Field:
     return replace(node, children=tuple(kept), unread=tuple(unread))
 
 
+def alone(path: Sequence[Field]) -> Field:
+    """Return the first field of a path, with nothing below it but the path."""
+    node = path[-1]
+    for above in reversed(path[:-1]):
+        node = replace(above, children=(node,))
+    return node
+
+
 def _find(name: str, nodes: Sequence[Field], where: str) -> Field:
     for node in nodes:
         if node.name == name:

@@ -14,24 +14,20 @@ Specification: table/index/scalar/btree.md.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.errors import CorruptFileError, MissingFileError
+from lance_spark.errors import CorruptFileError
 from lance_spark.file.open import DataFileReader, open_file
 from lance_spark.proto import table_pb2
 from lance_spark.scan.index_cache import cached
 from lance_spark.scan.least import least_and_greatest
 from lance_spark.table import indexes
 from lance_spark.table.paths import TablePaths
-
-_LOG = logging.getLogger(__name__)
 
 _KIND = "BTREE"
 #: Versions of the index that are known.
@@ -63,9 +59,7 @@ class BTreeBounds:
 
 def is_btree(index: table_pb2.IndexMetadata) -> bool:
     """Tell whether a segment is a BTREE of a version that is known."""
-    return (
-        indexes.kind(index) == _KIND and len(index.fields) == 1 and index.index_version in _VERSIONS
-    )
+    return indexes.is_of_column(index, _KIND, _VERSIONS)
 
 
 def read_bounds(paths: TablePaths, index: table_pb2.IndexMetadata) -> BTreeBounds | None:
@@ -75,16 +69,7 @@ def read_bounds(paths: TablePaths, index: table_pb2.IndexMetadata) -> BTreeBound
     ------
     CorruptTableError, CorruptFileError, StorageError
     """
-    base = index.base_id if index.HasField("base_id") else None
-    folder = indexes.uuid_of(index)
-    try:
-        return cached(
-            paths, base, f"{folder}/{_LOOKUP_FILE}", partial(_read, paths, base, folder), _size
-        )
-    except MissingFileError as error:
-        # Whoever has the values knows without it.
-        _LOG.warning("index %r is passed over: %s", index.name, error)
-        return None
+    return cached(paths, index, _LOOKUP_FILE, _read, _size)
 
 
 def _read(paths: TablePaths, base: int | None, folder: str) -> BTreeBounds | None:

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.encoding.rows import RowNumbers
-from lance_spark.file.schema import Field, Schema
+from lance_spark.file.schema import Field, Schema, alone
 from lance_spark.proto import table_pb2
 from lance_spark.scan import zone_maps
 from lance_spark.scan.btree_bounds import BTreeBounds, is_btree, read_bounds
@@ -250,9 +250,8 @@ class _ZoneReader:
         self._table = table
         self._fragments = fragments
         self._known = known
-        (top, *rest) = known.path
-        self._depth = len(rest)
-        self._schema = Schema((_alone(top, rest),))
+        self._depth = len(known.path) - 1
+        self._schema = Schema((alone(known.path),))
         self._open: dict[int, FragmentReader] = {}
         self._read: dict[int, Extremes] = {}
 
@@ -305,12 +304,6 @@ class _ZoneReader:
         found = least_and_greatest(pa.chunked_array([pa.array(ends, kind)]))
         assert found is not None
         return found
-
-
-def _alone(field: Field, below: Sequence[Field]) -> Field:
-    if not below:
-        return field
-    return replace(field, children=(_alone(below[0], below[1:]),))
 
 
 def _best(

@@ -5,13 +5,20 @@ One cache serves the process. It is empty in a process that is forked off: a loc
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
+from lance_spark.errors import MissingFileError
+from lance_spark.proto import table_pb2
+from lance_spark.table import indexes
 from lance_spark.table.paths import INDICES, TablePaths
+
+_LOG = logging.getLogger(__name__)
 
 #: What is kept at most; those that were asked for last.
 MAX_ENTRIES = 32
@@ -79,22 +86,31 @@ if hasattr(os, "register_at_fork"):
 
 def cached(
     paths: TablePaths,
-    base_id: int | None,
-    name: str,
-    read: Callable[[], _T],
+    index: table_pb2.IndexMetadata,
+    file: str,
+    read: Callable[[TablePaths, int | None, str], _T],
     size: Callable[[_T], int],
-) -> _T:
-    """Return what a file of an index holds, from the cache of the process if it is there.
+) -> _T | None:
+    """Return what a file of an index holds, from the cache of the process if it is there; None if a file is missing.
 
     Parameters
     ----------
     paths : TablePaths
-    base_id : int, optional
-        The base path that the file lies below, if not in the table itself.
-    name : str
-        The segment's id, a slash, and the file's name.
-    read, size : callable
+    index : IndexMetadata
+        The segment.
+    file : str
+        The file's name.
+    read : callable
+        Reads it, given `paths`, the id of the base path that the segment lies below, if not in the table itself, and its folder.
+    size : callable
         As for `IndexCache.get`.
     """
-    store, path = paths.locate(base_id, INDICES, name)
-    return _CACHE.get((store.uri, path), read, size)
+    base = index.base_id if index.HasField("base_id") else None
+    folder = indexes.uuid_of(index)
+    store, path = paths.locate(base, INDICES, f"{folder}/{file}")
+    try:
+        return _CACHE.get((store.uri, path), partial(read, paths, base, folder), size)
+    except MissingFileError as error:
+        # Whoever has the values knows without it.
+        _LOG.warning("index %r is passed over: %s", index.name, error)
+        return None

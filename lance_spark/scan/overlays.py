@@ -14,7 +14,7 @@ struct itself is null stays as the data files have it. Lists, maps and packed st
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ import pyarrow as pa
 from lance_spark.encoding.rows import RowNumbers, Rows
 from lance_spark.errors import UnsupportedFeatureError
 from lance_spark.file.open import DataFileReader, open_file
-from lance_spark.file.schema import Field
+from lance_spark.file.schema import Field, alone
 from lance_spark.table.deletions import decode_offsets
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.fragment_files import Overlay
@@ -131,12 +131,9 @@ class Overlays:
         return pa.concat_arrays([array, values]).take(pa.array(chosen))
 
     def _read(self, path: tuple[Field, ...], number: int, rows: RowNumbers) -> pa.Array:
-        node = path[-1]
-        for above in reversed(path[:-1]):
-            node = replace(above, children=(node,))
         file = self._overlays[number].data_file
         columns = dict(zip(file.fields, file.column_indices, strict=False))
-        (array,) = self._reader(number).read([node], rows, columns)
+        (array,) = self._reader(number).read([alone(path)], rows, columns)
         for _ in path[1:]:
             # A null struct around it makes the cell null.
             (array,) = array.flatten()

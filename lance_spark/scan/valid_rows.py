@@ -20,7 +20,7 @@ from lance_spark.encoding.meta import PageMeta
 from lance_spark.errors import CorruptFileError
 from lance_spark.file.open import open_file
 from lance_spark.file.reader import FileReader
-from lance_spark.file.schema import Field
+from lance_spark.file.schema import Field, alone
 from lance_spark.proto import encodings_v2_1_pb2, encodings_v2_3_pb2
 from lance_spark.scan.assemble import locate
 from lance_spark.scan.task import FragmentSlice, ScanTask
@@ -99,7 +99,7 @@ def is_all_valid(paths: TablePaths, fragment: Fragment, path: tuple[Field, ...])
         for number in file.fields
         if number >= 0
     }
-    parts = locate(_alone(path), file_of)
+    parts = locate(alone(path), file_of)
     if len(parts) != 1:
         return False
     file = fragment.files[parts[0].file]
@@ -161,9 +161,3 @@ def _path(fields: Sequence[Field], names: Sequence[str]) -> tuple[Field, ...] | 
     if not found or pat.is_null(found[-1].arrow_field.type):
         return None
     return tuple(found)
-
-
-def _alone(path: Sequence[Field]) -> Field:
-    if len(path) == 1:
-        return path[0]
-    return replace(path[0], children=(_alone(path[1:]),))

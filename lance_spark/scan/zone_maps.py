@@ -25,10 +25,8 @@ Specification: table/index/scalar/zonemap.md.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,7 +36,7 @@ import pyarrow.types as pat
 
 from lance_spark.encoding.arrow_blocks import is_variable
 from lance_spark.encoding.rows import RowNumbers, runs_of
-from lance_spark.errors import CorruptFileError, CorruptTableError, MissingFileError
+from lance_spark.errors import CorruptFileError, CorruptTableError
 from lance_spark.file.open import open_file
 from lance_spark.file.schema import Field
 from lance_spark.proto import table_pb2
@@ -51,8 +49,6 @@ from lance_spark.table.deletions import read_deletions
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.paths import TablePaths
-
-_LOG = logging.getLogger(__name__)
 
 _FILE = "zonemap.lance"
 _KIND = "ZONEMAP"
@@ -225,9 +221,7 @@ def segments_of(manifest: Manifest) -> Iterator[table_pb2.IndexMetadata]:
 
 def is_zone_map(index: table_pb2.IndexMetadata) -> bool:
     """Tell whether a segment is a zone map of a version that is known."""
-    return (
-        indexes.kind(index) == _KIND and len(index.fields) == 1 and index.index_version in _VERSIONS
-    )
+    return indexes.is_of_column(index, _KIND, _VERSIONS)
 
 
 def is_overlaid(fragment: Fragment, ids: Collection[int]) -> bool:
@@ -315,15 +309,10 @@ class _Reader:
 
     def _read(self, index: table_pb2.IndexMetadata) -> pa.Table | None:
         """Return the zones of a segment, with numbers for fragments; None if they are of another type."""
-        base = index.base_id if index.HasField("base_id") else None
-        name = f"{indexes.uuid_of(index)}/{_FILE}"
-        try:
-            table = cached(self._paths, base, name, partial(_read, self._paths, base, name), _size)
-        except MissingFileError as error:
-            # Rows are found without it.
-            _LOG.warning("zone map %r is passed over: %s", index.name, error)
-            return None
-        if any(table.schema.field(name).type != self._kind for name in ("min", "max")):
+        table = cached(self._paths, index, _FILE, _read, _size)
+        if table is None or any(
+            table.schema.field(name).type != self._kind for name in ("min", "max")
+        ):
             return None
         return table
 
@@ -405,9 +394,9 @@ class _Reader:
         )
 
 
-def _read(paths: TablePaths, base_id: int | None, name: str) -> pa.Table:
+def _read(paths: TablePaths, base_id: int | None, folder: str) -> pa.Table:
     """Return the zones of a file, and whether their counts of nulls are exact."""
-    file = open_file(paths.open_index_file(name, base_id))
+    file = open_file(paths.open_index_file(f"{folder}/{_FILE}", base_id))
     try:
         held = {field.name: field for field in file.schema.fields}
         missing = [name for name in _COLUMNS if name not in held]

@@ -21,6 +21,7 @@ from lance_spark.spark.types import to_spark_type
 
 if TYPE_CHECKING:
     from lance_spark.dataset import Dataset
+    from lance_spark.scan.extremes import Extremes
     from lance_spark.scan.task import ScanTask
 
 
@@ -85,15 +86,21 @@ def known_values(
         What the table can be asked for.
     """
     values = []
+    bounds: dict[tuple[str, ...], Extremes | None] = {}
     for one in aggregates:
-        value = _known_value(one, dataset, visible)
+        value = _known_value(one, dataset, visible, bounds)
         if value is None:
             return None
         values.append(value)
     return values
 
 
-def _known_value(aggregate: Aggregate, dataset: Dataset, visible: pa.Schema) -> pa.Array | None:
+def _known_value(
+    aggregate: Aggregate,
+    dataset: Dataset,
+    visible: pa.Schema,
+    bounds: dict[tuple[str, ...], Extremes | None],
+) -> pa.Array | None:
     if aggregate.op == "count_star":
         return pa.array([dataset.count_rows()], pa.int64())
     fields = _fields_at(visible, aggregate.path)
@@ -103,18 +110,19 @@ def _known_value(aggregate: Aggregate, dataset: Dataset, visible: pa.Schema) -> 
         return pa.array([dataset.count_rows()], pa.int64())
     from lance_spark.scan.extremes import extremes, value_count
 
-    path = [field.name for field in fields]
-    if path[0] not in dataset.schema.names:
-        return None
+    path = tuple(field.name for field in fields)
     try:
         if aggregate.op == "count":
             count = value_count(dataset._table, dataset.fragments, path)
             return None if count is None else pa.array([count], pa.int64())
-        bounds = extremes(dataset._table, dataset.fragments, path)
+        if path not in bounds:
+            # Both of them cost what one does.
+            bounds[path] = extremes(dataset._table, dataset.fragments, path)
     except LanceError:
         # An index that cannot be read keeps nobody from the rows.
         return None
-    return None if bounds is None else _for_spark(bounds[aggregate.op == "max"], fields[-1])
+    found = bounds[path]
+    return None if found is None else _for_spark(found[aggregate.op == "max"], fields[-1])
 
 
 def _fields_at(schema: pa.Schema, path: Sequence[str]) -> list[pa.Field] | None:
@@ -143,11 +151,6 @@ def _for_spark(value: pa.Scalar, field: pa.Field) -> pa.Array | None:
     convert = BatchConverter(schema, batch_schema(to_spark_schema(schema)), reading=True)
     (batch,) = convert(pa.RecordBatch.from_arrays([values], schema=schema))
     return batch.column(0)
-
-
-def row_of(values: Sequence[pa.Array], wanted: pa.Schema) -> pa.RecordBatch:
-    """Return the row of values that `known_values` gave."""
-    return _batch(values, wanted)
 
 
 def split_counted(aggregates: Sequence[Aggregate], task: ScanTask) -> tuple[int, ScanTask]:
@@ -182,7 +185,7 @@ def aggregated(
     for batch in batches:
         for state in states:
             state.add(batch)
-    return _batch([state.value() for state in states], wanted)
+    return row_of([state.value() for state in states], wanted)
 
 
 def merged(
@@ -196,10 +199,11 @@ def merged(
     for one, column in zip(aggregates, table.columns, strict=True):
         value = pc.sum(column) if one.op in ("count_star", "count") else pc.min_max(column)[one.op]
         arrays.append(pa.array([value], column.type))
-    return _batch(arrays, wanted)
+    return row_of(arrays, wanted)
 
 
-def _batch(arrays: Sequence[pa.Array | None], wanted: pa.Schema) -> pa.RecordBatch:
+def row_of(arrays: Sequence[pa.Array | None], wanted: pa.Schema) -> pa.RecordBatch:
+    """Return the row of some values: arrays of one each, None for null."""
     columns = [
         pa.nulls(1, field.type) if array is None else array.cast(field.type)
         for array, field in zip(arrays, wanted, strict=True)

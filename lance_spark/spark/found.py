@@ -30,6 +30,7 @@ from lance_spark.spark.estimate import estimated_size
 if TYPE_CHECKING:
     from lance_spark.spark.planning import LancePartition, Plan
     from lance_spark.spark.reader import LanceReader
+    from lance_spark.spark.request import Request
 
 MOST_ROWS = 10_000
 #: What a filter may leave: what it does leave is seen early, and read in vain if it is more.
@@ -68,7 +69,7 @@ def found_rows(
     if plan.request.tasks or budget == 0 or not _is_small(plan, partitions, size, budget):
         return None
     try:
-        return _stream(reader, partitions)
+        return _stream(reader, plan.request, partitions)
     except (_TooMuchError, LanceError, OSError, MemoryError, pa.ArrowException):
         return None
 
@@ -99,19 +100,17 @@ def _is_small(
     return read is not None and read <= budget
 
 
-def _stream(reader: LanceReader, partitions: Sequence[LancePartition]) -> bytes:
+def _stream(reader: LanceReader, request: Request, partitions: Sequence[LancePartition]) -> bytes:
     from lance_spark.spark.types import batch_schema
 
     wanted = batch_schema(reader.spark_schema)
-    request = reader.request
-    aggregates = request.aggregates if request is not None else ()
     filtered = any(one.after is not None or (one.task and one.task.filters) for one in partitions)
     counter = _Counter(_MOST_FILTERED if filtered else MOST_ROWS)
 
     def rows_of(partition: LancePartition) -> list[pa.RecordBatch]:
         return counter.taken(reader.read(partition))
 
-    if request is not None and request.limit is not None and not aggregates:
+    if request.limit is not None and not request.aggregates:
         # The first rows, as tasks would give them, and no more.
         parts = []
         for partition in partitions:
@@ -125,10 +124,10 @@ def _stream(reader: LanceReader, partitions: Sequence[LancePartition]) -> bytes:
         finally:
             pool.shutdown(cancel_futures=True)
     batches = [batch for part in parts for batch in part]
-    if aggregates:
+    if request.aggregates:
         from lance_spark.spark.aggregates import merged
 
-        batches = [merged(aggregates, wanted, batches)]
+        batches = [merged(request.aggregates, wanted, batches)]
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, wanted) as writer:
         for batch in batches:

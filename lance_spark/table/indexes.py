@@ -120,6 +120,11 @@ def kind(index: table_pb2.IndexMetadata) -> str:
     return _KINDS.get(name, name or "UNKNOWN")
 
 
+def is_of_column(index: table_pb2.IndexMetadata, wanted: str, versions: Collection[int]) -> bool:
+    """Tell whether it is of one column, of a kind, and of one of some versions."""
+    return kind(index) == wanted and len(index.fields) == 1 and index.index_version in versions
+
+
 def is_system(index: table_pb2.IndexMetadata) -> bool:
     """Tell whether it is no index of a column, but a record of the table's own."""
     return index.name in SYSTEM_NAMES

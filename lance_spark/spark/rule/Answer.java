@@ -33,7 +33,7 @@ import scala.collection.Iterator;
 final class Answer {
   static final String FIELD = "__lance_request";
   private static final Pattern TEXT =
-      Pattern.compile("lance-plan rows=(-?\\d+) bytes=(-?\\d+)(?: at=([^ ;]+))?(?: fragments=(\\d+)/(\\d+))?(?: stream=(\\d+))?;");
+      Pattern.compile("lance-plan rows=(-?\\d+) bytes=(-?\\d+)(?: at=([^ ;]+))? fragments=(\\d+)/(\\d+)(?: stream=(\\d+))?;");
 
   final InputPartition[] partitions;
   final PartitionReaderFactory factory;
@@ -43,7 +43,7 @@ final class Answer {
   /** What the partitions would give, or null if that is for tasks to read. */
   final InternalRow[] found;
 
-  /** Fragments that the partitions read, and those of the table; -1 if unknown. */
+  /** Fragments that the partitions read, and those of the table. */
   final long scanned;
 
   final long fragments;
@@ -125,8 +125,8 @@ final class Answer {
         Long.parseLong(text.group(1)),
         Long.parseLong(text.group(2)),
         text.group(3),
-        text.group(4) == null ? -1 : Long.parseLong(text.group(4)),
-        text.group(5) == null ? -1 : Long.parseLong(text.group(5)),
+        Long.parseLong(text.group(4)),
+        Long.parseLong(text.group(5)),
         text.group(6) == null ? null : Rows.of(first, text.end(), Integer.parseInt(text.group(6)), output));
   }
 }

@@ -22,7 +22,7 @@ final class Metrics {
 
   /** Returns the values that are known once a scan is planned. */
   static CustomTaskMetric[] of(Answer answer) {
-    if (!areFound() || answer.fragments < 0) {
+    if (!areFound()) {
       return new CustomTaskMetric[0];
     }
     return new CustomTaskMetric[] {
