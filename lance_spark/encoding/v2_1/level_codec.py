@@ -34,17 +34,10 @@ def encode_level_blocks(
     counts : int64 array, one element per chunk
         How many of the levels go into each; their sum is the number of levels.
     """
-    ends = np.cumsum(counts)
     changes = int(np.count_nonzero(levels[1:] != levels[:-1])) + len(counts)
     least = (changes + len(levels) // _LONGEST_RUN) * _RUN_BYTES + len(counts) * _RUN_HEADER
     bits = max(1, int(levels.max(initial=0)).bit_length())
     # Runs must save enough to be worth decoding them chunk by chunk.
     if least > len(levels) * bits / 8 * 0.75:
         return out_of_line_bitpacking.encode_blocks(levels, counts)
-    blocks = [
-        rle.encode_block(levels[end - count : end])
-        for end, count in zip(ends.tolist(), counts.tolist(), strict=True)
-    ]
-    sizes = np.array([len(data) for _, data in blocks], np.int64)
-    data = np.concatenate([data for _, data in blocks])
-    return blocks[0][0], ChunkBuffer(data, np.cumsum(sizes) - sizes, sizes)
+    return rle.encode_blocks(levels, counts)

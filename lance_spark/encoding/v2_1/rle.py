@@ -239,7 +239,7 @@ def _runs_of(changes: BoolArray, cuts: IndexArray) -> tuple[IndexArray, IndexArr
     entries : int64 array, one element per chunk
         Entries of up to 255 values that the runs of each chunk need.
     """
-    changes[cuts[:-1]] = True
+    changes[cuts[cuts < len(changes)]] = True
     starts = np.flatnonzero(changes)
     lengths = np.diff(starts, append=cuts[-1])
     until = np.concatenate([[0], np.cumsum(-(-lengths // _LONGEST_RUN))])
@@ -298,14 +298,47 @@ def encode_chunks(block: DataBlock, limits: ChunkLimits) -> tuple[pb.Compressive
     return _message(width * 8), Chunks(buffers, np.diff(cuts))
 
 
+def encode_blocks(
+    values: UIntArray, counts: IndexArray
+) -> tuple[pb.CompressiveEncoding, ChunkBuffer]:
+    """Turn the levels of all chunks of a page into runs, one buffer each.
+
+    Parameters
+    ----------
+    values : array of uint8, uint16, uint32 or uint64
+    counts : int64 array, one element per buffer
+        How many of the values go into each, at least one; their sum is the number of values.
+
+    Returns
+    -------
+    encoding : pb.CompressiveEncoding
+    buffers : ChunkBuffer
+        Back to back, without padding.
+    """
+    width = values.itemsize
+    starts, lengths, entries = _runs_of(_changes(values), bounds(counts))
+    found, times = _entries(values, starts, lengths)
+    of_values = entries * width
+    sizes = _BLOCK_HEADER + of_values + entries
+    at = np.cumsum(sizes) - sizes
+    out = np.empty(int(sizes.sum()), np.uint8)
+    out[at[:, None] + np.arange(_BLOCK_HEADER)] = of_values.astype("<u8")[:, None].view(np.uint8)
+    stored = found.view(np.uint8)
+    begin = 0
+    for place, count in zip((at + _BLOCK_HEADER).tolist(), entries.tolist(), strict=True):
+        end, middle = begin + count, place + count * width
+        out[place:middle] = stored[begin * width : end * width]
+        out[middle : middle + count] = times[begin:end]
+        begin = end
+    return _message(width * 8), ChunkBuffer(out, at, sizes)
+
+
 def encode_block(values: UIntArray) -> tuple[pb.CompressiveEncoding, Bytes]:
-    """Turn values into runs in one buffer.
+    """Turn values into runs in one buffer; see `encode_blocks`.
 
     Parameters
     ----------
     values : array of uint8, uint16, uint32 or uint64
     """
-    starts = np.flatnonzero(_changes(values))
-    found, times = _entries(values, starts, np.diff(starts, append=len(values)))
-    header = np.array([found.nbytes], "<u8").view(np.uint8)
-    return _message(values.itemsize * 8), np.concatenate([header, found.view(np.uint8), times])
+    encoding, buffers = encode_blocks(values, np.array([len(values)]))
+    return encoding, buffers.data
