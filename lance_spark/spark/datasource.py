@@ -75,6 +75,10 @@ class LanceDataSource(DataSource):
         first = schema.fields[0] if schema.fields else None
         carrier = first if request is None else last
         options = ReadOptions.parse(options_of(carrier, self.options))
+        if request is not None and request.packed:
+            from lance_spark.spark.packing import pack
+
+            schema = pack(schema, request.packed)
         return LanceReader(options, schema, request)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

@@ -108,7 +108,7 @@ def _stream(reader: LanceReader, request: Request, partitions: Sequence[LancePar
     counter = _Counter(_MOST_FILTERED if filtered else MOST_ROWS)
 
     def rows_of(partition: LancePartition) -> list[pa.RecordBatch]:
-        return counter.taken(reader.read(partition))
+        return counter.taken(reader.rows(partition))
 
     if request.limit is not None and not request.aggregates:
         # The first rows, as tasks would give them, and no more.

@@ -118,6 +118,15 @@ class LanceReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one partition, in batches of exactly the Arrow schema that Spark expects."""
+        if self.request is None or not self.request.packed:
+            yield from self.rows(partition)
+            return
+        from lance_spark.spark.packing import packed
+
+        yield from packed(self.rows(partition), self.request.packed)
+
+    def rows(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one partition, no column packed."""
         from lance_spark.spark.planning import LancePartition
         from lance_spark.spark.types import batch_schema
 

@@ -10,6 +10,7 @@ The field `__lance_request` is of the null type; its metadata has the JSON text 
 | `at` | the version that the answer to an earlier scan of the same query named: a query reads one version of a table |
 | `parallelism` | tasks that Spark runs at a time |
 | `tasks` | true if all rows are for tasks to read |
+| `packed` | names of columns that come as the bytes of their items from tasks (`packing`) |
 
 The answer is the first of the partitions, which is none: its pickle holds `lance-plan rows=R bytes=B at=V fragments=F/T;`, -1 for what
 is not known, the version, `7`, or `side/way@7` for a tag, which may be moved while the query is planned, and of how many fragments how many
@@ -21,7 +22,7 @@ Everything that is asked is answered exactly, or refused: what is not understood
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote, unquote
@@ -29,7 +30,7 @@ from urllib.parse import quote, unquote
 from lance_spark.errors import UnsupportedError
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import StructField, StructType
 
 FIELD = "__lance_request"
 #: Key of the field's metadata under which the text stands.
@@ -37,7 +38,7 @@ KEY = "request"
 
 Operation = Literal["count_star", "count", "min", "max"]
 _OPERATIONS = ("count_star", "count", "min", "max")
-_KEYS = {"filters", "limit", "exact", "aggregates", "at", "parallelism", "tasks"}
+_KEYS = {"filters", "limit", "exact", "aggregates", "at", "parallelism", "tasks", "packed"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,8 @@ class Request:
         Tasks that Spark runs at a time.
     tasks : bool
         Whether all rows are for tasks to read.
+    packed : tuple of str
+        Columns that tasks give as the bytes of their items.
     """
 
     filters: tuple[dict[str, Any], ...] = ()
@@ -117,6 +120,7 @@ class Request:
     exact: bool = False
     parallelism: int | None = None
     tasks: bool = False
+    packed: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> Request:
@@ -148,6 +152,11 @@ class Request:
         parallelism = asked.get("parallelism")
         if parallelism is not None and (type(parallelism) is not int or parallelism < 1):
             raise refused("the parallelism is no number of tasks", parallelism)
+        packed = asked.get("packed", [])
+        if not isinstance(packed, list) or not all(isinstance(name, str) for name in packed):
+            raise refused("packed is no list of names", packed)
+        if packed and "aggregates" in asked:
+            raise refused("aggregates have no columns to pack", packed)
         at = asked.get("at")
         return cls(
             tuple(_objects("filters", asked)),
@@ -157,6 +166,7 @@ class Request:
             exact,
             parallelism,
             tasks,
+            tuple(packed),
         )
 
 
@@ -175,12 +185,13 @@ def take_request(schema: StructType) -> Request | None:
     text = schema.fields[-1].metadata.get(KEY)
     if not isinstance(text, str):
         return None
-    del schema.fields[-1], schema.names[-1]
-    # pyspark keeps a list of which fields need converting.
-    for name, value in vars(schema).items():
-        if isinstance(value, list) and len(value) == len(schema.fields) + 1:
-            setattr(schema, name, value[:-1])
+    become(schema, schema.fields[:-1])
     return Request.parse(text)
+
+
+def become(schema: StructType, fields: Sequence[StructField]) -> None:
+    """Give a schema other fields, in place: pyspark keeps what it found out about them beside them."""
+    type(schema).__init__(schema, list(fields))
 
 
 def refused(why: str, what: object) -> UnsupportedError:

@@ -69,13 +69,14 @@ final class Answer {
     this.fragments = fragments;
   }
 
-  /** Asks for the version that other scans of the query read, if there are any. */
-  static Answer to(Map request, RequestTable table, CaseInsensitiveStringMap options, StructType output) {
+  /** Asks for the version that other scans of the query read, if there are any; partitions give other columns if some come as bytes. */
+  static Answer to(
+      Map request, RequestTable table, CaseInsensitiveStringMap options, StructType output, StructType given) {
     Snapshot.Version version = table.snapshot.of(options);
     if (version.at == null) {
       synchronized (version) {
         if (version.at == null) {
-          Answer answer = ask(request, table, options, output);
+          Answer answer = ask(request, table, options, output, given);
           version.at = answer.at;
           return answer;
         }
@@ -83,10 +84,11 @@ final class Answer {
     }
     Map bound = new LinkedHashMap(request);
     bound.put("at", version.at);
-    return ask(bound, table, options, output);
+    return ask(bound, table, options, output, given);
   }
 
-  private static Answer ask(Map request, RequestTable table, CaseInsensitiveStringMap options, StructType output) {
+  private static Answer ask(
+      Map request, RequestTable table, CaseInsensitiveStringMap options, StructType output, StructType given) {
     Map told = new LinkedHashMap(request);
     told.put("parallelism", Integer.valueOf(SparkContext.getOrCreate().defaultParallelism()));
     if (!Boolean.parseBoolean(SQLConf.get().getConfString(PushDownRule.LOCAL, "true"))) {
@@ -121,7 +123,7 @@ final class Answer {
     }
     return new Answer(
         (InputPartition[]) partitions.toArray(new InputPartition[partitions.size()]),
-        Versions.readerFactory(table, options, info, output),
+        Versions.readerFactory(table, options, info, given),
         Long.parseLong(text.group(1)),
         Long.parseLong(text.group(2)),
         text.group(3),

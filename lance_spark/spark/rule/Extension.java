@@ -17,6 +17,7 @@ public class Extension extends AbstractFunction1 {
     } else if (SEEN.add(extensions)) {
       ((SparkSessionExtensions) extensions).injectPreCBORule(new RuleOfSession());
       ((SparkSessionExtensions) extensions).injectPlannerStrategy(new StrategyOfSession());
+      ((SparkSessionExtensions) extensions).injectPlannerStrategy(new ArraysOfSession());
     }
     return BoxedUnit.UNIT;
   }
@@ -42,6 +43,12 @@ public class Extension extends AbstractFunction1 {
   public static class StrategyOfSession extends AbstractFunction1 {
     public Object apply(Object session) {
       return new FoundStrategy();
+    }
+  }
+
+  public static class ArraysOfSession extends AbstractFunction1 {
+    public Object apply(Object session) {
+      return new PackedStrategy();
     }
   }
 }

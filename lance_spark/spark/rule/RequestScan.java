@@ -1,5 +1,8 @@
 package org.lancespark;
 
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.OptionalLong;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -22,6 +25,7 @@ public class RequestScan implements SupportsReportStatistics, Batch {
   private final Map request;
   private final String json;
   private final Predicate[] filters;
+  private final List packed;
   private volatile Answer answer;
 
   RequestScan(
@@ -32,6 +36,7 @@ public class RequestScan implements SupportsReportStatistics, Batch {
     this.request = request;
     this.json = Forms.json(request);
     this.filters = filters;
+    this.packed = request.containsKey("packed") ? (List) request.get("packed") : new ArrayList();
   }
 
   public StructType readSchema() {
@@ -75,8 +80,19 @@ public class RequestScan implements SupportsReportStatistics, Batch {
     return new Estimate(known.rows, known.bytes);
   }
 
+  /** Returns a batch of the columns as they are: if they were asked for as bytes, asks again. */
   public Batch toBatch() {
-    return this;
+    if (packed.isEmpty()) {
+      return this;
+    }
+    Map plain = new LinkedHashMap(request);
+    plain.remove("packed");
+    return new RequestScan(table, options, output, plain, filters);
+  }
+
+  /** Returns the scan as it answers if some columns come as bytes, or null if none do. */
+  PackedScan packed() {
+    return packed.isEmpty() ? null : new PackedScan(this, Packing.schema(output, packed));
   }
 
   public InputPartition[] planInputPartitions() {
@@ -96,9 +112,9 @@ public class RequestScan implements SupportsReportStatistics, Batch {
     return json.equals(request) && output.equals(columns);
   }
 
-  private synchronized Answer answer() {
+  synchronized Answer answer() {
     if (answer == null) {
-      answer = Answer.to(request, table, options, output);
+      answer = Answer.to(request, table, options, output, Packing.schema(output, packed));
     }
     return answer;
   }

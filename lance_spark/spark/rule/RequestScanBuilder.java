@@ -175,6 +175,12 @@ public abstract class RequestScanBuilder
 
   /** Asks at once: what the reader finds while it plans is part of the plan. */
   public Scan build() {
+    if (!request.containsKey("aggregates")) {
+      List packed = Packing.columns(wanted);
+      if (!packed.isEmpty()) {
+        request.put("packed", packed);
+      }
+    }
     RequestScan scan = asked;
     if (scan == null || !scan.asks(Forms.json(request), wanted)) {
       scan = new RequestScan(table, options, wanted, request, pushed);

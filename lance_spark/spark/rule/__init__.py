@@ -8,6 +8,7 @@
     RequestScan, Answer   ask the reader in Python, once, and make partitions of what it answers
     FoundScan, Rows       have the rows, if they came with the answer
     FoundStrategy         renames their columns without a job
+    PackedStrategy, PackedScan, Packing   read arrays of numbers as bytes
     Snapshot              one version of each table per query
     Metrics, Fragments*   what the web interface shows
     Extension             what spark.sql.extensions names

@@ -1,0 +1,56 @@
+package org.lancespark;
+
+import org.apache.spark.sql.connector.metric.CustomMetric;
+import org.apache.spark.sql.connector.metric.CustomTaskMetric;
+import org.apache.spark.sql.connector.read.Batch;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.PartitionReaderFactory;
+import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.types.StructType;
+
+/** A scan whose arrays of numbers come as bytes, for a plan that makes arrays of them. */
+public class PackedScan implements Scan, Batch {
+  private final RequestScan scan;
+  private final StructType output;
+
+  PackedScan(RequestScan scan, StructType output) {
+    this.scan = scan;
+    this.output = output;
+  }
+
+  public StructType readSchema() {
+    return output;
+  }
+
+  public String description() {
+    return scan.description();
+  }
+
+  public CustomMetric[] supportedCustomMetrics() {
+    return scan.supportedCustomMetrics();
+  }
+
+  public CustomTaskMetric[] reportDriverMetrics() {
+    return scan.reportDriverMetrics();
+  }
+
+  public Batch toBatch() {
+    return this;
+  }
+
+  public InputPartition[] planInputPartitions() {
+    return scan.answer().partitions;
+  }
+
+  public PartitionReaderFactory createReaderFactory() {
+    return scan.answer().factory;
+  }
+
+  public boolean equals(Object other) {
+    return other instanceof PackedScan && ((PackedScan) other).scan.equals(scan);
+  }
+
+  public int hashCode() {
+    return scan.hashCode();
+  }
+}
