@@ -123,6 +123,13 @@ def decompress(scheme: str, data: Bytes, max_size: int = MAX_SIZE) -> Bytes:
     return _decompress(scheme, data[8:], size)
 
 
+def claimed_size(scheme: str, head: bytes) -> int | None:
+    """Return how many bytes a compressed buffer says it holds, from its first eight; None if it does not say so in front."""
+    if scheme == "lz4":
+        return int.from_bytes(head[:4], "little")
+    return None if _is_bare(np.frombuffer(head, np.uint8)) else int.from_bytes(head[:8], "little")
+
+
 def decompress_many(scheme: str, buffers: Sequence[Bytes], max_size: int) -> list[Bytes]:
     """Return the bytes that many buffers were compressed from; see `decompress`.
 

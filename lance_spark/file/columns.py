@@ -17,6 +17,7 @@ Specification: format/file, "Column metadata"; `protos/file2.proto`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from google.protobuf import any_pb2
 from google.protobuf.message import DecodeError
@@ -39,6 +40,8 @@ _VALUES_ENCODING = b"\x0a\x00"
 #: ColumnEncoding { blob: { inner: { values: {} } } }: the pages say where the values are.
 _BLOB_ENCODING = b"\x1a\x04\x0a\x02\x0a\x00"
 _MAX_ROWS = 2**63 - 1
+#: Encodings of so many bytes are those of many columns and pages.
+_SHORT = 512
 
 
 def read_columns(tail: Tail, footer: Footer, indices: Sequence[int]) -> list[ColumnMeta]:
@@ -133,6 +136,12 @@ def _encoding(tail: Tail, where: str, encoding: pb.Encoding, expected: str) -> b
     location = encoding.WhichOneof("location")
     if location == "direct":
         raw = encoding.direct.encoding
+        if len(raw) <= _SHORT:
+            try:
+                return _unwrapped(raw, expected)
+            except (DecodeError, _WrongTypeError):
+                # It is said below where.
+                pass
     elif location == "indirect":
         at = encoding.indirect
         (held,) = _buffers(where, tail.size, [at.buffer_location], [at.buffer_length])
@@ -148,6 +157,18 @@ def _encoding(tail: Tail, where: str, encoding: pb.Encoding, expected: str) -> b
         raise UnsupportedEncodingError(
             f"{where}: encoded as {wrapped.type_url!r}; this release reads {expected!r} there"
         )
+    return bytes(wrapped.value)
+
+
+class _WrongTypeError(Exception):
+    """A message is none of those that are expected."""
+
+
+@lru_cache(maxsize=256)
+def _unwrapped(raw: bytes, expected: str) -> bytes:
+    wrapped = any_pb2.Any.FromString(raw)
+    if wrapped.type_url.rpartition("/")[2] != expected[1:]:
+        raise _WrongTypeError
     return bytes(wrapped.value)
 
 

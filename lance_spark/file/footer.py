@@ -34,6 +34,7 @@ from google.protobuf.message import DecodeError
 
 from lance_spark.errors import CorruptFileError, UnsupportedFeatureError
 from lance_spark.proto import file_pb2
+from lance_spark.storage.local import outside
 from lance_spark.storage.output import OutputFile
 from lance_spark.storage.source import ByteRange, Bytes, ByteSource
 
@@ -47,6 +48,8 @@ _FOOTER = struct.Struct("<QQQIIHH4s")
 _END = struct.Struct("<HH4s")
 _MAGIC = b"LANC"
 _ENTRY = 16
+#: Tables that are checked entry by entry: numpy takes longer to begin.
+_FEW_ENTRIES = 64
 #: What is read of a file at once when it is opened.
 _TAIL_BYTES = 64 * 1024
 
@@ -91,15 +94,33 @@ class Tail:
         length = min(self.size, _TAIL_BYTES)
         self._start = self.size - length
         (self._bytes,) = source.read([ByteRange(self._start, length)])
+        #: As many of the last bytes as a footer has.
+        self.end = self._bytes[-_FOOTER.size :].tobytes()
+
+    @property
+    def whole(self) -> Bytes | None:
+        """All bytes of the file, if they are in memory."""
+        return None if self._start else self._bytes
 
     def read(self, ranges: Sequence[ByteRange]) -> list[Bytes]:
-        """Return the bytes of the ranges, with at most one read of the source."""
-        missing = [r for r in ranges if r.offset < self._start]
+        """Return the bytes of the ranges, with at most one read of the source.
+
+        Raises
+        ------
+        CorruptFileError
+            A range lies outside the file.
+        """
+        size = self.size
+        for offset, length in ranges:
+            if offset < 0 or length < 0 or offset + length > size:
+                raise outside(self.name, size, offset, length)
+        start, held = self._start, self._bytes
+        if not start:
+            return [held[offset : offset + length] for offset, length in ranges]
+        missing = [r for r in ranges if r.offset < start]
         fetched = iter(self._source.read(missing) if missing else ())
         return [
-            next(fetched)
-            if offset < self._start
-            else self._bytes[offset - self._start : offset - self._start + length]
+            next(fetched) if offset < start else held[offset - start : offset - start + length]
             for offset, length in ranges
         ]
 
@@ -126,8 +147,7 @@ def read_footer(tail: Tail) -> Footer:
     name, size = tail.name, tail.size
     if size < _END.size:
         raise CorruptFileError(f"{name}: {size} bytes are too few for a Lance file; restore it")
-    (end,) = tail.read([ByteRange(size - _END.size, _END.size)])
-    major, minor, magic = _END.unpack(end.tobytes())
+    major, minor, magic = _END.unpack(tail.end[-_END.size :])
     if magic != _MAGIC:
         raise CorruptFileError(
             f"{name}: the file does not end in LANC; it is no Lance file, or it is truncated"
@@ -135,8 +155,7 @@ def read_footer(tail: Tail) -> Footer:
     version = _readable(name, major, minor)
     if size < _FOOTER.size:
         raise CorruptFileError(f"{name}: {size} bytes are too few for a Lance file; restore it")
-    (raw,) = tail.read([ByteRange(size - _FOOTER.size, _FOOTER.size)])
-    _, columns_at, buffers_at, num_buffers, num_columns, _, _, _ = _FOOTER.unpack(raw.tobytes())
+    _, columns_at, buffers_at, num_buffers, num_columns, _, _, _ = _FOOTER.unpack(tail.end)
     limit = size - _FOOTER.size
     columns_range = _inside(
         name, "column metadata offset table", columns_at, num_columns * _ENTRY, limit
@@ -158,8 +177,8 @@ def read_footer(tail: Tail) -> Footer:
     )
 
 
-def parse_descriptor(name: str, footer: Footer) -> file_pb2.FileDescriptor:
-    """Parse global buffer 0 of the file `name`.
+def parse_descriptor(data: bytes) -> file_pb2.FileDescriptor:
+    """Parse global buffer 0.
 
     Raises
     ------
@@ -167,9 +186,9 @@ def parse_descriptor(name: str, footer: Footer) -> file_pb2.FileDescriptor:
         It is no `FileDescriptor`.
     """
     try:
-        descriptor: file_pb2.FileDescriptor = file_pb2.FileDescriptor.FromString(footer.descriptor)
+        descriptor: file_pb2.FileDescriptor = file_pb2.FileDescriptor.FromString(data)
     except DecodeError as error:
-        raise CorruptFileError(f"{name}: the schema is damaged: {error}") from None
+        raise CorruptFileError(f"the schema is damaged: {error}") from None
     return descriptor
 
 
@@ -234,7 +253,11 @@ def _inside(name: str, what: str, start: int, length: int, limit: int) -> ByteRa
 
 def _table(name: str, what: str, raw: Bytes, limit: int) -> OffsetTable:
     # Tables stand at any byte, and views of other widths want aligned ones.
-    table = raw.copy().view("<u8").reshape(-1, 2)
+    table: OffsetTable = np.frombuffer(raw.tobytes(), "<u8").reshape(-1, 2)
+    if len(table) <= _FEW_ENTRIES and all(
+        start + length <= limit for start, length in table.tolist()
+    ):
+        return table
     start, length = table[:, 0], table[:, 1]
     # Compared one by one, so that no sum can overflow.
     bad = (

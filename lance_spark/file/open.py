@@ -12,7 +12,7 @@ from lance_spark.encoding.rows import Rows
 from lance_spark.file.footer import Tail, open_tail
 from lance_spark.file.reader import FileReader
 from lance_spark.file.schema import Field, Schema
-from lance_spark.storage.source import ByteRange, ByteSource
+from lance_spark.storage.source import ByteSource
 
 _END = struct.Struct("<HH4s")
 _MAGIC = b"LANC"
@@ -100,6 +100,5 @@ def is_legacy(tail: Tail) -> bool:
     """Whether a file ends as those of version 0.1 do."""
     if tail.size < _END.size:
         return False
-    (end,) = tail.read([ByteRange(tail.size - _END.size, _END.size)])
-    major, minor, magic = _END.unpack(end.tobytes())
+    major, minor, magic = _END.unpack(tail.end[-_END.size :])
     return bool(magic == _MAGIC and (major, minor) < _FIRST_VERSION_2)

@@ -11,7 +11,8 @@ Specification: format/file, "Columns"; DataFile.fields and .column_indices of `p
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -30,7 +31,33 @@ from lance_spark.file.json_fields import paged_json, read_json
 from lance_spark.file.plans import check_rows, named
 from lance_spark.file.project import project, unpruned
 from lance_spark.file.schema import Field, FieldTree, Schema
-from lance_spark.storage.source import ByteSource, ReadPlan, run_plans
+from lance_spark.proto import file_pb2
+from lance_spark.storage.source import ByteSource, Ranges, ReadPlan, run_plans
+
+#: Descriptors and schemas that are kept parsed: the files of a table have few, or one.
+_KEPT = 32
+
+
+class _Described(NamedTuple):
+    """What a file's descriptor says; shared by all files that say the same."""
+
+    tree: FieldTree
+    metadata: Mapping[str, bytes]
+    num_rows: int
+
+
+@lru_cache(maxsize=_KEPT)
+def _described(descriptor: bytes) -> _Described:
+    """Parse global buffer 0; errors do not name the file."""
+    message = parse_descriptor(descriptor)
+    tree, metadata = _schema(message.schema.SerializeToString(deterministic=True))
+    return _Described(tree, metadata, message.length)
+
+
+@lru_cache(maxsize=_KEPT)
+def _schema(data: bytes) -> tuple[FieldTree, Mapping[str, bytes]]:
+    message = file_pb2.Schema.FromString(data)
+    return FieldTree(list(message.fields)), dict(message.metadata)
 
 
 class FileReader:
@@ -51,6 +78,8 @@ class FileReader:
         self._tree = tree
         self._metadata = metadata
         self._num_rows = num_rows
+        # Of a small file, all is there already.
+        self._ranges: Ranges = source if tail.whole is None else tail
         self._columns: dict[int, ColumnMeta] = {}
         self._readers: dict[tuple[tuple[int, ...], tuple[int, ...]], FieldReader] = {}
 
@@ -75,15 +104,14 @@ class FileReader:
         try:
             tail = tail or Tail(source)
             footer = read_footer(tail)
-            descriptor = parse_descriptor(source.name, footer)
             try:
-                tree = FieldTree(list(descriptor.schema.fields))
+                described = _described(footer.descriptor)
             except CorruptFileError as error:
                 raise CorruptFileError(f"{source.name}: {error}") from None
         except BaseException:
             source.close()
             raise
-        return cls(source, tail, footer, tree, descriptor.schema.metadata, descriptor.length)
+        return cls(source, tail, footer, described.tree, described.metadata, described.num_rows)
 
     @property
     def version(self) -> tuple[int, int]:
@@ -143,7 +171,7 @@ class FileReader:
         ]
         texts = [
             read_json(array, held, self._source.name)
-            for array, held in zip(run_plans(self._source, plans), stored, strict=True)
+            for array, held in zip(run_plans(self._ranges, plans), stored, strict=True)
         ]
         return [
             array if field is held else project(array, held, field)

@@ -105,7 +105,8 @@ class FragmentReader:
             for field_id in file.fields:
                 if field_id >= 0:
                     file_of[field_id] = number
-        self._meta = RowMeta(fragment, first_position, self.deleted, paths)
+        self._physical_rows = fragment.physical_rows
+        self._meta = self._row_meta(first_position)
         self._overlays = Overlays(paths, fragment) if fragment.has_overlays else None
         self._parts = [self._locate(field, file_of) for field in self._fields]
         self._blob_parts = [
@@ -127,7 +128,7 @@ class FragmentReader:
         self._costs: Costs | None = None
         if filters:
             judged = Schema.of_paths(path for part in filters for path in part.paths)
-            self._judge = FragmentReader(paths, fragment, judged, first_position=first_position)
+            self._judge = self._like(judged, first_position)
             self._judge._files = self._files
             self._known = {
                 at: judged.fields.index(field)
@@ -206,7 +207,7 @@ class FragmentReader:
 
     def matching_windows(self) -> Iterator[RowNumbers]:
         """Yield the physical offsets of the live rows that meet the filters, increasing; of one window at a time."""
-        for part in self._candidates(range(self._fragment.physical_rows)):
+        for part in self._candidates(range(self._physical_rows)):
             for window in self._windows(part):
                 wanted, _ = self._wanted(window)
                 found = np.arange(len(window)) if wanted is None else np.flatnonzero(wanted)
@@ -228,7 +229,7 @@ class FragmentReader:
 
     def stored_bytes(self) -> int:
         """Return the bytes that the pages of the columns take in the data files."""
-        rows = max(self._fragment.physical_rows, 1)
+        rows = max(self._physical_rows, 1)
         return round(rows * sum(held or 0.0 for held in self._stored_row_bytes()))
 
     def deleted(self) -> RowNumbers:
@@ -241,6 +242,13 @@ class FragmentReader:
                 else read_deletions(self._paths, self._fragment).astype(np.int64, copy=False)
             )
         return self._deleted
+
+    def _row_meta(self, first_position: int | None) -> RowMeta:
+        return RowMeta(self._fragment, first_position, self.deleted, self._paths)
+
+    def _like(self, schema: Schema, first_position: int | None) -> FragmentReader:
+        """Return a reader of other columns of the same rows."""
+        return FragmentReader(self._paths, self._fragment, schema, first_position=first_position)
 
     def _locate(self, field: Field, file_of: Mapping[int, int]) -> list[FieldPart]:
         parts = self._meta.locate(field) or locate(field, file_of)
@@ -401,7 +409,7 @@ class FragmentReader:
 
     def _stored_row_bytes(self) -> Sequence[float | None]:
         stored: list[float | None] = []
-        rows = max(self._fragment.physical_rows, 1)
+        rows = max(self._physical_rows, 1)
         for parts in self._parts:
             held = [
                 self._file(part.file).column_bytes([part.field], self._columns_of(part.file))

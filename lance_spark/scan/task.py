@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
+from operator import attrgetter
 from time import perf_counter_ns
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from lance_spark.file.schema import Schema
 from lance_spark.scan.ahead import read_ahead
 from lance_spark.scan.conditions import Condition
 from lance_spark.scan.fragment import FragmentReader, batches_of
+from lance_spark.scan.joined import Runs, Whole
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.paths import BasePath, TablePaths
@@ -116,15 +118,25 @@ class ScanTask:
     def _pieces(self, metrics: ScanMetrics) -> Generator[pa.RecordBatch, None, None]:
         """Yield the rows as they are read: in pieces of about a window's bytes."""
         paths = TablePaths.open(self.uri, self.storage_options, self.base_paths)
+        runs = Runs(paths, self.lance_schema, self.filters, metrics)
         # Slices of one fragment follow one another where zone maps rule out what is between.
-        for fragment, slices in groupby(self.slices, key=lambda piece: piece.fragment):
+        for fragment, slices in groupby(self.slices, key=attrgetter("fragment")):
             several = list(slices)
+            first = several[0]
+            if (
+                len(several) == 1
+                and first.num_rows == fragment.physical_rows
+                and runs.fits(fragment)
+            ):
+                yield from runs.add(Whole(fragment, first.first_position))
+                continue
+            yield from runs.flush()
             reader = FragmentReader(
                 paths,
                 fragment,
                 self.lance_schema,
                 self.filters,
-                first_position=several[0].first_position,
+                first_position=first.first_position,
                 metrics=metrics,
             )
             metrics.fragments_scanned += 1
@@ -133,3 +145,4 @@ class ScanTask:
                     yield from reader.live(range(piece.start, piece.stop))
             finally:
                 reader.close()
+        yield from runs.flush()

@@ -23,10 +23,14 @@ from lance_spark.storage.source import ByteRange, Bytes, ReadCounts
 _WRITE_BUFFER = 1024 * 1024
 #: Bytes of a map that are read before the process gives their pages back. They count as its own where memory is limited.
 _RESIDENT_BYTES = 128 * 1024 * 1024
+#: Files of at most so many bytes are read at once: a map of memory takes longer to make and to give back.
+_SMALL_BYTES = 64 * 1024
+#: Without it, one system changes the bytes it reads.
+_BINARY = getattr(os, "O_BINARY", 0)
 
 
 class LocalSource:
-    """A local file as a map of memory; what `read` returns are read-only views of it, valid after `close` too.
+    """A local file as a map of memory, or, if it is small, in memory; `read` returns read-only views of it, valid after `close` too.
 
     Parameters
     ----------
@@ -45,14 +49,24 @@ class LocalSource:
     def __init__(self, path: str, size: int | None = None) -> None:
         self.name = path
         self.counts = ReadCounts()
-        with translated(path), open_file(path) as file:
-            self.size = os.fstat(file.fileno()).st_size
-            check_size(path, self.size, size)
-            # An empty file cannot be mapped.
-            self._map = (
-                mmap.mmap(file.fileno(), self.size, access=mmap.ACCESS_READ) if self.size else None
-            )
-        self._data: Bytes = np.frombuffer(self._map or b"", dtype=np.uint8)
+        self._map: mmap.mmap | None = None
+        with translated(path):
+            # No file object: small fragments are opened by the ten thousand.
+            descriptor = _open_at_once(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | _BINARY)
+            try:
+                self.size = _file_size(descriptor)
+                check_size(path, self.size, size)
+                content: mmap.mmap | bytes
+                if self.size > _SMALL_BYTES:
+                    content = mmap.mmap(descriptor, self.size, access=mmap.ACCESS_READ)
+                    self._map = content
+                else:
+                    content = _read_all(descriptor, self.size)
+            finally:
+                os.close(descriptor)
+        # A file that lost bytes since its size was seen.
+        check_size(path, len(content), self.size)
+        self._data: Bytes = np.frombuffer(content, dtype=np.uint8)
         self._resident = 0
 
     def read(self, ranges: Sequence[ByteRange]) -> list[Bytes]:
@@ -93,10 +107,26 @@ def open_file(path: str) -> BinaryIO:
     OSError
     """
     file = open(path, "rb", opener=_open_at_once)  # noqa: SIM115
-    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        return file
-    file.close()
-    raise OSError(errno.EINVAL, "it is no file but a pipe or device")
+    try:
+        _file_size(file.fileno())
+    except OSError:
+        file.close()
+        raise
+    return file
+
+
+def _file_size(descriptor: int) -> int:
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "it is no file but a pipe or device")
+    return found.st_size
+
+
+def _read_all(descriptor: int, size: int) -> bytes:
+    content = os.read(descriptor, size)
+    while len(content) < size and (more := os.read(descriptor, size - len(content))):
+        content += more
+    return content
 
 
 def _open_at_once(path: str, flags: int) -> int:

@@ -49,6 +49,14 @@ class ReadCounts:
 ReadPlan = Generator[Sequence[ByteRange], Sequence[Bytes], T]
 
 
+class Ranges(Protocol):
+    """Whatever answers plans."""
+
+    def read(self, ranges: Sequence[ByteRange]) -> list[Bytes]:
+        """Return the bytes of each range, in order; see `ByteSource`."""
+        ...
+
+
 class ByteSource(Protocol):
     """A file that can be read at any place; safe to use from one thread at a time.
 
@@ -99,7 +107,7 @@ def gather_plans(plans: Sequence[ReadPlan[T]]) -> ReadPlan[list[T]]:
     return results  # type: ignore[return-value]
 
 
-def run_plans(source: ByteSource, plans: Sequence[ReadPlan[T]]) -> list[T]:
+def run_plans(source: Ranges, plans: Sequence[ReadPlan[T]]) -> list[T]:
     """Run plans in step over one file and return their results in order.
 
     Each round collects the ranges of all unfinished plans into one `source.read`.

@@ -51,7 +51,7 @@ def test_facts_are_those_that_pylance_reads(path, raw, version) -> None:
     tail = Tail(MemorySource(raw))
     footer = read_footer(tail)
     assert footer.version == VERSIONS[version]
-    assert parse_descriptor(tail.name, footer).length == theirs.num_rows == 500
+    assert parse_descriptor(footer.descriptor).length == theirs.num_rows == 500
     columns = read_columns(tail, footer, range(len(footer.column_metadata)))
     assert len(columns) == len(theirs.columns) == (6 if version == "2.0" else 4)
     for ours, their in zip(columns, theirs.columns, strict=True):
@@ -66,7 +66,7 @@ def test_the_end_of_a_file_is_written_byte_for_byte_as_pylance_does(raw, version
     tail = Tail(MemorySource(raw))
     footer = read_footer(tail)
     columns = read_columns(tail, footer, range(len(footer.column_metadata)))
-    descriptor = parse_descriptor(tail.name, footer)
+    descriptor = parse_descriptor(footer.descriptor)
     schema = Schema.from_arrow(Schema.from_protos(descriptor.schema.fields).to_arrow())
     ours = file_pb2.FileDescriptor(
         schema=file_pb2.Schema(fields=schema.to_protos()), length=descriptor.length
@@ -203,7 +203,7 @@ def test_a_wide_file_is_opened_with_two_reads_and_columns_on_demand(tmp_path, co
     source = MemorySource((tmp_path / "f.lance").read_bytes())
     tail = Tail(source)
     footer = read_footer(tail)
-    assert parse_descriptor(tail.name, footer).length == 1
+    assert parse_descriptor(footer.descriptor).length == 1
     assert len(source.calls) == 2
     read_columns(tail, footer, [5, 170])
     assert len(source.calls) == 3
@@ -214,6 +214,6 @@ def test_a_small_file_is_opened_with_one_read(raw) -> None:
     source = MemorySource(raw)
     tail = Tail(source)
     footer = read_footer(tail)
-    parse_descriptor(tail.name, footer)
+    parse_descriptor(footer.descriptor)
     read_columns(tail, footer, range(len(footer.column_metadata)))
     assert source.calls == [[(max(0, len(raw) - 65536), min(len(raw), 65536))]]

@@ -209,7 +209,7 @@ def test_close_closes_the_source(raw) -> None:
 def test_pages_must_have_the_rows_of_the_file(raw) -> None:
     tail = Tail(MemorySource(raw))
     footer = read_footer(tail)
-    descriptor = parse_descriptor(tail.name, footer)
+    descriptor = parse_descriptor(footer.descriptor)
     descriptor.length = ROWS + 1
     start = footer.global_buffers[0].offset
     columns = [raw[at : at + size] for at, size in footer.column_metadata.tolist()]
@@ -327,7 +327,7 @@ def test_pages_with_other_buffers(version, tmp_path, buffers) -> None:
     data = small_file(version, tmp_path / "f.lance")
     tail = Tail(MemorySource(data))
     footer = read_footer(tail)
-    descriptor = parse_descriptor(tail.name, footer)
+    descriptor = parse_descriptor(footer.descriptor)
     count = len(footer.column_metadata)
     assert read_columns(tail, footer, range(count))
     for victim in range(count):

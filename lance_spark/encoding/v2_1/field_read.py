@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,9 @@ from lance_spark.storage.source import ReadPlan, gather_plans
 
 if TYPE_CHECKING:
     from lance_spark.encoding.v2_1.mini_block_pages import PageGroup
+
+#: Descriptions of pages that are kept.
+_MODELS = 16
 
 OpenPage = Callable[[PageMeta, Leaf], SlottedReader]
 
@@ -89,6 +92,8 @@ class LeafReader:
         self._file = file
         self._lengths = [page.num_rows for page in column.pages]
         self._pages: dict[int, SlottedReader] = {}
+        # Pages with the same description differ in their buffers alone.
+        self._models: dict[bytes, Any] = {}
 
     def read(self, rows: Rows) -> ReadPlan[LeafRows]:
         """Plan the reading of rows, counted from the column's first."""
@@ -161,7 +166,14 @@ class LeafReader:
         reader = self._pages.get(number)
         if reader is None:
             meta: PageMeta = self._column.pages[number]
-            reader = self._pages[number] = self._open_page(meta, self._leaf)
+            model = self._models.get(meta.encoding)
+            if model is None:
+                reader = self._open_page(meta, self._leaf)
+                if hasattr(reader, "like") and len(self._models) < _MODELS:
+                    self._models[meta.encoding] = reader
+            else:
+                reader = model.like(meta)
+            self._pages[number] = reader
         return reader
 
     def _none(self) -> LeafRows:

@@ -16,7 +16,7 @@ from lance_spark.encoding.arrow_blocks import look_up, unsigned
 from lance_spark.encoding.blocks import DataBlock, FixedWidthBlock
 from lance_spark.encoding.levels import IndexArray, Levels, max_repetition
 from lance_spark.encoding.v2_1.mini_block_read import MiniBlockPage
-from lance_spark.encoding.v2_1.mini_block_table import parse_chunk_table
+from lance_spark.encoding.v2_1.mini_block_table import parse_chunk_tables
 from lance_spark.encoding.v2_1.page import PageRows, buffer_at
 from lance_spark.errors import CorruptFileError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
@@ -74,24 +74,20 @@ class PageGroup:
         first, count = self._pages[0], len(self._pages)
         numbers = (0, 1, 2) if first.layout.HasField("dictionary") else (0, 1)
         buffers = yield [buffer_at(page.meta, number) for number in numbers for page in self._pages]
-        tables = [
-            parse_chunk_table(
-                words,
-                large=page.layout.has_large_chunk,
-                num_values=page.layout.num_items,
-                data_size=len(data),
-                rows=None,
-            )
-            for page, words, data in zip(self._pages, buffers, buffers[count:], strict=False)
-        ]
-        data, places = _one_run(buffers[count : 2 * count])
-        starts = np.concatenate(
-            [table.bytes_at[:-1] + place for table, place in zip(tables, places, strict=True)]
+        tables = parse_chunk_tables(
+            buffers[:count],
+            large=first.layout.has_large_chunk,
+            num_values=[page.layout.num_items for page in self._pages],
+            data_sizes=[len(data) for data in buffers[count : 2 * count]],
         )
-        sizes = np.concatenate([np.diff(table.bytes_at) for table in tables])
-        counts = np.concatenate([np.diff(table.values_at) for table in tables])
+        data, places = _one_run(buffers[count : 2 * count])
+        sizes, counts, last_chunks = tables.sizes, tables.counts, tables.last_chunks
+        ends = np.cumsum(sizes)
+        first_chunks = last_chunks - np.diff(last_chunks, prepend=-1) + 1
+        before = ends[first_chunks] - sizes[first_chunks]
+        starts = ends - sizes
+        starts += np.repeat(np.array(places) - before, np.diff(last_chunks, prepend=-1))
         decoded = first.decode(data, starts, sizes, counts)
-        last_chunks = np.cumsum([len(table.bytes_at) - 1 for table in tables]) - 1
         ends = np.cumsum(decoded.num_levels)[last_chunks]
         value_ends = np.cumsum(counts)[last_chunks]
         self._check(decoded.levels, ends, value_ends)
@@ -147,7 +143,7 @@ def _can_share(page: MiniBlockPage) -> bool:
 
 
 def _alike(first: pb.MiniBlockLayout, second: pb.MiniBlockLayout) -> bool:
-    return bool(
+    return first is second or bool(
         first.HasField("dictionary") == second.HasField("dictionary")
         and first.layers == second.layers
         and first.num_buffers == second.num_buffers

@@ -132,6 +132,14 @@ class MiniBlockPage:
         if not 1 <= layout.num_buffers <= 64 and layout.num_items:
             raise CorruptFileError(f"chunks of {layout.num_buffers} value buffers")
 
+    def like(self, meta: PageMeta) -> MiniBlockPage:
+        """Return the reader of another page of the column that has the same description."""
+        other = MiniBlockPage.__new__(MiniBlockPage)
+        other.__dict__.update(self.__dict__)
+        other.meta = other._meta = meta
+        other._table = other._items = None
+        return other
+
     def read(self, rows: Rows) -> ReadPlan[PageRows]:
         """Plan the reading of some rows; a whole page takes one round, and so does every read but the first."""
         chunk_data = buffer_at(self._meta, 1)

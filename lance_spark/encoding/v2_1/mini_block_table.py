@@ -16,7 +16,9 @@ starts in and to all that continue it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -135,6 +137,59 @@ def parse_chunk_table(
     if int(sizes.sum()) != data_size:
         raise CorruptFileError(f"chunks of {int(sizes.sum())} bytes in a buffer of {data_size}")
     return ChunkTable(bounds(sizes), bounds(counts), rows)
+
+
+class ChunkTables(NamedTuple):
+    """The chunks of several mini-block pages, one page after the other.
+
+    Attributes
+    ----------
+    sizes, counts : int64 array of chunks
+        Bytes and values of each chunk.
+    last_chunks : int64 array of pages
+        Number of the last chunk of each page.
+    """
+
+    sizes: IndexArray
+    counts: IndexArray
+    last_chunks: IndexArray
+
+
+def parse_chunk_tables(
+    words: Sequence[Bytes], *, large: bool, num_values: Sequence[int], data_sizes: Sequence[int]
+) -> ChunkTables:
+    """Parse the chunk tables of several pages without lists, or that are read whole; see `parse_chunk_table`.
+
+    Raises
+    ------
+    CorruptFileError
+        One of them is not as it must be; it is not said which.
+    """
+    width = 4 if large else 2
+    lengths = np.array([len(some) for some in words])
+    if (lengths % width).any() or not lengths.all():
+        raise CorruptFileError("a chunk table is empty or incomplete")
+    totals = np.array(num_values, np.uint64)
+    if int(totals.max()) > np.iinfo(np.int64).max:
+        raise CorruptFileError("a page has an impossible number of values")
+    numbers = little_endian(np.concatenate(words), width)
+    ends = np.cumsum(lengths // width)
+    firsts, lasts = ends - lengths // width, ends - 1
+    sizes = ((numbers >> 4) + 1) * 8
+    logs = numbers & 15
+    counts = np.left_shift(1, logs)
+    last_logs, last_counts = logs[lasts], counts[lasts]
+    logs[lasts] = 1
+    if not logs.all():
+        raise CorruptFileError("a chunk before the last has no number of values")
+    counts[lasts] = 0
+    rest = totals.astype(np.int64) - np.add.reduceat(counts, firsts)
+    if ((rest < 0) | (rest > _MAX_VALUES)).any() or ((last_logs > 0) & (last_counts != rest)).any():
+        raise CorruptFileError("the chunks do not hold the values of their page")
+    counts[lasts] = rest
+    if (np.add.reduceat(sizes, firsts) != data_sizes).any():
+        raise CorruptFileError("chunks of other sizes than the buffer has room for")
+    return ChunkTables(sizes, counts, lasts)
 
 
 def parse_row_index(data: Bytes, *, depth: int, num_chunks: int, num_rows: int) -> RowIndex:

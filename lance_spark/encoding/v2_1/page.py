@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -19,6 +20,9 @@ from lance_spark.encoding.v2_1.shape import Leaf
 from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import ByteRange, Bytes, ReadPlan
+
+#: Descriptions of so many bytes are those of many pages: those of one size and kind are equal. Longer ones have tables of symbols.
+_SHORT = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +82,29 @@ def open_page(meta: PageMeta, leaf: Leaf) -> PageReader:
         The layout is not known to this release.
     """
     try:
-        message = pb.PageLayout.FromString(meta.encoding)
+        message = parse_layout(meta.encoding)
     except DecodeError as error:
         raise CorruptFileError(f"the page's description cannot be parsed: {error}") from None
     return open_layout(message, meta, leaf)
+
+
+def parse_layout(encoding: bytes) -> pb.PageLayout:
+    """Parse the description of a page, or return what was parsed of the same bytes; nobody is to change it.
+
+    Raises
+    ------
+    google.protobuf.message.DecodeError
+    """
+    if len(encoding) <= _SHORT:
+        return _parse_short(encoding)
+    message: pb.PageLayout = pb.PageLayout.FromString(encoding)
+    return message
+
+
+@lru_cache(maxsize=256)
+def _parse_short(encoding: bytes) -> pb.PageLayout:
+    message: pb.PageLayout = pb.PageLayout.FromString(encoding)
+    return message
 
 
 def open_layout(message: pb.PageLayout, meta: PageMeta, leaf: Leaf) -> PageReader:
