@@ -132,6 +132,22 @@ class Levels:
         visible: BoolArray = self.definition <= max_visible_definition(self.layers)
         return visible
 
+    def entries_of(self, values: IndexArray) -> IndexArray:
+        """Return the entries that hold some values, which are counted by themselves.
+
+        Parameters
+        ----------
+        values : int64 array
+        """
+        visible = self.visible()
+        if visible is None:
+            return values
+        hidden = np.flatnonzero(~visible)
+        # Values before each hidden entry: one that has as many before it or more comes later.
+        before = hidden - np.arange(len(hidden))
+        entries: IndexArray = values + np.searchsorted(before, values, side="right")
+        return entries
+
     def check(self) -> None:
         """Raise CorruptFileError unless every level is one that the layers can produce."""
         for name, levels, limit in (

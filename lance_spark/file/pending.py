@@ -2,12 +2,17 @@
 
 A page is worth writing when its Arrow bytes reach a limit. The bytes of dictionaries are counted once for all batches that
 share them, because a page stores them once.
+
+Rows are copied once, when the batches of a page are joined. Until then columns hold on to the batches as they came, and a
+batch stays in memory as long as any of its columns waits. `Loans` bounds what is held for nothing: the columns that
+wait longest copy their rows out.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.types as pat
@@ -16,6 +21,12 @@ import pyarrow.types as pat
 MAX_PAGE_ROWS = 64 * 1024 * 1024
 #: How many pieces are joined to one, so that batches of few rows do not pile up as objects.
 _FAN_IN = 64
+#: How many pieces a column holds on to before they are joined: more of them are tiny.
+_MAX_LENT = 1024
+#: Pages whose bytes may be held in batches beyond those of the rows that wait.
+_HELD_PAGES = 4
+#: How many times the bytes of its rows a batch may hold.
+_MOST_HELD = 2
 
 
 class PendingRows:
@@ -24,34 +35,82 @@ class PendingRows:
     Parameters
     ----------
     page_bytes : int
+
+    Attributes
+    ----------
+    lent_bytes : int
+        Of the rows that lie in the memory of batches.
+    oldest_loan : int or None
+        Number of the first of these batches.
     """
 
     def __init__(self, page_bytes: int) -> None:
         self._page_bytes = page_bytes
         # Every row is copied once for each level: 64 pieces of one level are joined to one of the next.
         self._levels: list[list[pa.Array]] = [[]]
+        self._lent: list[pa.Array] = []
+        self.lent_bytes = 0
+        self.oldest_loan: int | None = None
         self._dictionaries: list[pa.Array] = []
+        self._has_dictionary: bool | None = None
         self._bytes = 0
         self._rows = 0
 
-    def add(self, array: pa.Array) -> bool:
-        """Add rows; return whether a page should be written now."""
-        self._bytes += value_bytes(array) + self._new_dictionaries(array)
+    def add(self, array: pa.Array, loan: int | None = None) -> bool:
+        """Add rows; return whether a page should be written now.
+
+        Parameters
+        ----------
+        array : pa.Array
+        loan : int, optional
+            Number of the batch whose memory may be held; without, the rows are copied unless they fill the page.
+        """
+        if self._has_dictionary is None:
+            self._has_dictionary = _has_dictionary(array.type)
+        size = value_bytes(array) if self._has_dictionary else int(array.nbytes)
+        self._bytes += size
+        if self._has_dictionary:
+            self._bytes += self._new_dictionaries(array)
         self._rows += len(array)
         full = self._bytes >= self._page_bytes or self._rows >= MAX_PAGE_ROWS
-        # A slice may hold the memory of a whole message of many columns; what has to wait is copied out of it.
-        self._levels[0].append(array if full else pa.concat_arrays([array]))
-        if not full:
-            self._join()
+        if full or loan is not None:
+            self._lent.append(array)
+            self.lent_bytes += size
+            if self.oldest_loan is None:
+                self.oldest_loan = loan
+            if len(self._lent) >= _MAX_LENT and not full:
+                self.keep()
+        else:
+            self.keep()
+            # A slice may hold the memory of a whole message of many columns; what has to wait is copied out of it.
+            self._keep([array])
         return full
+
+    def keep(self) -> None:
+        """Copy the rows that lie in the memory of batches."""
+        lent = self._take_lent()
+        if lent:
+            self._keep(lent)
 
     def take(self) -> list[pa.Array]:
         """Hand over all rows as pages of about the size wanted, in order."""
         arrays = [array for level in reversed(self._levels) for array in level]
+        arrays += self._take_lent()
         self._levels = [[]]
         self._dictionaries = []
         self._bytes = self._rows = 0
         return [page for array in _joined(arrays) for page in cut(array, self._page_bytes)]
+
+    def _take_lent(self) -> list[pa.Array]:
+        lent, self._lent = self._lent, []
+        self.lent_bytes, self.oldest_loan = 0, None
+        return lent
+
+    def _keep(self, arrays: list[pa.Array]) -> None:
+        joined = _joined(arrays)
+        own = joined if len(joined) < len(arrays) else [pa.concat_arrays([one]) for one in arrays]
+        self._levels[0] += own
+        self._join()
 
     def _join(self) -> None:
         for depth, level in enumerate(self._levels):
@@ -76,6 +135,64 @@ class PendingRows:
             for old, new in zip(known, found, strict=True)
             if old is None or not _same_memory(old, new)
         )
+
+
+class Loans:
+    """The batches that the columns of a file hold on to.
+
+    Parameters
+    ----------
+    columns : sequence of PendingRows
+    page_bytes : int
+    """
+
+    def __init__(self, columns: Sequence[PendingRows], page_bytes: int) -> None:
+        self._columns = columns
+        self._max_bytes = _HELD_PAGES * page_bytes
+        self._held: deque[tuple[int, int]] = deque()
+        self._bytes = 0
+        self._count = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the batches that are held."""
+        return self._bytes
+
+    def open(self, batch: pa.RecordBatch) -> int | None:
+        """Return the number under which columns may hold a batch; None if that holds far more than its rows."""
+        size = _memory(batch)
+        if size > _MOST_HELD * int(batch.nbytes):
+            return None
+        self._count += 1
+        self._held.append((self._count, size))
+        self._bytes += size
+        return self._count
+
+    def settle(self) -> None:
+        """Let go of the batches that no column holds, and of those that too few rows wait in."""
+        while self._held:
+            loans = [at.oldest_loan for at in self._columns if at.oldest_loan is not None]
+            oldest = min(loans, default=self._count + 1)
+            while self._held and self._held[0][0] < oldest:
+                self._bytes -= self._held.popleft()[1]
+            if self._bytes - sum(at.lent_bytes for at in self._columns) <= self._max_bytes:
+                return
+            for column in self._columns:
+                if column.oldest_loan == oldest:
+                    column.keep()
+
+
+def _memory(batch: pa.RecordBatch) -> int:
+    """Return the bytes that a batch keeps in memory: those of messages whose slices its buffers are."""
+    buffers = [buffer for array in batch.columns for buffer in array.buffers()]
+    wholes = [_whole(buffer) for buffer in buffers if buffer is not None]
+    return sum({buffer.address: int(buffer.size) for buffer in wholes}.values())
+
+
+def _whole(buffer: pa.Buffer) -> pa.Buffer:
+    while buffer.parent is not None:
+        buffer = buffer.parent
+    return buffer
 
 
 def cut(array: pa.Array, page_bytes: int) -> Iterator[pa.Array]:

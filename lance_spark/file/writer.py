@@ -23,7 +23,7 @@ from lance_spark.file.columns import add_page, new_column
 from lance_spark.file.fields import column_fields
 from lance_spark.file.footer import align_output, encode_tail
 from lance_spark.file.json_fields import paged_json, write_json
-from lance_spark.file.pending import PendingRows
+from lance_spark.file.pending import Loans, PendingRows
 from lance_spark.file.schema import Field, Schema
 from lance_spark.proto import file2_pb2, file_pb2
 from lance_spark.storage.output import OutputFile
@@ -108,6 +108,7 @@ class FileWriter:
             leaves = list(column_fields(field, version))
             self._columns.append(_ColumnWriter(output, field, leaves, version, page_bytes, blobs))
             self._leaves += leaves
+        self._loans = Loans([column.pending for column in self._columns], page_bytes)
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add the rows of a batch.
@@ -135,8 +136,10 @@ class FileWriter:
                     f"{self._output.name}: column {column.field.name!r} of a batch is {array.type}, "
                     f"but the schema has {wanted}; cast it"
                 )
+        loan = self._loans.open(batch)
         for array, column in zip(batch.columns, self._columns, strict=True):
-            column.add(array)
+            column.add(array, loan)
+        self._loans.settle()
         self._num_rows += batch.num_rows
 
     def tell(self) -> int:
@@ -189,20 +192,20 @@ class _ColumnWriter:
         self._blobs = blobs if has_blobs(field) else None
         self._output = output
         self._version = version
-        self._pending = PendingRows(page_bytes)
+        self.pending = PendingRows(page_bytes)
         self._rows_added = 0
         self._rows_written = 0
 
-    def add(self, array: pa.Array) -> None:
+    def add(self, array: pa.Array, loan: int | None) -> None:
         if self._blobs is not None:
             array = self._blobs.store(array, self.field)
         array = write_json(array, self._held, self._output.name, self._rows_added)
         self._rows_added += len(array)
-        if len(array) and self._pending.add(array):
+        if len(array) and self.pending.add(array, loan):
             self.flush()
 
     def flush(self) -> None:
-        for page in self._pending.take():
+        for page in self.pending.take():
             self._write_page(page)
 
     def finish(self) -> None:

@@ -101,12 +101,9 @@ def write_mini_block(
 def _level_bounds(levels: Levels, counts: IndexArray) -> IndexArray:
     """Return where each chunk's levels begin, and their end: a chunk ends with its last value."""
     values_at = bounds(counts)
-    visible = levels.visible()
-    if visible is None:
-        return values_at
     found = np.empty_like(values_at)
     found[0], found[-1] = 0, levels.num_entries
-    found[1:-1] = np.flatnonzero(visible)[values_at[1:-1] - 1] + 1
+    found[1:-1] = levels.entries_of(values_at[1:-1] - 1) + 1
     return found
 
 

@@ -98,6 +98,8 @@ def _encode_values(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
     live = column.live
     if not len(column.values) or (live is not None and not live.any()):
         return write_all_null(column, version)
+    if live is not None and live.all():
+        live = None
     hints = Hints.of(column.leaf.field, path)
     values = _without_garbage(column.values, live)
     if version >= (2, 2) and not pat.is_nested(kind) and not pat.is_dictionary(kind):
@@ -175,10 +177,11 @@ def _values_per_chunk(levels: Levels) -> int:
     visible = levels.visible()
     if visible is None or levels.num_entries <= MAX_LEVELS:
         return _MAX_VALUES
-    ends = np.flatnonzero(visible) + 1
+    shown = int(np.count_nonzero(visible))
     count = _MAX_VALUES
     while count > 2:
-        bounds = np.concatenate([[0], ends[count - 1 :: count], [levels.num_entries]])
+        ends = levels.entries_of(np.arange(count - 1, shown, count)) + 1
+        bounds = np.concatenate([[0], ends, [levels.num_entries]])
         # A chunk may begin anywhere, and so reach into two of these stretches.
         if int(np.diff(bounds).max()) <= MAX_LEVELS // 2:
             break
