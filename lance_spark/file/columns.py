@@ -91,7 +91,30 @@ def add_page(
 
 
 def _parse(tail: Tail, version: tuple[int, int], index: int, raw: bytes) -> ColumnMeta:
-    where = f"{tail.name}, column {index}"
+    if len(raw) <= _SHORT:
+        # Files of one size and kind have equal metadata.
+        known = _parse_short(raw, version, tail.size)
+        if known is not None:
+            return known
+    return _parse_of(tail, version, index, raw)
+
+
+@lru_cache(maxsize=1024)
+def _parse_short(raw: bytes, version: tuple[int, int], size: int) -> ColumnMeta | None:
+    """Parse metadata that stands for itself, in a file of some size; None if it does not, or is damaged."""
+    try:
+        return _parse_of(None, version, 0, raw, size)
+    except (CorruptFileError, UnsupportedEncodingError):
+        return None
+
+
+def _parse_of(
+    tail: Tail | None, version: tuple[int, int], index: int, raw: bytes, size: int = 0
+) -> ColumnMeta:
+    name = ""
+    if tail is not None:
+        name, size = tail.name, tail.size
+    where = f"{name}, column {index}"
     try:
         proto = pb.ColumnMetadata.FromString(raw)
     except DecodeError as error:
@@ -104,7 +127,7 @@ def _parse(tail: Tail, version: tuple[int, int], index: int, raw: bytes) -> Colu
             raise CorruptFileError(f"{place}: {page.length} rows from {page.priority} are too many")
         pages.append(
             PageMeta(
-                _buffers(place, tail.size, page.buffer_offsets, page.buffer_sizes),
+                _buffers(place, size, page.buffer_offsets, page.buffer_sizes),
                 page.length,
                 page.priority,
                 _encoding(tail, place, page.encoding, expected),
@@ -112,7 +135,7 @@ def _parse(tail: Tail, version: tuple[int, int], index: int, raw: bytes) -> Colu
         )
     return ColumnMeta(
         tuple(pages),
-        _buffers(where, tail.size, proto.buffer_offsets, proto.buffer_sizes),
+        _buffers(where, size, proto.buffer_offsets, proto.buffer_sizes),
         _encoding(tail, where, proto.encoding, _COLUMN_TYPE),
     )
 
@@ -132,7 +155,7 @@ def _buffers(
     return buffers
 
 
-def _encoding(tail: Tail, where: str, encoding: pb.Encoding, expected: str) -> bytes:
+def _encoding(tail: Tail | None, where: str, encoding: pb.Encoding, expected: str) -> bytes:
     location = encoding.WhichOneof("location")
     if location == "direct":
         raw = encoding.direct.encoding
@@ -143,6 +166,8 @@ def _encoding(tail: Tail, where: str, encoding: pb.Encoding, expected: str) -> b
                 # It is said below where.
                 pass
     elif location == "indirect":
+        if tail is None:
+            raise CorruptFileError(f"{where}: its encoding lies elsewhere in the file")
         at = encoding.indirect
         (held,) = _buffers(where, tail.size, [at.buffer_location], [at.buffer_length])
         raw = tail.read([held])[0].tobytes()

@@ -27,6 +27,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +52,8 @@ _MAGIC = b"LANC"
 _ENTRY = 16
 #: Tables that are checked entry by entry: numpy takes longer to begin.
 _FEW_ENTRIES = 64
+#: Tables and footer of so many bytes are those of few columns, and the same in all files of one size and kind.
+_SHORT = 512
 #: What is read of a file at once when it is opened.
 _TAIL_BYTES = 64 * 1024
 
@@ -92,15 +96,15 @@ class Tail:
         self.name = source.name
         self.size = source.size
         length = min(self.size, _TAIL_BYTES)
-        self._start = self.size - length
-        (self._bytes,) = source.read([ByteRange(self._start, length)])
+        self.start = self.size - length
+        (self._bytes,) = source.read([ByteRange(self.start, length)])
         #: As many of the last bytes as a footer has.
         self.end = self._bytes[-_FOOTER.size :].tobytes()
 
     @property
     def whole(self) -> Bytes | None:
         """All bytes of the file, if they are in memory."""
-        return None if self._start else self._bytes
+        return None if self.start else self._bytes
 
     def read(self, ranges: Sequence[ByteRange]) -> list[Bytes]:
         """Return the bytes of the ranges, with at most one read of the source.
@@ -114,7 +118,7 @@ class Tail:
         for offset, length in ranges:
             if offset < 0 or length < 0 or offset + length > size:
                 raise outside(self.name, size, offset, length)
-        start, held = self._start, self._bytes
+        start, held = self.start, self._bytes
         if not start:
             return [held[offset : offset + length] for offset, length in ranges]
         missing = [r for r in ranges if r.offset < start]
@@ -155,26 +159,67 @@ def read_footer(tail: Tail) -> Footer:
     version = _readable(name, major, minor)
     if size < _FOOTER.size:
         raise CorruptFileError(f"{name}: {size} bytes are too few for a Lance file; restore it")
-    _, columns_at, buffers_at, num_buffers, num_columns, _, _, _ = _FOOTER.unpack(tail.end)
+    known = _short_tables(tail)
+    if known is not None:
+        (descriptor,) = tail.read(known.global_buffers[:1])
+        return Footer(version, known.column_metadata, known.global_buffers, descriptor.tobytes())
     limit = size - _FOOTER.size
-    columns_range = _inside(
-        name, "column metadata offset table", columns_at, num_columns * _ENTRY, limit
+    columns_range, buffers_range = _table_ranges(name, tail.end, limit)
+    buffers = _global_buffers(name, tail.read([buffers_range])[0], limit)
+    # One request for both, should they lie before what has been read.
+    columns, descriptor = tail.read([columns_range, buffers[0]])
+    return Footer(
+        version, _table(name, "column metadata", columns, limit), buffers, descriptor.tobytes()
     )
-    buffers_range = _inside(
-        name, "global buffer offset table", buffers_at, num_buffers * _ENTRY, limit
+
+
+class _Tables(NamedTuple):
+    """The two offset tables of a file."""
+
+    column_metadata: OffsetTable
+    global_buffers: tuple[ByteRange, ...]
+
+
+def _short_tables(tail: Tail) -> _Tables | None:
+    """Return the tables of a file if all that follows the columns' metadata is a few bytes; None if they are damaged, too."""
+    start = int(_FOOTER.unpack(tail.end)[1])
+    length = tail.size - start
+    if start < tail.start or not _FOOTER.size <= length <= _SHORT:
+        return None
+    (rest,) = tail.read([ByteRange(start, length)])
+    return _tables_of(rest.tobytes(), start)
+
+
+@lru_cache(maxsize=256)
+def _tables_of(rest: bytes, start: int) -> _Tables | None:
+    limit = start + len(rest) - _FOOTER.size
+    data = np.frombuffer(rest, np.uint8)
+    try:
+        found = _table_ranges("", rest[-_FOOTER.size :], limit)
+        columns, buffers = [
+            data[at - start : at - start + size] for at, size in found if at >= start
+        ]
+        return _Tables(
+            _table("", "column metadata", columns, limit), _global_buffers("", buffers, limit)
+        )
+    except (CorruptFileError, ValueError):
+        # It is for the caller to say of which file.
+        return None
+
+
+def _table_ranges(name: str, end: bytes, limit: int) -> tuple[ByteRange, ByteRange]:
+    _, columns_at, buffers_at, num_buffers, num_columns, _, _, _ = _FOOTER.unpack(end)
+    return (
+        _inside(name, "column metadata offset table", columns_at, num_columns * _ENTRY, limit),
+        _inside(name, "global buffer offset table", buffers_at, num_buffers * _ENTRY, limit),
     )
-    buffers = _table(name, "global buffer", tail.read([buffers_range])[0], limit)
+
+
+def _global_buffers(name: str, raw: Bytes, limit: int) -> tuple[ByteRange, ...]:
+    buffers = _table(name, "global buffer", raw, limit)
     if not len(buffers):
         raise CorruptFileError(f"{name}: the file has no schema; restore it")
-    global_buffers = tuple(ByteRange(*pair) for pair in buffers.tolist())
-    # One request for both, should they lie before what has been read.
-    columns, descriptor = tail.read([columns_range, global_buffers[0]])
-    return Footer(
-        version,
-        _table(name, "column metadata", columns, limit),
-        global_buffers,
-        descriptor.tobytes(),
-    )
+    return tuple([ByteRange(*pair) for pair in buffers.tolist()])
 
 
 def parse_descriptor(data: bytes) -> file_pb2.FileDescriptor:

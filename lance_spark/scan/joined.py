@@ -10,7 +10,7 @@ name it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
@@ -115,7 +115,7 @@ class Runs:
             if not known:
                 return False
         # What is known of rows may be a column of a data file.
-        return not any(
+        return not self._computed or not any(
             kind.field_id in self._computed and fragment.has_lineage_column(kind)
             for kind in Lineage
         )
@@ -326,16 +326,12 @@ class RunReader(FragmentReader):
         return read_deletions(self._paths, self._opened[number].whole.fragment)
 
     def _row_meta(self, first_position: int | None) -> RowMeta:
-        metas = [
-            RowMeta(
-                one.whole.fragment,
-                one.whole.first_position,
-                partial(self._deleted_of, number),
-                self._paths,
-            )
-            for number, one in enumerate(self._opened)
-        ]
-        return _RunMeta(metas, self._bounds)
+        return _RunMeta(self._meta_of, self._bounds)
+
+    def _meta_of(self, number: int) -> RowMeta:
+        whole = self._opened[number].whole
+        deleted = partial(self._deleted_of, number)
+        return RowMeta(whole.fragment, whole.first_position, deleted, self._paths)
 
     def _like(self, schema: Schema, first_position: int | None) -> FragmentReader:
         return RunReader(self._paths, self._opened, schema)
@@ -352,13 +348,17 @@ class RunReader(FragmentReader):
 class _RunMeta(RowMeta):
     """Values of the columns about the rows of several fragments."""
 
-    def __init__(self, metas: Sequence[RowMeta], starts: IndexArray) -> None:
-        self._metas = metas
+    def __init__(self, meta_of: Callable[[int], RowMeta], starts: IndexArray) -> None:
+        self._meta_of = meta_of
         self._starts = starts
+        self._metas: dict[int, RowMeta] = {}
 
     def array(self, field: Field, rows: Rows) -> pa.Array:
-        pieces = split_rows(rows, np.diff(self._starts).tolist())
-        found = [self._metas[number].array(field, part) for number, part in pieces]
+        found = []
+        for number, part in split_rows(rows, np.diff(self._starts).tolist()):
+            if number not in self._metas:
+                self._metas[number] = self._meta_of(number)
+            found.append(self._metas[number].array(field, part))
         return pa.concat_arrays(found) if found else pa.nulls(0, field.arrow_field.type)
 
     def locate(self, field: Field) -> list[FieldPart] | None:
@@ -366,12 +366,17 @@ class _RunMeta(RowMeta):
 
 
 def _same_columns(first: Fragment, second: Fragment) -> bool:
-    return len(first.files) == len(second.files) and all(
-        one.fields == other.fields
-        and one.column_indices == other.column_indices
-        and one.version == other.version
-        for one, other in zip(first.files, second.files, strict=True)
-    )
+    some, others = first.files, second.files
+    if len(some) != len(others):
+        return False
+    for one, other in zip(some, others, strict=True):
+        if (
+            one.fields != other.fields
+            or one.column_indices != other.column_indices
+            or one.version != other.version
+        ):
+            return False
+    return True
 
 
 def _close(opened: Sequence[Opened]) -> None:
