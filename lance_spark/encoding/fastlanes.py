@@ -273,6 +273,57 @@ def _shift(values: UIntArray, words: npt.NDArray[np.void], table: _Rows) -> None
         np.bitwise_and(values, table.mask, out=values)
 
 
+@cache
+def _turns(bits: int, width: int) -> list[tuple[IndexArray, UIntArray]]:
+    """Return for each turn of packing the row that each word gets bits of, and by how much they are moved in each lane.
+
+    The n-th turn adds the n-th of the rows that have bits in a word: the first may have begun in the word before, and is
+    moved down; the others are moved up.
+    """
+    place = np.argsort(_row_order(bits))
+    first = np.arange(width) * bits // width
+    turns = []
+    for turn in range(-(-bits // width) + 1):
+        row = first + turn
+        shift = row * width - np.arange(width) * bits
+        if turn and int(shift.min()) >= bits:
+            break
+        amount = np.where(row < bits, np.clip(abs(shift), 0, bits), bits)
+        lanes = np.repeat(amount, CHUNK_VALUES // bits).astype(f"<u{bits // 8}")
+        turns.append((place[np.minimum(row, bits - 1)], lanes))
+    return turns
+
+
+def pack_into(data: Bytes, starts: IndexArray, values: UIntArray, width: int) -> None:
+    """Pack chunks of values to one width, each to its place.
+
+    Parameters
+    ----------
+    data : uint8 array, contiguous
+    starts : int64 array of n
+        Where each chunk goes; they do not overlap.
+    values : unsigned array of shape (n, 1024), contiguous
+        None of them needs more than `width` bits.
+    width : int
+        More than 0.
+    """
+    size = packed_size(width)
+    (first, lanes), *others = _turns(values.itemsize * 8, width)
+    step = min(_GROUP_BYTES // 2 // size, _PACK_CHUNKS)
+    for at in range(0, len(values), step):
+        rows = values[at : at + step].view(f"V{_RUN}")
+        packed = _scratch.packed[: len(rows) * size].reshape(len(rows), size)
+        more = _scratch.upper[: len(rows) * size].reshape(len(rows), size)
+        words, part = packed.view(values.dtype), more.view(values.dtype)
+        rows.take(first, axis=1, out=packed.view(f"V{_RUN}"), mode="clip")
+        np.right_shift(words, lanes, out=words)
+        for row, up in others:
+            rows.take(row, axis=1, out=more.view(f"V{_RUN}"), mode="clip")
+            np.left_shift(part, up, out=part)
+            np.bitwise_or(words, part, out=words)
+        place(data, starts[at : at + step], packed)
+
+
 def pack(values: UIntArray, width: int) -> Bytes:
     """Pack chunks of values to one width.
 
@@ -286,25 +337,8 @@ def pack(values: UIntArray, width: int) -> Bytes:
     -------
     uint8 array of shape (chunks, packed_size(width))
     """
-    bits = values.itemsize * 8
-    packed = np.zeros((len(values), packed_size(width)), np.uint8)
-    if not width:
-        return packed
-    place = np.argsort(_row_order(bits))
-    first = np.arange(width) * bits // width
-    step = min(_GROUP_BYTES // 2 // packed_size(width), _PACK_CHUNKS)
-    for at in range(0, len(values), step):
-        here = values[at : at + step].view(f"V{_RUN}")
-        words = packed[at : at + step].view(values.dtype)
-        # The n-th turn adds the n-th of the rows that have bits in a word: the first may have begun in the word before.
-        for turn in range(-(-bits // width) + 1):
-            row = first + turn
-            shift = row * width - np.arange(width) * bits
-            if turn and int(shift.min()) >= bits:
-                break
-            part = here.take(place[np.minimum(row, bits - 1)], axis=1).view(values.dtype)
-            amount = np.where(row < bits, np.clip(abs(shift), 0, bits), bits)
-            lanes = np.repeat(amount, CHUNK_VALUES // bits).astype(values.dtype)
-            (np.left_shift if turn else np.right_shift)(part, lanes, out=part)
-            np.bitwise_or(words, part, out=words)
+    size = packed_size(width)
+    packed = np.empty((len(values), size), np.uint8)
+    if width:
+        pack_into(packed.reshape(-1), np.arange(len(values)) * size, values, width)
     return packed

@@ -136,10 +136,16 @@ def compact(values: UIntArray, num_values: IndexArray) -> UIntArray:
     return kept.view(values.dtype)
 
 
-def padded(values: UIntArray, step: int = CHUNK_VALUES) -> UIntArray:
-    """Return `step` values for each row, zeros behind them, as an array of shape (n, 1024)."""
-    if step == CHUNK_VALUES and not len(values) % step:
-        return np.ascontiguousarray(values).reshape(-1, CHUNK_VALUES)
+def _tables(values: UIntArray, step: int) -> list[UIntArray]:
+    """Return `step` values for each row, zeros behind them, as arrays of shape (n, 1024); full rows are a view."""
+    if step < CHUNK_VALUES:
+        return [_padded(values, step)]
+    full = len(values) // CHUNK_VALUES * CHUNK_VALUES
+    whole = np.ascontiguousarray(values[:full]).reshape(-1, CHUNK_VALUES)
+    return [whole] if full == len(values) else [whole, _padded(values[full:], CHUNK_VALUES)]
+
+
+def _padded(values: UIntArray, step: int) -> UIntArray:
     count = -(-len(values) // step)
     rows = np.zeros((count, CHUNK_VALUES), values.dtype)
     full = len(values) // step
@@ -166,19 +172,25 @@ def _message(bits: int) -> pb.CompressiveEncoding:
     )
 
 
-def _encode(rows: UIntArray) -> ChunkBuffer:
-    header = rows.itemsize
-    widths = fastlanes.bit_widths(rows)
+def _encode(tables: list[UIntArray]) -> ChunkBuffer:
+    header = tables[0].itemsize
+    widths_of = [fastlanes.bit_widths(rows) for rows in tables]
+    widths = np.concatenate(widths_of)
     sizes = header + fastlanes.packed_size(1) * widths
     starts = np.cumsum(sizes) - sizes
-    data = np.empty(int(sizes.sum()), np.uint8)
-    data[starts[:, None] + np.arange(header)] = widths.astype(rows.dtype)[:, None].view(np.uint8)
-    for width in np.unique(widths).tolist():
-        here = np.flatnonzero(widths == width)
-        if width:
-            # Slices of a page of one width need no copy of the values.
-            chosen = rows if len(here) == len(rows) else rows[here]
-            fastlanes.place(data, starts[here] + header, fastlanes.pack(chosen, width))
+    data = empty(int(sizes.sum()), np.uint8)
+    heads = widths.astype(tables[0].dtype)[:, None].view(np.uint8)
+    data[starts[:, None] + np.arange(header)] = heads
+    first = 0
+    for rows, of_rows in zip(tables, widths_of, strict=True):
+        places = starts[first : first + len(rows)] + header
+        first += len(rows)
+        for width in np.unique(of_rows).tolist():
+            here = np.flatnonzero(of_rows == width)
+            if width:
+                # Slices of a page of one width need no copy of the values.
+                chosen = rows if len(here) == len(rows) else rows[here]
+                fastlanes.pack_into(data, places[here], chosen, width)
     return ChunkBuffer(data, starts, sizes)
 
 
@@ -195,10 +207,9 @@ def encode_chunks(block: DataBlock, limits: ChunkLimits) -> tuple[pb.Compressive
     """
     values = values_of(block)
     step = min(CHUNK_VALUES, limits.max_values)
-    rows = padded(values, step)
-    counts = np.full(len(rows), step, np.int64)
+    counts = np.full(-(-len(values) // step), step, np.int64)
     counts[len(values) // step :] = len(values) % step
-    return _message(values.itemsize * 8), Chunks((_encode(rows),), counts)
+    return _message(values.itemsize * 8), Chunks((_encode(_tables(values, step)),), counts)
 
 
 def encode_block(values: UIntArray) -> tuple[pb.CompressiveEncoding, Bytes]:
@@ -217,4 +228,4 @@ def encode_block(values: UIntArray) -> tuple[pb.CompressiveEncoding, Bytes]:
         raise InvalidInputError(
             f"{len(values)} values do not fit one bit-packed chunk of {CHUNK_VALUES}"
         )
-    return _message(values.itemsize * 8), _encode(padded(values)).data
+    return _message(values.itemsize * 8), _encode(_tables(values, CHUNK_VALUES)).data

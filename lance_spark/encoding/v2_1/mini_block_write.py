@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lance_spark.encoding.levels import IndexArray, Levels, layer_numbers, max_repetition
+from lance_spark.encoding.memory import empty
 from lance_spark.encoding.meta import EncodedPage
 from lance_spark.encoding.v2_1.codec import ChunkBuffer, Chunks
 from lance_spark.encoding.v2_1.fixed_width import bounds
@@ -148,7 +149,8 @@ def _assemble(
     if not large and any(int(part.sizes.max()) > _MAX_SMALL_BUFFER for part in values):
         return None
     starts = np.cumsum(sizes) - sizes
-    out = np.full(int(sizes.sum()), _FILL, np.uint8)
+    out = empty(int(sizes.sum()), np.uint8)
+    out.fill(_FILL)
     words = [num_levels, *(part.sizes for part in levels)]
     header = np.empty((len(num_levels), head), np.uint8)
     header[:, : 2 * len(words)] = np.stack(words, axis=1).astype("<u2").view(np.uint8)

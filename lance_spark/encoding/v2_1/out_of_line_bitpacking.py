@@ -165,22 +165,28 @@ def encode_blocks(
         data = np.ascontiguousarray(values).view(np.uint8)
         return flat(bits), ChunkBuffer(data, np.cumsum(sizes) - sizes, sizes)
     pieces = _cut(counts, bits, width)
-    rows = np.zeros((len(pieces.counts), CHUNK_VALUES), values.dtype)
-    if (pieces.counts[:-1] == CHUNK_VALUES).all():
-        rows.reshape(-1)[: len(values)] = values
-    else:
-        rows[np.arange(CHUNK_VALUES) < pieces.counts[:, None]] = values
     sizes_of = np.where(pieces.raw, pieces.counts * values.itemsize, fastlanes.packed_size(width))
     ends = pieces.starts + sizes_of
     data = np.empty(int(ends[-1]) if len(ends) else 0, np.uint8)
-    packed = np.flatnonzero(~pieces.raw)
+    # Where all pieces but the last are full, they are a view of the values.
+    even = bool((pieces.counts[:-1] == CHUNK_VALUES).all())
+    full = len(values) // CHUNK_VALUES if even else 0
+    if full:
+        table = np.ascontiguousarray(values[: full * CHUNK_VALUES]).reshape(full, CHUNK_VALUES)
+        fastlanes.pack_into(data, pieces.starts[:full], table, width)
+    counts_left = pieces.counts[full:]
+    starts, is_raw = pieces.starts[full:], pieces.raw[full:]
+    filled = np.arange(CHUNK_VALUES) < counts_left[:, None]
+    rows = np.zeros(filled.shape, values.dtype)
+    rows[filled] = values[full * CHUNK_VALUES :]
+    packed = np.flatnonzero(~is_raw)
     if len(packed):
         chosen = rows if len(packed) == len(rows) else rows[packed]
-        fastlanes.place(data, pieces.starts[packed], fastlanes.pack(chosen, width))
-    raw = np.flatnonzero(pieces.raw)
+        fastlanes.pack_into(data, starts[packed], chosen, width)
+    raw = np.flatnonzero(is_raw)
     if len(raw):
-        kept = rows[raw][np.arange(CHUNK_VALUES) < pieces.counts[raw, None]]
-        data[ranges(pieces.starts[raw], sizes_of[raw])] = kept.view(np.uint8)
+        kept = rows[raw][filled[raw]]
+        data[ranges(starts[raw], sizes_of[full:][raw])] = kept.view(np.uint8)
     last = np.cumsum(-(-counts // CHUNK_VALUES))
     sizes = np.diff(np.concatenate([[0], ends])[last], prepend=0)
     encoding = pb.CompressiveEncoding(
