@@ -98,3 +98,28 @@ class CommitConflictError(LanceError):
 
 def _rebuild_conflict(message: str, retryable: bool) -> CommitConflictError:
     return CommitConflictError(message, retryable=retryable)
+
+
+class AmbiguousMergeError(LanceError):
+    """Several source rows of a merge would change one row of the table: make the source's keys unique."""
+
+
+class AlreadyCommittedError(LanceError):
+    """A change that must be made once only has been made before: nothing is left to do.
+
+    Attributes
+    ----------
+    version : int
+        The version that has it.
+    """
+
+    def __init__(self, message: str, *, version: int) -> None:
+        super().__init__(message)
+        self.version = version
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild_already_committed, (str(self), self.version)
+
+
+def _rebuild_already_committed(message: str, version: int) -> AlreadyCommittedError:
+    return AlreadyCommittedError(message, version=version)

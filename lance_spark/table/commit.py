@@ -36,6 +36,7 @@ from lance_spark.table.detached import commit_detached
 from lance_spark.table.draft import Draft
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.manifest_file import encode, read_manifest, read_version
+from lance_spark.table.once import Once, committed_before
 from lance_spark.table.operations.base import Conflict, Operation, Rebase
 from lance_spark.table.paths import TablePaths
 from lance_spark.table.transaction import FOLDER, Transaction, read_transaction
@@ -56,6 +57,7 @@ def commit(
     max_retries: int = DEFAULT_MAX_RETRIES,
     enable_stable_row_ids: bool = False,
     detached: bool = False,
+    once: Once | None = None,
 ) -> Manifest:
     """Make a change the newest version of a table, or a detached version.
 
@@ -72,6 +74,8 @@ def commit(
         For a new table.
     detached : bool
         Make a version outside of the history; see `commit_detached`. There is nothing that it could conflict with.
+    once : Once, optional
+        The change must not be made if it has been before. Its properties become those of the transaction.
 
     Returns
     -------
@@ -82,6 +86,8 @@ def commit(
     ------
     CommitConflictError
         Another change was committed that this one does not hold on top of, or `max_retries` were not enough.
+    AlreadyCommittedError
+        `once` is in the history, or somebody else has committed it meanwhile.
     TableExistsError
         The table was to be created, and somebody else has.
     UnsupportedFeatureError
@@ -94,12 +100,22 @@ def commit(
         The store failed, and the change was not made.
     """
     if detached:
+        if once is not None:
+            raise InvalidInputError(
+                f"{store.display}: a detached version is in no history, so that nobody can tell whether it was made before"
+            )
         return commit_detached(store, transaction, base)
     if base is not None and versions.is_detached(base.version):
         raise InvalidInputError(
             f"{store.display}: version {base.version} is detached: nothing but detached versions can be based on it"
         )
-    attempts = _Attempts(store, transaction, base, enable_stable_row_ids)
+    if once is not None:
+        transaction = replace(
+            transaction, properties={**transaction.properties, **once.properties()}
+        )
+        if base is not None:
+            _check_once(store, base, once)
+    attempts = _Attempts(store, transaction, base, enable_stable_row_ids, once)
     try:
         manifest = attempts.run(max_retries)
     except LanceError as error:
@@ -115,6 +131,12 @@ def commit(
 
         after_commit(store, manifest)
     return manifest
+
+
+def _check_once(store: ObjectStore, manifest: Manifest, once: Once) -> None:
+    version = committed_before(store, manifest, once)
+    if version is not None:
+        raise once.error(store, version)
 
 
 class _Attempts:
@@ -134,7 +156,9 @@ class _Attempts:
         transaction: Transaction,
         base: Manifest | None,
         enable_stable_row_ids: bool,
+        once: Once | None,
     ) -> None:
+        self._once = once
         self._store = store
         self._transaction = transaction
         self._base = base
@@ -224,6 +248,8 @@ class _Attempts:
                 self.uncertain = None
             if committed is not None and committed.uuid == self._transaction.uuid:
                 return manifest
+            if self._once is not None and self._once.is_met_by(committed):
+                raise self._once.error(self._store, manifest.version)
             self._check(manifest, committed.operation if committed else None)
             newest = manifest
         if not manifests or manifests[-1].version < newest.version:
@@ -243,6 +269,8 @@ class _Attempts:
             self.uncertain = None
         if committed is not None and committed.uuid == self._transaction.uuid:
             return first
+        if self._once is not None:
+            _check_once(self._store, read_manifest(self._store, manifests[-1]), self._once)
         raise TableExistsError(
             f"{self._store.display}: there is a table already, with {versions.describe(manifests)}; "
             "append to it, overwrite it, or choose another path"
