@@ -25,8 +25,10 @@ _FAN_IN = 64
 _MAX_LENT = 1024
 #: Pages whose bytes may be held in batches beyond those of the rows that wait.
 _HELD_PAGES = 4
-#: How many times the bytes of its rows a batch may hold.
+#: How many times the bytes of its rows a batch may hold, and of those that wait once pages are written: memory of batches
+#: that go away is used for the next ones, which costs less than to take new.
 _MOST_HELD = 2
+_MOST_LEFT = 4
 
 
 class PendingRows:
@@ -40,8 +42,10 @@ class PendingRows:
     ----------
     lent_bytes : int
         Of the rows that lie in the memory of batches.
+    newest_bytes : int
+        Of those in the last of these batches.
     oldest_loan : int or None
-        Number of the first of these batches.
+        Number of the first of them.
     """
 
     def __init__(self, page_bytes: int) -> None:
@@ -49,7 +53,7 @@ class PendingRows:
         # Every row is copied once for each level: 64 pieces of one level are joined to one of the next.
         self._levels: list[list[pa.Array]] = [[]]
         self._lent: list[pa.Array] = []
-        self.lent_bytes = 0
+        self.lent_bytes = self.newest_bytes = 0
         self.oldest_loan: int | None = None
         self._dictionaries: list[pa.Array] = []
         self._has_dictionary: bool | None = None
@@ -76,6 +80,7 @@ class PendingRows:
         if full or loan is not None:
             self._lent.append(array)
             self.lent_bytes += size
+            self.newest_bytes = size
             if self.oldest_loan is None:
                 self.oldest_loan = loan
             if len(self._lent) >= _MAX_LENT and not full:
@@ -103,7 +108,8 @@ class PendingRows:
 
     def _take_lent(self) -> list[pa.Array]:
         lent, self._lent = self._lent, []
-        self.lent_bytes, self.oldest_loan = 0, None
+        self.lent_bytes = self.newest_bytes = 0
+        self.oldest_loan = None
         return lent
 
     def _keep(self, arrays: list[pa.Array]) -> None:
@@ -170,6 +176,11 @@ class Loans:
 
     def settle(self) -> None:
         """Let go of the batches that no column holds, and of those that too few rows wait in."""
+        if self._held:
+            left = sum(at.newest_bytes for at in self._columns)
+            if self._held[-1][1] > _MOST_LEFT * left:
+                for column in self._columns:
+                    column.keep()
         while self._held:
             loans = [at.oldest_loan for at in self._columns if at.oldest_loan is not None]
             oldest = min(loans, default=self._count + 1)

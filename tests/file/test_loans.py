@@ -50,7 +50,8 @@ def test_rows_stay_in_order_and_memory_is_bounded(page_bytes: int) -> None:
         loans.settle()
         most = max(most, loans.held_bytes)
         assert loans.held_bytes <= sum(column.lent_bytes for column in waiting) + 4 * page_bytes
-    assert most > 0
+    # Batches that fill pages at once are not held at all.
+    assert (most > 0) == (page_bytes > 2_000)
     table = pa.Table.from_batches(batches)
     for column, made, expected in zip(waiting, pages, table.columns, strict=True):
         made.extend(column.take())
@@ -82,6 +83,21 @@ def test_a_few_rows_of_a_large_batch_do_not_hold_it() -> None:
     large = pa.record_batch({"id": np.arange(10_000)})
     assert loans.open(large.slice(500, 100)) is None
     assert loans.open(large.slice(500, 9_000)) is not None
+
+
+def test_a_narrow_column_does_not_hold_what_a_wide_one_has_written() -> None:
+    wide, narrow = PendingRows(50_000), PendingRows(50_000)
+    loans = Loans([wide, narrow], 50_000)
+    for _ in range(3):
+        batch = message({"wide": pa.array(["x" * 100] * 1_000), "narrow": pa.array([1] * 1_000)})
+        loan = loans.open(batch)
+        assert wide.add(batch.column(0), loan)
+        assert not narrow.add(batch.column(1), loan)
+        wide.take()
+        loans.settle()
+        assert loans.held_bytes == 0
+        del batch
+    assert narrow.take() == [pa.array([1] * 3_000)]
 
 
 def test_tiny_batches_are_few_objects() -> None:
