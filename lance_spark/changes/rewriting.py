@@ -6,16 +6,17 @@ is not read: what a writer takes has bytes or a URI for each value (`lance_spark
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.types as pat
 from pyroaring import BitMap
 
 from lance_spark.encoding.rows import Rows
-from lance_spark.errors import CorruptTableError
+from lance_spark.errors import CorruptTableError, InvalidInputError
 from lance_spark.file.blob_fields import FIRST_V2, Handling, handled, has_blobs
 from lance_spark.file.blob_map import replace_blobs
 from lance_spark.file.blob_write import BlobOptions
@@ -27,12 +28,16 @@ from lance_spark.scan.row_meta import CREATED_AT, ROW_ADDRESS, ROW_ID
 from lance_spark.table.deletion_writer import bitmap_of
 from lance_spark.table.deletions import Offsets
 from lance_spark.table.fragment import Fragment
+from lance_spark.table.fragment_files import DataFile, Lineage
 from lance_spark.table.paths import BasePath, TablePaths
+from lance_spark.table.row_ids import carry, updated_versions_of
 from lance_spark.table.row_index import OFFSET_BITS
 from lance_spark.table.segments import Words
 
 _BATCH_ROWS = 65_536
 _META = (ROW_ADDRESS, ROW_ID, CREATED_AT)
+#: Fields of data files that another file has now.
+_TOMBSTONE = -2
 
 
 def keeping_references(base_paths: Mapping[int, BasePath]) -> BlobOptions:
@@ -200,6 +205,53 @@ class RowReader:
             )
         root = base.path if ":/" in base.path else f"file://{base.path}"
         return f"{root.rstrip('/')}/{quote(uri)}"
+
+
+def with_file(
+    paths: TablePaths, fragment: Fragment, new: DataFile, superseded: Collection[int]
+) -> Fragment:
+    """Return a fragment with a new file in the place of what others have of its columns.
+
+    Parameters
+    ----------
+    paths : TablePaths
+    fragment : Fragment
+    new : DataFile
+    superseded : collection of int
+        Ids of the fields that the new file has, and of those above and below them.
+    """
+    proto = fragment.to_proto()
+    proto.ClearField("files")
+    for file in fragment.to_proto().files:
+        # The message itself: other clients may have more in it than is known here.
+        file.fields[:] = [_TOMBSTONE if one in superseded else one for one in file.fields]
+        if any(one != _TOMBSTONE for one in file.fields):
+            proto.files.append(file)
+    proto.files.append(new.to_proto())
+    if fragment.has_lineage(Lineage.UPDATED) and not fragment.inline_lineage(Lineage.UPDATED):
+        # Files cannot be changed; what the manifest says comes in its place.
+        carry(proto, updated=updated_versions_of(fragment, paths))
+    return Fragment.from_proto(proto, "fragment with new columns")
+
+
+def merged(old: pa.Array, new: pa.ChunkedArray, order: pa.Array) -> pa.ChunkedArray:
+    """Return values that are chosen from two arrays put together.
+
+    Raises
+    ------
+    InvalidInputError
+        They are too many for a dictionary.
+    """
+    kind = old.type
+    if not pat.is_dictionary(kind):
+        return pa.chunked_array([old, *new.chunks], kind).take(order)
+    # Arrow does not unify all dictionaries that files can have.
+    plain = [one.cast(kind.value_type) for one in (old, *new.chunks)]
+    both = pa.chunked_array(plain, kind.value_type).take(order).combine_chunks()
+    try:
+        return pa.chunked_array([both.dictionary_encode().cast(kind)])
+    except pa.ArrowInvalid as error:
+        raise InvalidInputError(f"new values make too many for {kind}: {error}") from None
 
 
 def _leaves(array: pa.Array, field: Field) -> list[pa.Array]:
