@@ -12,6 +12,7 @@ from lance_spark.changes.assignments import Assignment, parse_assignments
 from lance_spark.changes.columns import DEFAULT_BATCH_SIZE, Computation
 from lance_spark.changes.commits import change_schema, names_of
 from lance_spark.changes.optimistic import retried
+from lance_spark.changes.runner import Runner
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
 from lance_spark.file.blob_fields import Handling, for_version, handled
 from lance_spark.file.schema import Field, Schema
@@ -74,8 +75,9 @@ def add_columns(
     properties: Mapping[str, str] | None = None,
     conflict_retries: int = 10,
     max_retries: int = DEFAULT_MAX_RETRIES,
+    runner: Runner | None = None,
 ) -> OpenTable:
-    """Add columns; see `Dataset.add_columns`."""
+    """Add columns; see `Dataset.add_columns`. The runner is this machine by default."""
     given = {
         "properties": properties,
         "conflict_retries": conflict_retries,
@@ -109,7 +111,7 @@ def add_columns(
             max_retries=max_retries,
         )
 
-    with Computation() as computation:
+    with Computation(runner) as computation:
         return retried(table, change, conflict_retries)
 
 

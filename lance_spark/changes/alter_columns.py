@@ -18,6 +18,7 @@ from lance_spark.changes.add_columns import renumbered
 from lance_spark.changes.columns import Computation
 from lance_spark.changes.commits import change_schema, names_of
 from lance_spark.changes.optimistic import retried
+from lance_spark.changes.runner import Runner
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
 from lance_spark.file.arrow_fields import field_parts
 from lance_spark.file.blob_fields import Handling, handled
@@ -148,8 +149,9 @@ def alter_columns(
     properties: Mapping[str, str] | None = None,
     conflict_retries: int = 10,
     max_retries: int = DEFAULT_MAX_RETRIES,
+    runner: Runner | None = None,
 ) -> OpenTable:
-    """Alter columns; see `Dataset.alter_columns`."""
+    """Alter columns; see `Dataset.alter_columns`. The runner is this machine by default."""
     parsed = [Alteration.parse(one) for one in alterations]
     if not parsed:
         raise InvalidInputError("there is no alteration")
@@ -182,7 +184,7 @@ def alter_columns(
             max_retries=max_retries,
         )
 
-    with Computation() as computation:
+    with Computation(runner) as computation:
         return retried(table, change, conflict_retries)
 
 

@@ -22,7 +22,8 @@ import numpy as np
 import pyarrow as pa
 
 from lance_spark.changes.commits import check_writable, commit_operation
-from lance_spark.changes.optimistic import check_once, check_rows_writable, run_all
+from lance_spark.changes.optimistic import check_once, check_rows_writable
+from lance_spark.changes.runner import Runner, runner_for
 from lance_spark.errors import InvalidInputError, LanceError, StorageError, UncertainCommitError
 from lance_spark.file.schema import Schema
 from lance_spark.file.writer import check_types
@@ -91,6 +92,8 @@ class ColumnTask:
     base_paths : mapping of int to BasePath
         Other roots that data files may stand in, by id.
     storage_options : mapping, not shown by `repr`
+    tag : bytes
+        Which the new files carry.
     """
 
     uri: str
@@ -102,6 +105,7 @@ class ColumnTask:
     batch_size: int = DEFAULT_BATCH_SIZE
     base_paths: Mapping[int, BasePath] = field(default_factory=dict)
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    tag: bytes = b""
 
     def run(self) -> list[NewFile]:
         """Compute the columns, and write their files.
@@ -137,6 +141,7 @@ class ColumnTask:
             max_rows_per_file=_UNLIMITED,
             max_bytes_per_file=_UNLIMITED,
             storage_options=self.storage_options,
+            tag=self.tag,
         )
         reader = FragmentReader(paths, fragment, self.read)
         try:
@@ -154,7 +159,7 @@ class ColumnTask:
         """Yield the new columns of all physical rows, in order."""
         # Structs are never null in files of version 2.0.
         nullable = self.file_version > (2, 0) and all(one.nullable for one in self.schema.fields)
-        filler = _Filler(nullable)
+        filler = Filler(nullable)
         deleted = reader.deleted()
         window = max(reader.window_rows(), 1)
         for start in range(0, num_rows, window):
@@ -164,7 +169,7 @@ class ColumnTask:
             yield from filler.fill(live, deleted[first:last] - start, len(rows))
 
 
-class _Filler:
+class Filler:
     """Puts rows where deleted ones are.
 
     Parameters
@@ -230,6 +235,7 @@ def plan_columns(
     batch_size: int = DEFAULT_BATCH_SIZE,
     fragments_per_task: int = 1,
     done: Collection[int] = (),
+    tag: bytes = b"",
 ) -> list[ColumnTask]:
     """Cut the computation of columns into tasks.
 
@@ -247,6 +253,8 @@ def plan_columns(
     fragments_per_task : int
     done : collection of int
         Ids of fragments that have the columns already.
+    tag : bytes
+        Which the new files carry.
 
     Raises
     ------
@@ -270,6 +278,7 @@ def plan_columns(
             batch_size=batch_size,
             base_paths=table.manifest.base_paths,
             storage_options=table.store.options,
+            tag=tag,
         )
         for at in range(0, len(fragments), fragments_per_task)
     ]
@@ -334,9 +343,15 @@ class Computation:
     """Columns that are computed and committed here; what was computed is used again if the commit has to be planned anew.
 
     Use as a context: files that were not committed are deleted at its end.
+
+    Parameters
+    ----------
+    runner : Runner, optional
+        Runs the tasks; this machine by default.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, runner: Runner | None = None) -> None:
+        self._runner = runner
         self._schema: Schema | None = None
         self._done: dict[int, tuple[bytes, NewFile]] = {}
         self._paths: TablePaths | None = None
@@ -368,10 +383,19 @@ class Computation:
         """Compute what is missing, and commit; see `plan_columns` and `commit_columns`."""
         self._paths = table.paths
         self._keep(table, schema)
-        tasks = plan_columns(table, read, schema, transform, batch_size=batch_size, done=self._done)
+        runner = runner_for(table, self._runner)
+        tasks = plan_columns(
+            table,
+            read,
+            schema,
+            transform,
+            batch_size=batch_size,
+            done=self._done,
+            tag=runner.tag,
+        )
         undo = partial(delete_files, table.paths)
         values = {one.id: _values_of(one) for one in table.manifest.fragments}
-        for part in run_all(tasks, ColumnTask.run, undo, local=table.store.is_local):
+        for part in runner.run(tasks, ColumnTask.run, undo):
             self._done.update({one.fragment_id: (values[one.fragment_id], one) for one in part})
         files = [one for _, one in self._done.values()]
         # Whatever else ends a commit, an interrupt for example, the version may be there.

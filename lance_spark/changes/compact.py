@@ -24,8 +24,9 @@ import numpy as np
 from pyroaring import BitMap, BitMap64
 
 from lance_spark.changes.compaction_plan import CompactionOptions, plan_groups
-from lance_spark.changes.optimistic import check_once, check_rows_writable, retried, run_all
+from lance_spark.changes.optimistic import check_once, check_rows_writable, retried
 from lance_spark.changes.rewriting import RowReader, keeping_references
+from lance_spark.changes.runner import Runner, runner_for
 from lance_spark.errors import (
     CorruptTableError,
     LanceError,
@@ -130,6 +131,8 @@ class CompactionTask:
     base_paths : mapping of int to BasePath
         Other roots that data files may stand in, by id.
     storage_options : mapping, not shown by `repr`
+    tag : bytes
+        Which the new files carry.
     """
 
     uri: str
@@ -141,6 +144,7 @@ class CompactionTask:
     max_bytes_per_file: int = DEFAULT_MAX_BYTES_PER_FILE
     base_paths: Mapping[int, BasePath] = field(default_factory=dict)
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    tag: bytes = b""
 
     @property
     def num_rows(self) -> int:
@@ -164,6 +168,7 @@ class CompactionTask:
             max_bytes_per_file=self.max_bytes_per_file,
             blobs=keeping_references(self.base_paths),
             storage_options=self.storage_options,
+            tag=self.tag,
         )
         try:
             for fragment in self.fragments:
@@ -235,7 +240,7 @@ class CompactionTask:
 
 
 def plan_compaction(
-    table: OpenTable, options: CompactionOptions | None = None
+    table: OpenTable, options: CompactionOptions | None = None, *, tag: bytes = b""
 ) -> list[CompactionTask]:
     """Cut a compaction into tasks; none, if there is nothing to do.
 
@@ -244,6 +249,8 @@ def plan_compaction(
     table : OpenTable
         At the version that it is planned on.
     options : CompactionOptions, optional
+    tag : bytes
+        Which the new files carry.
 
     Raises
     ------
@@ -272,6 +279,7 @@ def plan_compaction(
             max_bytes_per_file=options.max_bytes_per_file,
             base_paths=manifest.base_paths,
             storage_options=table.store.options,
+            tag=tag,
         )
         for group in plan_groups(fragments, covered_fragments(table), options)
     ]
@@ -378,24 +386,19 @@ def compact(
     conflict_retries: int,
     max_retries: int,
     properties: Mapping[str, str] | None = None,
+    runner: Runner | None = None,
 ) -> tuple[OpenTable, CompactionMetrics]:
-    """Compact a table; see `Dataset.compact_files`."""
+    """Compact a table; see `Dataset.compact_files`. The runner is this machine by default."""
     done: list[CompactionMetrics] = []
 
     def change(current: OpenTable) -> Manifest:
         done.clear()
-        tasks = plan_compaction(current, options)
+        threads = options.num_threads or (1 if current.store.is_local else _AT_ONCE)
+        by = runner_for(current, runner, threads)
+        tasks = plan_compaction(current, options, tag=by.tag)
         if not tasks:
             return current.manifest
-        local = current.store.is_local
-        threads = options.num_threads or (1 if local else _AT_ONCE)
-        results = run_all(
-            tasks,
-            CompactionTask.run,
-            lambda result: undo(current, result),
-            local=local,
-            threads=threads,
-        )
+        results = by.run(tasks, CompactionTask.run, lambda result: undo(current, result))
         done.extend(result.metrics for result in results)
         return commit_compaction(
             current,

@@ -23,13 +23,14 @@ from lance_spark.changes.optimistic import (
     check_rows_writable,
     commit_rows,
     retried,
-    run_all,
 )
+from lance_spark.changes.runner import Runner, runner_for
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema import Schema
 from lance_spark.scan.conditions import Condition
 from lance_spark.scan.filters import Comparison, parse_filters
 from lance_spark.scan.fragment import FragmentReader
+from lance_spark.scan.predicates import Predicate
 from lance_spark.scan.row_meta import ROW_OFFSET, with_all
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit import DEFAULT_MAX_RETRIES
@@ -44,6 +45,8 @@ from lance_spark.table.operations.row_deletions import with_deletion_file
 from lance_spark.table.paths import BasePath, TablePaths, deletion_path
 from lance_spark.table.row_counts import counted_fragments
 
+#: What chooses rows: (column, operator, value), or a predicate.
+Filter = Sequence[Any] | Predicate
 _OPERATORS = {"==": "=", "!=": "!=", "is_null": "IS NULL", "is_not_null": "IS NOT NULL"}
 #: Values of a list that the text of a condition shows.
 _SHOWN = 16
@@ -109,20 +112,23 @@ class DeleteTask:
         The version that the deletion is planned on.
     filters : tuple of Condition
         Rows that meet all of them are deleted.
-    rows : mapping of int to int64 array, optional
+    rows : mapping of int to int64 array or BitMap, optional
         Offsets of rows, by fragment, that are deleted if they meet the filters; all of them can be if none are given.
     base_paths : mapping of int to BasePath
         Other roots that data files may stand in, by id.
     storage_options : mapping, not shown by `repr`
+    tag : bytes
+        Which the deletion files carry.
     """
 
     uri: str
     fragments: tuple[Fragment, ...]
     read_version: int
     filters: tuple[Condition, ...] = ()
-    rows: Mapping[int, Offsets] | None = None
+    rows: Mapping[int, Offsets | BitMap] | None = None
     base_paths: Mapping[int, BasePath] = field(default_factory=dict)
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    tag: bytes = b""
 
     def run(self) -> list[FragmentDeletion]:
         """Find the rows, and write deletion files.
@@ -150,12 +156,17 @@ class DeleteTask:
         finally:
             reader.close()
         if self.rows is not None:
-            rows &= bitmap_of(self.rows[fragment.id])
-        return delete_offsets(paths, fragment, self.read_version, rows, deleted)
+            rows &= _as_bitmap(self.rows[fragment.id])
+        return delete_offsets(paths, fragment, self.read_version, rows, deleted, self.tag)
 
 
 def delete_offsets(
-    paths: TablePaths, fragment: Fragment, read_version: int, rows: BitMap, deleted: Offsets
+    paths: TablePaths,
+    fragment: Fragment,
+    read_version: int,
+    rows: BitMap,
+    deleted: Offsets,
+    tag: bytes = b"",
 ) -> FragmentDeletion | None:
     """Write the deletion file of a fragment that loses rows.
 
@@ -169,6 +180,8 @@ def delete_offsets(
         Offsets of live rows.
     deleted : int64 array
         Those that are deleted already, increasing.
+    tag : bytes
+        Which the file carries.
 
     Returns
     -------
@@ -180,16 +193,17 @@ def delete_offsets(
     file = None
     if len(rows) + len(deleted) < fragment.physical_rows:
         union = rows | bitmap_of(deleted)
-        file = write_deletions(paths.store, fragment.id, read_version, union)
+        file = write_deletions(paths.store, fragment.id, read_version, union, tag=tag)
     return FragmentDeletion(fragment.id, file, encode_bitmap(rows), len(rows))
 
 
 def plan_delete(
     table: OpenTable,
-    filters: Iterable[Sequence[Any]] | None = None,
+    filters: Iterable[Filter] | None = None,
     *,
-    rows: Mapping[int, Offsets] | None = None,
+    rows: Mapping[int, Offsets | BitMap] | None = None,
     fragments_per_task: int = 1,
+    tag: bytes = b"",
 ) -> list[DeleteTask]:
     """Cut a deletion into tasks.
 
@@ -197,11 +211,13 @@ def plan_delete(
     ----------
     table : OpenTable
         At the version that it is planned on.
-    filters : iterable of (column, operator, value), optional
+    filters : iterable of (column, operator, value) or Predicate, optional
         Rows that meet all of them are deleted: all rows if there are none.
-    rows : mapping of int to int64 array, optional
+    rows : mapping of int to int64 array or BitMap, optional
         Offsets of rows, by fragment: only these can be deleted.
     fragments_per_task : int
+    tag : bytes
+        Which the deletion files carry.
 
     Raises
     ------
@@ -222,13 +238,14 @@ def plan_delete(
             rows=None if rows is None else {one.id: rows[one.id] for one in chosen},
             base_paths=table.manifest.base_paths,
             storage_options=table.store.options,
+            tag=tag,
         )
         for at in range(0, len(fragments), fragments_per_task)
         for chosen in [fragments[at : at + fragments_per_task]]
     ]
 
 
-def conditions_of(filters: Iterable[Sequence[Any]] | None) -> list[tuple[Any, ...]]:
+def conditions_of(filters: Iterable[Filter] | None) -> list[Filter]:
     """Return filters that can be parsed for each attempt: what yields its values once has none for the second.
 
     Raises
@@ -236,8 +253,11 @@ def conditions_of(filters: Iterable[Sequence[Any]] | None) -> list[tuple[Any, ..
     InvalidInputError
         One is no sequence.
     """
-    conditions = []
+    conditions: list[Filter] = []
     for part in filters or ():
+        if isinstance(part, Predicate):
+            conditions.append(part)
+            continue
         if isinstance(part, str) or not isinstance(part, Sequence):
             raise InvalidInputError(f"a filter is (column, operator, value), not {part!r}")
         conditions.append(tuple(list(one) if isinstance(one, Iterator) else one for one in part))
@@ -245,24 +265,30 @@ def conditions_of(filters: Iterable[Sequence[Any]] | None) -> list[tuple[Any, ..
 
 
 def parse_conditions(
-    table: OpenTable, filters: Iterable[Sequence[Any]] | None
-) -> tuple[Comparison, ...]:
-    """Return the conditions that rows which change must meet.
+    table: OpenTable, filters: Iterable[Filter] | None
+) -> tuple[Comparison | Predicate, ...]:
+    """Return the conditions that rows which change must meet: filters of pyarrow's kind first, then predicates.
 
     Raises
     ------
     InvalidInputError
         A filter makes no sense, or is about positions in the table, of which a fragment alone knows nothing.
     """
-    comparisons = parse_filters(filters, with_all(table.schema))
-    if any(one.field.id == ROW_OFFSET.id for one in comparisons):
+    given = list(filters or ())
+    predicates = [one for one in given if isinstance(one, Predicate)]
+    others = [one for one in given if not isinstance(one, Predicate)]
+    comparisons = parse_filters(others, with_all(table.schema))
+    conditions: tuple[Comparison | Predicate, ...] = (*comparisons, *predicates)
+    if any(path[0].id == ROW_OFFSET.id for one in conditions for path in one.paths):
         raise InvalidInputError(
             f"filter on {ROW_OFFSET.name!r}: rows cannot be changed by it; choose them by _rowaddr or _rowid"
         )
-    return comparisons
+    return conditions
 
 
-def candidates(table: OpenTable, rows: Mapping[int, Offsets] | None) -> tuple[Fragment, ...]:
+def candidates(
+    table: OpenTable, rows: Mapping[int, Offsets | BitMap] | None
+) -> tuple[Fragment, ...]:
     """Return the fragments, with their rows counted, that have some of the rows; all if there are none given."""
     fragments = counted_fragments(table.paths, table.manifest)
     return fragments if rows is None else tuple(one for one in fragments if one.id in rows)
@@ -349,24 +375,30 @@ def undo(store: ObjectStore, deletions: Iterable[FragmentDeletion]) -> None:
 
 def delete_rows(
     table: OpenTable,
-    filters: Iterable[Sequence[Any]] | None,
-    rows: Callable[[OpenTable], Mapping[int, Offsets]] | None,
+    filters: Iterable[Filter] | None,
+    rows: Callable[[OpenTable], Mapping[int, Offsets | BitMap]] | None,
     *,
     properties: Mapping[str, str] | None,
     conflict_retries: int,
     max_retries: int,
+    runner: Runner | None = None,
+    text: str | None = None,
 ) -> OpenTable:
     """Delete rows; see `Dataset.delete`.
 
     Parameters
     ----------
     table : OpenTable
-    filters : iterable of (column, operator, value), optional
+    filters : iterable of (column, operator, value) or Predicate, optional
     rows : callable, optional
         Returns the offsets by fragment, in a version, of the rows that are meant.
     properties : mapping of str to str, optional
         Of the transaction.
     conflict_retries, max_retries : int
+    runner : Runner, optional
+        Runs the tasks; this machine by default.
+    text : str, optional
+        Which rows are meant, as the transaction notes it; made of the filters by default.
     """
     if filters is None and rows is None:
         raise InvalidInputError("say which rows to delete: filters=[] stands for all of them")
@@ -374,21 +406,24 @@ def delete_rows(
 
     def change(current: OpenTable) -> Manifest:
         chosen = None if rows is None else rows(current)
-        tasks = plan_delete(current, conditions, rows=chosen)
-        local = current.store.is_local
-        done = run_all(tasks, DeleteTask.run, partial(undo, current.store), local=local)
+        by = runner_for(current, runner)
+        tasks = plan_delete(current, conditions, rows=chosen, tag=by.tag)
+        done = by.run(tasks, DeleteTask.run, partial(undo, current.store))
         deletions = [deletion for part in done for deletion in part]
-        text = describe(parse_conditions(current, conditions), chosen)
+        noted = text or describe(parse_conditions(current, conditions), chosen)
         return commit_deletes(
-            current, deletions, text, properties=properties, max_retries=max_retries
+            current, deletions, noted, properties=properties, max_retries=max_retries
         )
 
     return retried(table, change, conflict_retries)
 
 
-def describe(comparisons: Iterable[Comparison], rows: Mapping[int, Offsets] | None = None) -> str:
+def describe(
+    conditions: Iterable[Comparison | Predicate],
+    rows: Mapping[int, Offsets | BitMap] | None = None,
+) -> str:
     """Return conditions as text, as transactions note them."""
-    parts = [_text(comparison) for comparison in comparisons]
+    parts = [str(one) if isinstance(one, Predicate) else _text(one) for one in conditions]
     if rows is not None:
         parts.insert(0, f"_rowaddr IN ({sum(map(len, rows.values()))} addresses)")
     return " AND ".join(parts) or "true"
@@ -413,3 +448,7 @@ def _literal(value: Any) -> str:
         return str(value)
     quoted = str(value).replace("'", "''")
     return f"'{quoted}'"
+
+
+def _as_bitmap(rows: Offsets | BitMap) -> BitMap:
+    return rows if isinstance(rows, BitMap) else bitmap_of(rows)

@@ -17,7 +17,7 @@ stable row ids rows keep their ids and the version that they were created in, wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, get_args
 
@@ -26,6 +26,7 @@ from pyroaring import BitMap
 from lance_spark.changes.assignments import Assignment, field_ids, parse_assignments
 from lance_spark.changes.delete import (
     Affected,
+    Filter,
     candidates,
     changed_fragments,
     conditions_of,
@@ -36,8 +37,8 @@ from lance_spark.changes.optimistic import (
     check_rows_writable,
     commit_rows,
     retried,
-    run_all,
 )
+from lance_spark.changes.runner import Runner, runner_for
 from lance_spark.changes.update_task import Mode, UpdateResult, UpdateTask, undo
 from lance_spark.errors import InvalidInputError, InvalidOptionError
 from lance_spark.file.writer import check_types
@@ -50,10 +51,11 @@ from lance_spark.table.operations.update import Update, UpdateMode
 def plan_update(
     table: OpenTable,
     updates: Mapping[str, Any],
-    filters: Iterable[Sequence[Any]] | None = None,
+    filters: Iterable[Filter] | None = None,
     *,
     mode: Mode = "rows",
     fragments_per_task: int | None = None,
+    tag: bytes = b"",
 ) -> list[UpdateTask]:
     """Cut an update into tasks.
 
@@ -63,12 +65,14 @@ def plan_update(
         At the version that it is planned on.
     updates : mapping of str to value, pa.Scalar or callable
         New values by column; a callable gets the rows that change as a record batch, and returns as many values.
-    filters : iterable of (column, operator, value), optional
+    filters : iterable of (column, operator, value) or Predicate, optional
         Rows that meet all of them are updated: all rows if there are none.
     mode : str
         "rows" or "columns".
     fragments_per_task : int, optional
         All in one task by default, whose rows go into as few new fragments as can be.
+    tag : bytes
+        Which the new files carry.
 
     Raises
     ------
@@ -101,6 +105,7 @@ def plan_update(
             stable_row_ids=manifest.flags.stable_row_ids,
             base_paths=manifest.base_paths,
             storage_options=table.store.options,
+            tag=tag,
         )
         for at in range(0, len(fragments), size)
     ]
@@ -178,20 +183,29 @@ def commit_updates(
 def update_rows(
     table: OpenTable,
     updates: Mapping[str, Any],
-    filters: Iterable[Sequence[Any]] | None,
+    filters: Iterable[Filter] | None,
     *,
     mode: Mode,
     properties: Mapping[str, str] | None,
     conflict_retries: int,
     max_retries: int,
+    runner: Runner | None = None,
+    fragments_per_task: int | None = None,
 ) -> OpenTable:
-    """Update rows; see `Dataset.update`."""
+    """Update rows; see `Dataset.update` and `plan_update`. The runner is this machine by default."""
     conditions = conditions_of(filters)
 
     def change(current: OpenTable) -> Manifest:
-        tasks = plan_update(current, updates, conditions, mode=mode)
-        local = current.store.is_local
-        results = run_all(tasks, UpdateTask.run, partial(undo, current.paths), local=local)
+        by = runner_for(current, runner)
+        tasks = plan_update(
+            current,
+            updates,
+            conditions,
+            mode=mode,
+            fragments_per_task=fragments_per_task,
+            tag=by.tag,
+        )
+        results = by.run(tasks, UpdateTask.run, partial(undo, current.paths))
         assignments = parse_assignments(updates, current.schema)
         return commit_updates(
             current,

@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.types as pat
 from pyroaring import BitMap
 
 from lance_spark.changes.assignments import Assignment, assign, field_ids
@@ -17,8 +16,12 @@ from lance_spark.changes.delete import (
     delete_offsets,
 )
 from lance_spark.changes.delete import undo as undo_deletions
-from lance_spark.changes.rewriting import RowReader, keeping_references
-from lance_spark.errors import InvalidInputError
+from lance_spark.changes.rewriting import (
+    RowReader,
+    keeping_references,
+    merged,
+    with_file,
+)
 from lance_spark.file.blob_fields import input_schema
 from lance_spark.file.schema import Field, Schema
 from lance_spark.scan.conditions import Condition
@@ -27,7 +30,6 @@ from lance_spark.table.align import align
 from lance_spark.table.deletion_writer import bitmap_of, encode_bitmap
 from lance_spark.table.deletions import Offsets, offsets_of
 from lance_spark.table.fragment import Fragment
-from lance_spark.table.fragment_files import DataFile, Lineage
 from lance_spark.table.fragment_writer import (
     DEFAULT_MAX_BYTES_PER_FILE,
     DEFAULT_MAX_ROWS_PER_FILE,
@@ -35,12 +37,10 @@ from lance_spark.table.fragment_writer import (
     delete_fragments,
 )
 from lance_spark.table.paths import BasePath, TablePaths
-from lance_spark.table.row_ids import carry, updated_versions_of
+from lance_spark.table.row_ids import carry
 from lance_spark.table.segments import Words
 
 Mode = Literal["rows", "columns"]
-#: Fields of data files that another file has now.
-_TOMBSTONE = -2
 _NO_LIMIT = 1 << 62
 
 
@@ -114,6 +114,8 @@ class UpdateTask:
     base_paths : mapping of int to BasePath
         Other roots that data files may stand in, by id.
     storage_options : mapping, not shown by `repr`
+    tag : bytes
+        Which the new files carry.
     """
 
     uri: str
@@ -128,6 +130,7 @@ class UpdateTask:
     max_rows_per_file: int = DEFAULT_MAX_ROWS_PER_FILE
     base_paths: Mapping[int, BasePath] = field(default_factory=dict)
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    tag: bytes = b""
 
     def run(self) -> UpdateResult:
         """Write the new files; if that fails, delete them again.
@@ -159,7 +162,9 @@ class UpdateTask:
                     deleted = reader.deleted()
                 finally:
                     reader.close()
-                deletion = delete_offsets(paths, fragment, self.read_version, found, deleted)
+                deletion = delete_offsets(
+                    paths, fragment, self.read_version, found, deleted, self.tag
+                )
                 if deletion is not None:
                     deletions.append(deletion)
             fragments = writer.finish()
@@ -205,7 +210,8 @@ class UpdateTask:
         finally:
             reader.close()
             there.close()
-        state = self._with_file(paths, fragment, file)
+        superseded = set(field_ids(self.assignments)) | set(file.fields)
+        state = with_file(paths, fragment, file, superseded)
         return ChangedColumns(state, encode_bitmap(found), file.fields, len(found))
 
     def _rows_of_constants(self) -> int:
@@ -236,26 +242,10 @@ class UpdateTask:
             order = np.arange(len(piece))
             order[offsets - piece.start] = len(piece) + np.arange(len(new))
             columns = [
-                _merged(one, other, pa.array(order))
+                merged(one, other, pa.array(order))
                 for one, other in zip(old.columns, new.columns, strict=True)
             ]
             yield from pa.Table.from_arrays(columns, schema=arrow).combine_chunks().to_batches()
-
-    def _with_file(self, paths: TablePaths, fragment: Fragment, new: DataFile) -> Fragment:
-        """Return a fragment with a new file in the place of what others have of its columns."""
-        superseded = set(field_ids(self.assignments)) | set(new.fields)
-        proto = fragment.to_proto()
-        proto.ClearField("files")
-        for file in fragment.to_proto().files:
-            # The message itself: other clients may have more in it than is known here.
-            file.fields[:] = [_TOMBSTONE if one in superseded else one for one in file.fields]
-            if any(one != _TOMBSTONE for one in file.fields):
-                proto.files.append(file)
-        proto.files.append(new.to_proto())
-        if fragment.has_lineage(Lineage.UPDATED) and not fragment.inline_lineage(Lineage.UPDATED):
-            # Files cannot be changed; what the manifest says comes in its place.
-            carry(proto, updated=updated_versions_of(fragment, paths))
-        return Fragment.from_proto(proto, "fragment with new columns")
 
     def _read_fields(self) -> tuple[Field, ...]:
         """Return the fields that have to be read of rows that change."""
@@ -278,6 +268,7 @@ class UpdateTask:
             max_bytes_per_file=_NO_LIMIT if max_rows == _NO_LIMIT else DEFAULT_MAX_BYTES_PER_FILE,
             blobs=keeping_references(self.base_paths),
             storage_options=self.storage_options,
+            tag=self.tag,
         )
 
 
@@ -309,17 +300,3 @@ def _carrying(fragments: Iterable[Fragment], ids: Words, created: Words) -> list
 def _within(offsets: BitMap, rows: range) -> Offsets:
     """Return those of some offsets that are among some rows, increasing."""
     return offsets_of(offsets & BitMap(rows))
-
-
-def _merged(old: pa.Array, new: pa.ChunkedArray, order: pa.Array) -> pa.ChunkedArray:
-    """Return values that are chosen from two arrays put together."""
-    kind = old.type
-    if not pat.is_dictionary(kind):
-        return pa.chunked_array([old, *new.chunks], kind).take(order)
-    # Arrow does not unify all dictionaries that files can have.
-    plain = [one.cast(kind.value_type) for one in (old, *new.chunks)]
-    both = pa.chunked_array(plain, kind.value_type).take(order).combine_chunks()
-    try:
-        return pa.chunked_array([both.dictionary_encode().cast(kind)])
-    except pa.ArrowInvalid as error:
-        raise InvalidInputError(f"new values make too many for {kind}: {error}") from None

@@ -2,12 +2,13 @@
 
 Files that stand for fewer than 5,000 rows are Arrow, others bitmaps, as pylance has it. A file always holds every deleted row of
 its fragment, and its name, made of the fragment, the version that the deletion was planned on and a random number, is never used
-again.
+again. The number's upper 40 bits can be those of a tag, which tells the files of one job.
 """
 
 from __future__ import annotations
 
 import array
+import re
 import secrets
 
 import numpy as np
@@ -23,6 +24,11 @@ from lance_spark.table.paths import deletion_path
 BITMAP_FROM = 5_000
 _SCHEMA = pa.schema([pa.field("row_id", pa.uint32(), nullable=False)])
 _ID_BITS = 64
+#: Of a tag in a file's number, and the bits that stay random.
+_TAG_BYTES = 5
+_OWN_BITS = _ID_BITS - 8 * _TAG_BYTES
+#: Also of a file that is not whole yet, on local disks.
+_NAME = re.compile(r"\.?\d+-\d+-(\d+)\.(?:arrow|bin)(?:\.\w+\.tmp)?")
 
 
 def write_deletions(
@@ -32,6 +38,7 @@ def write_deletions(
     offsets: Offsets | BitMap,
     *,
     bitmap: bool | None = None,
+    tag: bytes = b"",
 ) -> DeletionFile:
     """Write the deletion file of a fragment.
 
@@ -46,6 +53,8 @@ def write_deletions(
         All deleted rows, increasing; at least one.
     bitmap : bool, optional
         Which layout; by the number of rows if it is not given.
+    tag : bytes
+        Whose first five bytes begin the file's number; see `has_tag`.
 
     Raises
     ------
@@ -56,7 +65,7 @@ def write_deletions(
     file = DeletionFile(
         DeletionFileType.BITMAP if bitmap else DeletionFileType.ARROW,
         read_version,
-        secrets.randbits(_ID_BITS),
+        _number(tag),
         len(offsets),
     )
     if bitmap:
@@ -65,6 +74,22 @@ def write_deletions(
         data = encode_arrow(offsets_of(offsets) if isinstance(offsets, BitMap) else offsets)
     store.write_bytes(deletion_path(file, fragment_id), data)
     return file
+
+
+def has_tag(name: str, tag: bytes) -> bool:
+    """Tell whether the name of a deletion file carries a tag."""
+    match = _NAME.fullmatch(name)
+    return match is not None and int(match[1]) >> _OWN_BITS == _upper(tag)
+
+
+def _number(tag: bytes) -> int:
+    if not tag:
+        return secrets.randbits(_ID_BITS)
+    return _upper(tag) << _OWN_BITS | secrets.randbits(_OWN_BITS)
+
+
+def _upper(tag: bytes) -> int:
+    return int.from_bytes(tag[:_TAG_BYTES], "big")
 
 
 def encode_arrow(offsets: Offsets) -> bytes:
