@@ -14,6 +14,7 @@ ROOMS = [
     "pyspark_lance",
     "lance_spark.spark",
     "lance_spark.write",
+    "lance_spark.inspect",
     "lance_spark.dataset",
     "lance_spark.changes",
     "lance_spark.index",

@@ -111,6 +111,11 @@ class LegacyFileReader:
         """How many rows the file has."""
         return int(self._footer.bounds[-1])
 
+    @property
+    def num_batches(self) -> int:
+        """How many batches it is cut into: pages that each column has."""
+        return self._footer.num_batches
+
     def read(
         self, fields: Sequence[Field], rows: Rows, column_of: Mapping[int, int] | None = None
     ) -> list[pa.Array]:

@@ -214,6 +214,17 @@ class FileReader:
         self._load(columns)
         return [self._columns[column] for column in columns]
 
+    def columns(self) -> list[ColumnMeta]:
+        """Return what is known of all columns of the file, in its order, whichever fields they are of.
+
+        Raises
+        ------
+        CorruptFileError, UnsupportedEncodingError, StorageError
+        """
+        every = range(len(self._footer.column_metadata))
+        self._load(every)
+        return [self._columns[column] for column in every]
+
     @cached_property
     def _own_columns(self) -> dict[int, int]:
         return _number(self.schema, self.version)

@@ -138,6 +138,21 @@ def transactions(store: ObjectStore, version: int, limit: int) -> list[Transacti
     return [read_transaction(store, manifest) for manifest in _manifests(store, newest)]
 
 
+def manifests_with_transactions(
+    store: ObjectStore, located: Sequence[ManifestLocation]
+) -> Iterator[tuple[Manifest, Transaction | None]]:
+    """Yield versions and what made them, in the order given; those that are cleaned up meanwhile are left out.
+
+    One version is held at a time. None stands for what a writer left nothing behind of.
+
+    Raises
+    ------
+    CorruptTableError, StorageError
+    """
+    for manifest in _manifests(store, located):
+        yield manifest, read_transaction(store, manifest)
+
+
 def manifest_as_of(store: ObjectStore, timestamp: datetime.datetime) -> Manifest:
     """Return the newest version that was committed at or before a time.
 
