@@ -118,6 +118,10 @@ class TablePaths:
         """
         return cls(ObjectStore.from_uri(uri, storage_options), base_paths, storage_options)
 
+    def with_bases(self, base_paths: Mapping[int, BasePath]) -> TablePaths:
+        """Return what opens the files of another version of the table."""
+        return TablePaths(self.store, base_paths, self._options)
+
     def open_data_file(self, file: DataFile) -> ByteSource:
         """Open a data file.
 
