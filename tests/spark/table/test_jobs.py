@@ -1,0 +1,152 @@
+"""Spark jobs that run tasks of ours: their results, their errors, and the files that they leave."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lance_spark.errors import CommitConflictError, InvalidInputError, UncertainCommitError
+from lance_spark.spark import jobs
+from lance_spark.spark.jobs import Job, Pinned, pinned
+from lance_spark.table.fragment_writer import FragmentWriter
+from lance_spark.table.open import OpenTable, open_table
+from lance_spark.write import write_dataset
+
+
+@dataclass(frozen=True)
+class Counts:
+    """A work that says what it got; fails at a value."""
+
+    wrong: int = -1
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[object]:
+        for batch in batches:
+            ids = batch["id"].to_pylist()
+            if self.wrong in ids:
+                raise InvalidInputError(f"wrong: {self.wrong}")
+            yield ids[0], len(ids)
+
+
+@dataclass(frozen=True)
+class Writes:
+    """A task that writes a data file; its first attempt dies before it is done, or all fail."""
+
+    table: Pinned
+    tag: bytes
+    marker: Path
+    attempts: int
+
+    def run(self) -> Any:
+        table = self.table.open()
+        writer = FragmentWriter(table.store, table.schema, (2, 1), tag=self.tag)
+        writer.write(pa.record_batch({"id": [1, 2, 3]}))
+        fragments = writer.finish()
+        with open(self.marker, "ab") as file:
+            file.write(b".")
+        if self.marker.stat().st_size <= self.attempts:
+            os._exit(1)
+        return fragments
+
+
+def failing(number: int) -> int:
+    if number == 3:
+        raise CommitConflictError("task 3", retryable=True)
+    return -number
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> OpenTable:
+    write_dataset(pa.table({"id": range(10)}), str(tmp_path / "t"), data_storage_version="2.1")
+    return open_table(str(tmp_path / "t"))
+
+
+def files(table: OpenTable) -> set[str]:
+    return set(table.store.list_names("data"))
+
+
+def test_results_in_order_and_in_waves(
+    spark: Any, table: OpenTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "MOST_TASKS", 30)
+    context = spark.sparkContext
+    context.setJobDescription("mine")
+    seen = []
+    collect = Job._collect
+
+    def noted(self: Job, *given: Any) -> Any:
+        found = collect(self, *given)
+        seen.append(len(found))
+        return found
+
+    monkeypatch.setattr(Job, "_collect", noted)
+    try:
+        with Job(spark, table, "test") as job:
+            assert job.run_tasks(range(70), str, "number") == [str(n) for n in range(70)]
+            assert job.run_tasks([], str, "nothing") == []
+        assert seen == [30, 30, 10]
+        assert context.getLocalProperty("spark.job.description") == "mine"
+        assert context.getLocalProperty("spark.jobGroup.id") is None
+    finally:
+        context.setLocalProperty("spark.job.description", None)
+
+
+def test_errors_of_ours_arrive_as_they_are(spark: Any, table: OpenTable) -> None:
+    with Job(spark, table, "test") as job:
+        with pytest.raises(CommitConflictError, match="task 3") as error:
+            job.run_tasks(range(5), failing, "fail")
+        assert error.value.retryable
+        frame = spark.range(0, 100_000, 1, 4)
+        with pytest.raises(InvalidInputError, match="wrong: 30000"):
+            job.run_frame(frame, Counts(30_000), "fail")
+        # The workers that met them are sound.
+        found = job.run_frame(frame, Counts(), "count")
+    assert [first for first, _ in found] == sorted(first for first, _ in found)
+    assert sum(rows for _, rows in found) == 100_000
+
+
+def test_a_worker_that_died_leaves_nothing(spark: Any, table: OpenTable, tmp_path: Path) -> None:
+    before = files(table)
+    with Job(spark, table, "test") as job:
+        task = Writes(pinned(table), job.tag, tmp_path / "marker", 1)
+        (fragments,) = job.runner("write").run([task], Writes.run, print)
+        kept = {file.path for one in fragments for file in one.files}
+        assert len(files(table) - before) == 2
+        # What was committed is what the last attempt wrote.
+        manifest = _appended(table, fragments)
+        job.committed(manifest)
+    assert files(table) - before == kept
+
+
+def test_a_job_that_fails_leaves_nothing(spark: Any, table: OpenTable, tmp_path: Path) -> None:
+    before = files(table)
+    with pytest.raises(Exception, match=r"(?i)python worker"), Job(spark, table, "test") as job:  # noqa: PT012
+        task = Writes(pinned(table), job.tag, tmp_path / "marker", 9)
+        job.run_tasks([task], Writes.run, "write")
+    assert (tmp_path / "marker").stat().st_size == 2
+    assert files(table) == before
+
+
+@pytest.mark.parametrize("error", [UncertainCommitError("?"), KeyboardInterrupt()], ids=type)
+def test_what_may_be_committed_stays(spark: Any, table: OpenTable, error: BaseException) -> None:
+    before = files(table)
+    with pytest.raises(type(error)), Job(spark, table, "test") as job:  # noqa: PT012
+        writer = FragmentWriter(table.store, table.schema, (2, 1), tag=job.tag)
+        writer.write(pa.record_batch({"id": [1, 2, 3]}))
+        _appended(table, writer.finish())
+        raise error
+    assert len(files(table)) == len(before) + 1
+
+
+def _appended(table: OpenTable, fragments: Any) -> Any:
+    from lance_spark.table.commit import commit
+    from lance_spark.table.operations.append import Append
+    from lance_spark.table.transaction import Transaction
+
+    transaction = Transaction.new(table.version, Append(tuple(fragments)))
+    return commit(table.store, transaction, table.manifest)
