@@ -1,13 +1,20 @@
-"""`python -m lance_spark conf [DIR]`: what Spark needs to have push-down on in every session, without a line of code."""
+"""Commands of `python -m lance_spark`.
+
+| command | what it does |
+| --- | --- |
+| `conf [DIR]` | writes what Spark needs to have push-down on in every session, without a line of code |
+| `inspect PATH` | tells what a table consists of: versions, fragments, files, columns, encodings |
+"""
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
 from lance_spark import __version__
-from lance_spark.errors import LanceError
+from lance_spark.errors import InvalidOptionError, LanceError
 
 FRAGMENT = """\
 # Push-down for format("lance"), in every session. Written by `python -m lance_spark conf`, lance_spark {version}.
@@ -42,13 +49,98 @@ def main(arguments: list[str] | None = None) -> int:
     conf.add_argument(
         "folder", nargs="?", default=".", metavar="DIR", help="where to (default: here)"
     )
+    _add_inspect(commands.add_parser("inspect", help="tell what a table consists of"))
     chosen = parser.parse_args(arguments)
     try:
-        print(write_conf(Path(chosen.folder)), end="")
+        told = inspect(chosen) if chosen.command == "inspect" else write_conf(Path(chosen.folder))
+        sys.stdout.write(told)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has seen enough; what is still buffered must not fail at the end of the process.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (LanceError, OSError) as error:
         print(f"lance_spark: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _add_inspect(parser: argparse.ArgumentParser) -> None:
+    from lance_spark.inspect import DEFAULT_FILES, DEFAULT_VERSIONS
+
+    parser.description = (
+        "Tell what a table consists of: versions, fragments, data files, and for each column its bytes, pages and "
+        "encodings. Only manifests and the ends of data files are read; nothing is changed."
+    )
+    parser.add_argument("path", metavar="PATH", help="path or URI of the table")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--version", type=int, metavar="N", help="this version, not the newest")
+    which.add_argument("--tag", metavar="NAME", help="the version that a tag names")
+    parser.add_argument("--branch", metavar="NAME", help="of this branch")
+    parser.add_argument(
+        "--fragment",
+        type=int,
+        action="append",
+        metavar="N",
+        help="only the files of this fragment, with every page; can be given several times",
+    )
+    parser.add_argument(
+        "--columns", metavar="A,B.C", help="only these columns, or fields inside of them"
+    )
+    parser.add_argument(
+        "--files",
+        type=int,
+        default=DEFAULT_FILES,
+        metavar="N",
+        help="read the ends of at most N data files, from fragments all over the table (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--versions",
+        type=int,
+        default=DEFAULT_VERSIONS,
+        metavar="N",
+        help="tell the newest N versions (default: %(default)s)",
+    )
+    parser.add_argument("--html", metavar="FILE", help="write one page with plots instead of text")
+    parser.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting of the store, such as its region; can be given several times",
+    )
+
+
+def inspect(chosen: argparse.Namespace) -> str:
+    """Tell what a table consists of, as the command line says, or write it as a page and say so."""
+    from lance_spark.dataset import open_dataset
+    from lance_spark.inspect.gather import facts_of
+    from lance_spark.inspect.html import as_html
+    from lance_spark.inspect.text import as_text
+
+    options = {}
+    for one in chosen.option:
+        key, separator, value = one.partition("=")
+        if not key or not separator:
+            raise InvalidOptionError(f"--option {one!r} is not of the form KEY=VALUE")
+        options[key] = value
+    dataset = open_dataset(
+        chosen.path,
+        version=chosen.version,
+        branch=chosen.branch,
+        tag=chosen.tag,
+        storage_options=options,
+    )
+    facts = facts_of(
+        dataset,
+        versions=chosen.versions,
+        fragments=chosen.fragment,
+        columns=chosen.columns.split(",") if chosen.columns else None,
+        files=chosen.files,
+    )
+    if chosen.html is None:
+        return as_text(facts, pages=chosen.fragment is not None)
+    Path(chosen.html).write_text(as_html(facts), encoding="utf-8")
+    return f"wrote {chosen.html}\n"
 
 
 def write_conf(folder: Path) -> str:

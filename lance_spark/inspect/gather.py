@@ -22,6 +22,7 @@ from lance_spark.dataset import Dataset
 from lance_spark.errors import InvalidInputError, LanceError
 from lance_spark.file.open import open_file
 from lance_spark.file.schema import Field
+from lance_spark.inspect import DEFAULT_FILES, DEFAULT_VERSIONS
 from lance_spark.inspect.facts import (
     ColumnTotal,
     FileFacts,
@@ -44,10 +45,6 @@ from lance_spark.table.summary import summarize
 from lance_spark.table.transaction import Transaction
 from lance_spark.table.versions import list_manifests
 
-#: Versions that are told, unless another number is asked for.
-DEFAULT_VERSIONS = 20
-#: Data files whose ends are read, unless another number is asked for.
-DEFAULT_FILES = 64
 _READ_AT_ONCE = 16
 
 

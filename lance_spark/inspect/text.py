@@ -1,0 +1,206 @@
+"""The facts of a table as text for a terminal: one table for each kind of thing, below one another."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from lance_spark.inspect.facts import FileFacts, TableFacts, VersionFacts
+from lance_spark.inspect.pages import ColumnPages
+from lance_spark.inspect.words import clean, counted, moment, number, share, shortened, size
+
+#: Fragments that are told one by one.
+_FRAGMENTS = 20
+_MESSAGE = 60
+_INDENT = "  "
+
+
+def as_text(facts: TableFacts, *, pages: bool = False) -> str:
+    """Return the facts of a table as text, with a line end.
+
+    Parameters
+    ----------
+    facts : TableFacts
+    pages : bool
+        Whether every page of the files that were read is told, too.
+    """
+    parts = [_heading(facts.version)]
+    parts += list(_sections(facts, {one.fragment_id for one in facts.files} if pages else None))
+    if pages:
+        parts += [_file(one) for one in facts.files]
+    if facts.problems:
+        parts.append(
+            "\n".join(["could not be read", *[_INDENT + clean(p) for p in facts.problems]])
+        )
+    return "\n\n".join(parts) + "\n"
+
+
+def heading_lines(about: VersionFacts) -> list[str]:
+    """Return what there is to say of a version in a few lines."""
+    where = f", branch {about.branch}" if about.branch else ""
+    deleted = about.num_deleted_rows
+    rows = f"{counted(about.num_rows, 'row')} in {counted(len(about.fragments), 'fragment')}"
+    if deleted:
+        rows += f"; {number(deleted)} more are deleted ({share(deleted, about.physical_rows)})"
+    kinds = ", ".join(about.file_versions) or "none"
+    ids = "stable row ids" if about.stable_row_ids else "row ids are addresses"
+    return [
+        f"version {about.version}{clean(where)}, {moment(about.timestamp)} UTC",
+        rows,
+        f"{counted(about.num_files, 'data file')}, {size(about.num_bytes)}; file versions: {kinds}; new files: "
+        f"{about.data_storage_version}",
+        f"{ids}; reader flags {about.reader_flags}, writer flags {about.writer_flags}",
+    ]
+
+
+def _heading(about: VersionFacts) -> str:
+    return "\n".join([clean(about.name), *[_INDENT + line for line in heading_lines(about)]])
+
+
+def _sections(facts: TableFacts, chosen: Collection[int] | None) -> Iterator[str]:
+    if facts.versions:
+        more = facts.num_versions - len(facts.versions)
+        title = "versions, newest first" + (f" ({number(more)} older ones)" if more > 0 else "")
+        yield _versions(title, facts)
+    yield _fragments(facts.version, chosen)
+    yield _columns(facts)
+    if facts.indexes:
+        rows = [
+            [
+                clean(one.name),
+                one.kind,
+                clean(", ".join(one.columns)),
+                number(one.num_rows),
+                number(one.num_segments),
+                "" if one.num_bytes is None else size(one.num_bytes),
+            ]
+            for one in facts.indexes
+        ]
+        yield _table(
+            "indexes", ["name", "type", "columns", "rows", "segments", "size"], rows, "lllrrr"
+        )
+    named = [("tag", facts.tags), ("branch", facts.branches)]
+    named += [("config", facts.version.config), ("metadata", facts.version.metadata)]
+    for title, entries in named:
+        if entries:
+            rows = [
+                [clean(key), clean(shortened(text, 200))] for key, text in sorted(entries.items())
+            ]
+            yield _table(title, [], rows, "ll")
+
+
+def _versions(title: str, facts: TableFacts) -> str:
+    names = [
+        "version",
+        "time (UTC)",
+        "operation",
+        "rows",
+        "deleted",
+        "fragments",
+        "size",
+        "message",
+    ]
+    rows = [
+        [
+            str(one.version),
+            moment(one.timestamp),
+            clean(one.operation) or "?",
+            number(one.num_rows),
+            number(one.num_deleted_rows),
+            number(one.num_fragments),
+            size(one.num_bytes),
+            clean(shortened(one.message, _MESSAGE)),
+        ]
+        for one in facts.versions
+    ]
+    return _table(title, names, rows, "rllrrrrl")
+
+
+def _fragments(about: VersionFacts, chosen: Collection[int] | None) -> str:
+    told = [one for one in about.fragments if chosen is None or one.id in chosen]
+    shown = told[:_FRAGMENTS] if chosen is None else told
+    rows = [
+        [
+            str(one.id),
+            number(one.num_rows),
+            number(one.num_deleted_rows),
+            one.deletion_file,
+            number(one.num_files),
+            size(one.num_bytes),
+        ]
+        for one in shown
+    ]
+    names = ["fragment", "rows", "deleted", "deletions", "data files", "size"]
+    lines = _table("fragments", names, rows, "rrrlrr")
+    more = len(about.fragments) - len(shown)
+    return lines + (f"\n{_INDENT}and {number(more)} more" if more else "")
+
+
+def _columns(facts: TableFacts) -> str:
+    if not facts.files:
+        plain = [
+            [clean(one.name), clean(one.kind), "" if one.nullable else "not null"]
+            for one in facts.version.columns
+        ]
+        return _table("columns", [], plain, "lll")
+    whole = sum(one.num_bytes for one in facts.columns)
+    rows: list[list[str]] = []
+    for one in facts.columns:
+        per_row = f"{one.num_bytes / one.num_rows:,.1f}" if one.num_rows else ""
+        first = [
+            clean(one.path),
+            clean(one.kind),
+            size(one.num_bytes),
+            share(one.num_bytes, whole),
+            per_row,
+            number(one.num_pages),
+        ]
+        for place, (encoding, pages, _) in enumerate(one.encodings or (("", 0, 0),)):
+            only = len(one.encodings) < 2
+            told = encoding if only else f"{number(pages)} x {encoding}"
+            rows.append([*(first if not place else [""] * len(first)), told])
+    read, all_files = len(facts.files), facts.version.num_files
+    of = "" if read == all_files else f", in {number(read)} of {counted(all_files, 'data file')}"
+    names = ["column", "type", "size", "share", "bytes/row", "pages", "encoding"]
+    return _table(f"columns{of}", names, rows, "llrrrrl")
+
+
+def _file(file: FileFacts) -> str:
+    base = "" if file.base_id is None else f", base path {file.base_id}"
+    title = (
+        f"fragment {file.fragment_id}, {clean(file.path)}{base}: version {file.version}, "
+        f"{counted(file.num_rows, 'row')}, {size(file.num_bytes)}"
+    )
+    rows = [row for column in file.columns for row in _pages(column)]
+    names = ["column", "page", "rows", "size", "buffers", "encoding"]
+    return _table(title, names, rows, "lrrrll")
+
+
+def _pages(column: ColumnPages) -> Iterator[list[str]]:
+    name = clean(column.path)
+    if column.own_bytes:
+        yield [name, "-", "", size(column.own_bytes), "of the column", ""]
+    together = column.num_pages != len(column.pages)
+    for place, page in enumerate(column.pages):
+        yield [
+            name,
+            f"0-{column.num_pages - 1}" if together else str(place),
+            number(page.num_rows),
+            size(page.num_bytes),
+            " + ".join(number(one) for one in page.buffers),
+            page.encoding,
+        ]
+
+
+def _table(title: str, names: Sequence[str], rows: Sequence[Sequence[str]], sides: str) -> str:
+    """Return lines with their columns below one another; `sides` has l or r for each column."""
+    every: list[Sequence[str]] = [names] if names else []
+    every += rows
+    widths = [max((len(row[place]) for row in every), default=0) for place in range(len(sides))]
+    lines = [title]
+    for row in every:
+        cells = [
+            text.rjust(width) if side == "r" else text.ljust(width)
+            for text, width, side in zip(row, widths, sides, strict=True)
+        ]
+        lines.append((_INDENT + "  ".join(cells)).rstrip())
+    return "\n".join(lines)
