@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
 from time import perf_counter_ns
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -17,7 +17,7 @@ from lance_spark.scan.conditions import Condition
 from lance_spark.scan.fragment import FragmentReader, batches_of
 from lance_spark.scan.joined import Runs, Whole
 from lance_spark.scan.metrics import ScanMetrics
-from lance_spark.table.fragment import Fragment
+from lance_spark.table.fragment import Fragment, packed, unpacked
 from lance_spark.table.paths import BasePath, TablePaths
 
 #: Whether the next piece is read while the caller is busy with one.
@@ -76,6 +76,24 @@ class ScanTask:
     filters: tuple[Condition, ...] = ()
     base_paths: Mapping[int, BasePath] = field(default_factory=dict)
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        fragments: list[Fragment] = []
+        places: list[tuple[int, int, int, int | None]] = []
+        for fragment, start, stop, first_position in self.slices:
+            if not fragments or fragments[-1] is not fragment:
+                fragments.append(fragment)
+            places.append((len(fragments) - 1, start, stop, first_position))
+        rest = (
+            self.uri,
+            self.lance_schema,
+            self.batch_size,
+            self.filters,
+            self.base_paths,
+            self.storage_options,
+        )
+        columns = tuple(list(column) for column in zip(*places, strict=True))
+        return _unpickle, (packed(fragments), columns, rest)
 
     @property
     def schema(self) -> pa.Schema:
@@ -146,3 +164,17 @@ class ScanTask:
             finally:
                 reader.close()
         yield from runs.flush()
+
+
+def _unpickle(
+    held: tuple[list[str], list[int], list[bytes]],
+    columns: tuple[list[Any], ...],
+    rest: tuple[Any, ...],
+) -> ScanTask:
+    fragments = unpacked(*held)
+    slices = tuple(
+        FragmentSlice(fragments[number], start, stop, first_position)
+        for number, start, stop, first_position in zip(*columns, strict=True)
+    )
+    uri, schema, *others = rest
+    return ScanTask(uri, schema, slices, *others)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
 import shutil
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from lance_spark.file.reader import FileReader
 from lance_spark.scan import joined
 from lance_spark.scan.fragment import WINDOW_BYTES
 from lance_spark.scan.metrics import ScanMetrics
+from lance_spark.scan.task import FragmentSlice
 
 FRAGMENTS = 40
 #: All rows of the others are deleted.
@@ -327,3 +330,29 @@ def test_files_of_a_far_store_are_opened_side_by_side(tmp_path: Path) -> None:
     # Files are small: the read that opens one has all of it.
     assert FarFileSystem.requests == 20
     assert FarFileSystem.most > 4
+
+
+def test_tasks_are_pickled_with_their_slices(path: Path) -> None:
+    dataset = lance_spark.open_dataset(str(path))
+    (fragment, *_) = (one for one in dataset.fragments if one.physical_rows == 1500)
+    (task,) = dataset.plan(["id", "_rowoffset"], target_rows=1 << 40, filter="id >= 0")
+    halves = [FragmentSlice(fragment, 0, 700, 5), FragmentSlice(fragment, 700, 1500, 5)]
+    for slices in ((), (*task.slices, *halves), tuple(halves)):
+        one = replace(task, slices=slices)
+        found = pickle.loads(pickle.dumps(one))
+        assert found == one
+        assert found.slices == slices
+        assert len({id(piece.fragment) for piece in found.slices}) == len(
+            {piece.fragment.id for piece in slices}
+        ) + (len(slices) > 2)
+
+
+def test_columns_without_nulls_go_out_without_bitmaps(path: Path) -> None:
+    """What is sent to Spark: the JVM makes such a bitmap faster than it receives one."""
+    dataset = lance_spark.open_dataset(str(path))
+    names = ["id", "price", "flag", "word", "same", "vector", "maybe"]
+    for task in dataset.plan(names, batch_size=500):
+        for batch in task.batches():
+            sent = pa.ipc.read_record_batch(batch.serialize(), batch.schema)
+            for name, column in zip(names, sent.columns, strict=True):
+                assert (column.buffers()[0] is None) == (name != "maybe" or not column.null_count)
