@@ -172,9 +172,9 @@ def _unpickle(
     rest: tuple[Any, ...],
 ) -> ScanTask:
     fragments = unpacked(*held)
-    slices = tuple(
-        FragmentSlice(fragments[number], start, stop, first_position)
-        for number, start, stop, first_position in zip(*columns, strict=True)
-    )
-    uri, schema, *others = rest
-    return ScanTask(uri, schema, slices, *others)
+    slices: tuple[FragmentSlice, ...] = ()
+    if columns:
+        numbers, *others = columns
+        slices = tuple(map(FragmentSlice, map(fragments.__getitem__, numbers), *others))
+    uri, schema, *options = rest
+    return ScanTask(uri, schema, slices, *options)
