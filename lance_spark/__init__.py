@@ -1,7 +1,7 @@
 """A PySpark data source for the Lance table and file format.
 
 `open_dataset` and `write_dataset` are the handle on tables without Spark; `spark.read.format("lance")` needs no import.
-`enable(spark)` has Spark push columns, filters, limits and counts down to it.
+`enable(spark)` has Spark push columns, filters, limits and counts down to it. `LanceTable` changes tables, by jobs of Spark.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Dataset",
     "LanceError",
+    "LanceTable",
     "__version__",
     "enable",
     "is_enabled",
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from lance_spark.dataset import Dataset, open_dataset
     from lance_spark.errors import LanceError
     from lance_spark.spark.enable import enable, is_enabled
+    from lance_spark.spark.table import LanceTable
     from lance_spark.write import write_dataset
 
 
@@ -36,6 +38,10 @@ def __getattr__(name: str) -> Any:
         from lance_spark.write import write_dataset
 
         return write_dataset
+    if name == "LanceTable":
+        from lance_spark.spark.table import LanceTable
+
+        return LanceTable
     if name in ("enable", "is_enabled"):
         from lance_spark.spark import enable
 

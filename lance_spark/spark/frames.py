@@ -1,0 +1,239 @@
+"""DataFrames of one version of a table, with the addresses of its rows, and expressions of users on them.
+
+A frame has the columns that expressions name, and no others: Spark computes values and finds rows, it does not carry rows. It is of a
+version that is named, whatever others commit meanwhile, and is always read by tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lance_spark.errors import InvalidInputError
+from lance_spark.file.schema import Field
+from lance_spark.scan.row_meta import META_FIELDS, ROW_ADDRESS
+from lance_spark.spark.planning import known_columns
+from lance_spark.spark.types import to_spark_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+    from lance_spark.dataset import Dataset
+    from lance_spark.scan.predicates import Predicate
+    from lance_spark.spark.table.base import TableBase
+
+TIME_ZONE = "spark.sql.session.timeZone"
+#: Bits of an address that say where in its fragment a row is.
+_OFFSET_BITS = 32
+
+
+def frame(
+    base: TableBase,
+    dataset: Dataset,
+    columns: Sequence[str],
+    *,
+    row_columns: Sequence[str] = (ROW_ADDRESS.name,),
+    fragments: Collection[int] | None = None,
+    whole_fragments: bool = False,
+    filter: str | None = None,
+    blob_handling: str | None = None,
+) -> DataFrame:
+    """Return a frame of a version of a table, under the alias of the table.
+
+    Parameters
+    ----------
+    base : TableBase
+    dataset : Dataset
+        At the version.
+    columns : sequence of str
+        Top-level columns, and those that every table has of its rows.
+    row_columns : sequence of str
+        More of the latter.
+    fragments : collection of int, optional
+        Ids of those to read; all by default.
+    whole_fragments : bool
+        Whether all rows of a fragment are in one partition, in order.
+    filter : str, optional
+        Predicate as the option filter takes it.
+    blob_handling : str, optional
+        What blobs give; see `Dataset.to_batches`.
+    """
+    reader = (
+        base.spark.read.format("lance")
+        .schema(schema_of(dataset, [*columns, *row_columns], blob_handling))
+        .options(**base.storage_options())
+        .option("version", dataset.version)
+        # Rows that planning finds would come in one partition.
+        .option("driver_read_bytes", 0)
+    )
+    if fragments is not None:
+        reader = reader.option("fragment_ids", ranges(fragments))
+    if whole_fragments:
+        reader = reader.option("whole_fragments", "true")
+    if filter is not None:
+        reader = reader.option("filter", filter).option("timezone", time_zone(base))
+    if blob_handling is not None:
+        reader = reader.option("blob_handling", blob_handling)
+    return _aliased(base, reader.load(dataset.uri))
+
+
+def schema_of(
+    dataset: Dataset, columns: Sequence[str], blob_handling: str | None = None
+) -> StructType:
+    """Return the Spark schema of some columns, each once."""
+    names = list(dict.fromkeys(columns))
+    return to_spark_schema(dataset.schema_of(names, blob_handling=blob_handling))
+
+
+def named_in(dataset: Dataset, *expressions: str | Column | None) -> list[str]:
+    """Return the columns whose names occur in the texts of expressions, and maybe some more.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    *expressions : str, Column or None
+
+    Returns
+    -------
+    list of str
+        Of the table, in its order, then of those that every table has of its rows.
+    """
+    text = "\n".join(str(one) for one in expressions if one is not None).lower()
+    return [name for name in (*dataset.schema.names, *META_FIELDS) if name.lower() in text]
+
+
+def resolved(
+    base: TableBase, dataset: Dataset, columns: Sequence[str], *conditions: str | Column | None
+) -> list[str]:
+    """Return columns with which conditions can be analysed: those that are given, or all.
+
+    Parameters
+    ----------
+    base : TableBase
+    dataset : Dataset
+    columns : sequence of str
+        See `named_in`.
+    *conditions : str, Column or None
+        Of any type.
+
+    Raises
+    ------
+    InvalidInputError
+        One cannot be analysed with all columns either.
+    """
+    given = [to_column(one, "condition") for one in conditions if one is not None]
+    every = [*dataset.schema.names, *META_FIELDS]
+    from pyspark.errors import AnalysisException
+
+    for names in (list(columns), every):
+        empty = _aliased(base, base.spark.createDataFrame([], schema_of(dataset, names)))
+        try:
+            with understood("condition" if names is every else None):
+                # Spark Connect analyses when it is asked for the schema.
+                _ = empty.select(*given).schema
+        except AnalysisException:
+            continue
+        return names
+    raise AssertionError("the second time returns or raises")
+
+
+@contextmanager
+def understood(what: str | None) -> Iterator[None]:
+    """Have what Spark cannot analyse raise `InvalidInputError` that says what it is; nothing changes if that is None."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        yield
+    except AnalysisException as error:
+        if what is None:
+            raise
+        first = str(error).partition("\n")[0]
+        raise InvalidInputError(
+            f"{what}: {first} A column is meant by its name, as in F.col('x'); one of another DataFrame, such as df['x'], is not "
+            "known here"
+        ) from error
+
+
+def to_column(given: str | Column, what: str) -> Column:
+    """Return an expression: of a text in SQL, or as it is given.
+
+    Raises
+    ------
+    InvalidInputError
+        It is neither a text that Spark can parse nor a Column.
+    """
+    from pyspark.sql import Column
+    from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+
+    if isinstance(given, str):
+        with understood(what):
+            return F.expr(given)
+    if isinstance(given, Column):
+        return given
+    raise InvalidInputError(
+        f"{what}: give an expression in SQL, or a Column, not {type(given).__name__}; a value as it is is F.lit({given!r})"
+    )
+
+
+def native(base: TableBase, dataset: Dataset, condition: str | Column | None) -> Predicate | None:
+    """Return a condition as scans take it; None if it is only for Spark, or there is none.
+
+    Parameters
+    ----------
+    base : TableBase
+    dataset : Dataset
+    condition : str, Column or None
+    """
+    if not isinstance(condition, str):
+        return None
+    alias = base.alias_name
+    if alias is not None and f"{alias}.".lower() in condition.lower():
+        return None
+    from lance_spark.scan.sql import parse_predicate
+
+    try:
+        return parse_predicate(condition, known_columns(dataset), time_zone(base))
+    except InvalidInputError:
+        return None
+
+
+def by_fragment(given: DataFrame, partitions: int) -> DataFrame:
+    """Return the rows of a frame with ``_rowaddr`` so that those of a fragment are in one partition, in order."""
+    from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
+
+    fragment = F.shiftright(ROW_ADDRESS.name, _OFFSET_BITS)
+    return given.repartition(max(partitions, 1), fragment).sortWithinPartitions(ROW_ADDRESS.name)
+
+
+def cast_to(column: Column, field: Field) -> Column:
+    """Return values as a column of the table has them; a cast that fails is an error, unless ANSI mode is off.
+
+    Blobs are given as writes take them: bytes, or where they are.
+    """
+    if field.is_blob:
+        return column
+    return column.cast(to_spark_schema(pa.schema([field.to_arrow()]))[0].dataType)
+
+
+def time_zone(base: TableBase) -> str:
+    """Return the session's time zone."""
+    return str(base.spark.conf.get(TIME_ZONE))
+
+
+def ranges(numbers: Collection[int]) -> str:
+    """Return ids as the option ``fragment_ids`` takes them: ``3,7-9``."""
+    parts: list[list[int]] = []
+    for number in sorted(numbers):
+        if parts and parts[-1][1] == number - 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)
+
+
+def _aliased(base: TableBase, given: DataFrame) -> DataFrame:
+    return given if base.alias_name is None else given.alias(base.alias_name)

@@ -1,0 +1,116 @@
+"""`LanceTable`: a table whose rows and columns Spark changes, each method one distributed job and one commit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+from lance_spark.errors import InvalidInputError, TableNotFoundError
+from lance_spark.spark.table.base import ChangeResult, option_text
+from lance_spark.spark.table.columns import ColumnMethods
+from lance_spark.spark.table.history import HistoryMethods
+from lance_spark.spark.table.maintenance import MaintenanceMethods
+from lance_spark.spark.table.rows import RowMethods
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["ChangeResult", "LanceTable"]
+
+
+class LanceTable(RowMethods, ColumnMethods, MaintenanceMethods, HistoryMethods):
+    """A Lance table in the hands of a Spark session; made by `forPath`.
+
+    Follows the table: each call sees the newest version, unless the options name one.
+    """
+
+    @classmethod
+    def forPath(cls, spark: SparkSession, path: str, **options: Any) -> Self:  # noqa: N802 - as DeltaTable has it
+        """Return the table at a path.
+
+        Parameters
+        ----------
+        spark : SparkSession
+        path : str
+            Folder or URI.
+        **options
+            Those of a read: settings of the store, and ``branch``; with ``version``, ``tag`` or ``timestamp`` the table can
+            only be read.
+
+        Raises
+        ------
+        TableNotFoundError, VersionNotFoundError, InvalidOptionError, StorageError
+        """
+        table = cls._at(spark, path, options)
+        table.dataset()
+        return table
+
+    @classmethod
+    def isLanceTable(cls, spark: SparkSession, path: str, **options: Any) -> bool:  # noqa: N802 - as DeltaTable has it
+        """Tell whether there is a table at a path; see `forPath`.
+
+        Raises
+        ------
+        InvalidOptionError
+        StorageError
+            Nobody knows: the store refused.
+        """
+        try:
+            cls.forPath(spark, path, **options)
+        except TableNotFoundError:
+            return False
+        return True
+
+    @classmethod
+    def _at(cls, spark: SparkSession, path: str, options: dict[str, Any]) -> Self:
+        given = {name: option_text(value) for name, value in options.items() if value is not None}
+        return cls(spark, path, given)
+
+    def alias(self, name: str) -> Self:
+        """Return the same table with a name, as conditions and expressions can use it: ``name.column``."""
+        if not name:
+            raise InvalidInputError("an alias must not be empty")
+        return type(self)(self.spark, self.path, self.options, name)
+
+    def toDF(  # noqa: N802 - as DeltaTable has it
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        with_row_id: bool = False,
+        with_row_address: bool = False,
+        filter: str | None = None,
+        **options: Any,
+    ) -> DataFrame:
+        """Return the table as a DataFrame. It reads the version that is the newest when a query is planned, unless one is named.
+
+        Parameters
+        ----------
+        columns : sequence of str, optional
+            Columns to read, children of structs with dots; all by default.
+        with_row_id, with_row_address : bool
+            Whether the columns ``_rowid`` and ``_rowaddr`` follow.
+        filter : str, optional
+            Predicate in Spark's SQL; only rows for which it is true are read.
+        **options
+            Others of a read.
+        """
+        if isinstance(columns, str):
+            raise InvalidInputError(f"columns must be a list of names, not the string {columns!r}")
+        given: dict[str, Any] = {**self.options, **options}
+        if columns is not None:
+            given["columns"] = json.dumps(list(columns))
+        if with_row_id:
+            given["with_row_id"] = True
+        if with_row_address:
+            given["with_row_address"] = True
+        if filter is not None:
+            given["filter"] = filter
+        texts = {name: option_text(value) for name, value in given.items() if value is not None}
+        frame = self.spark.read.format("lance").options(**texts).load(self.path)
+        return frame if self.alias_name is None else frame.alias(self.alias_name)
+
+    def __repr__(self) -> str:
+        from lance_spark.spark.reader import display
+
+        return f"LanceTable({display(self.path)})"
