@@ -46,8 +46,6 @@ _FIRST_FRAGMENTS = 16
 _GROWTH = 4
 #: Bytes of the files of a run at most.
 _MOST_STORED = 8 * 1024 * 1024
-#: Files of a remote store that are opened or read at the same time.
-_AT_ONCE = 16
 
 
 class Whole(NamedTuple):
@@ -161,13 +159,13 @@ class Runs:
             if not self._ids.isdisjoint(file.fields)
         ]
         opened: list[Opened] = []
-        local = self._paths.store.is_local
+        at_once = self._paths.store.reads_at_once
         try:
-            if local or len(fragments) < 2:
+            if at_once == 1:
                 for one in fragments:
                     opened.append(self._open_one(one, numbers))
             else:
-                with ThreadPoolExecutor(min(_AT_ONCE, len(fragments))) as pool:
+                with ThreadPoolExecutor(min(at_once, len(fragments))) as pool:
                     waited = [pool.submit(self._open_one, one, numbers) for one in fragments]
                 for future in waited:
                     if future.exception() is None:
@@ -339,7 +337,7 @@ class RunReader(FragmentReader):
     def _file(self, number: int) -> DataFileReader:
         reader = self._files.get(number)
         if reader is None:
-            at_once = 1 if self._paths.store.is_local else _AT_ONCE
+            at_once = self._paths.store.reads_at_once
             reader = JoinedReader([one.files[number] for one in self._opened], at_once)
             self._files[number] = reader
         return reader

@@ -75,7 +75,7 @@ class RemoteSource:
         self._fs = fs
         self._path = path
         self._options = options
-        self._io_threads = 1 if _has_one_connection(fs) else io_threads
+        self._io_threads = reads_at_once(fs, io_threads)
         self.name = name
         self.counts = ReadCounts()
         if size is None:
@@ -168,6 +168,11 @@ def fetch_parts(
     if io_threads == 1:
         return [fs.cat_file(path, start=start, end=stop) for start, stop in parts]
     return list(_pool(os.getpid(), io_threads).map(partial(fs.cat_file, path), starts, stops))
+
+
+def reads_at_once(fs: Any, io_threads: int) -> int:
+    """Return how many of `io_threads` reads a file system answers at the same time; of local disks, which have none, one."""
+    return 1 if fs is None or _has_one_connection(fs) else io_threads
 
 
 def _has_one_connection(fs: Any) -> bool:

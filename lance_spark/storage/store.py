@@ -21,6 +21,7 @@ from lance_spark.storage.remote import (
     RemoteSource,
     parse_io_threads,
     read_whole,
+    reads_at_once,
 )
 from lance_spark.storage.source import ByteSource
 from lance_spark.storage.uri import Location, check_relative, escaped, join, parse_uri
@@ -55,6 +56,8 @@ class ObjectStore:
     display : str
         The same without what could be a secret, for messages.
     is_local : bool
+    reads_at_once : int
+        How many files may be read at the same time with gain.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class ObjectStore:
         self._objects = location.objects
         self._fs = None if location.is_local else _connect(self._objects, self._options)
         self._io_threads = parse_io_threads(self._options)
+        self.reads_at_once = reads_at_once(self._fs, self._io_threads)
         self._handler: CommitHandler | None = None
         self._manifest_store: ManifestStore | None = None
 
