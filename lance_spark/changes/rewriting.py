@@ -24,7 +24,7 @@ from lance_spark.file.schema import Field, Schema
 from lance_spark.scan.blobs import EXTERNAL, Places
 from lance_spark.scan.conditions import Condition
 from lance_spark.scan.fragment import FragmentReader
-from lance_spark.scan.row_meta import CREATED_AT, ROW_ADDRESS, ROW_ID
+from lance_spark.scan.row_meta import CREATED_AT, ROW_ADDRESS, ROW_ID, UPDATED_AT
 from lance_spark.table.deletion_writer import bitmap_of
 from lance_spark.table.deletions import Offsets
 from lance_spark.table.fragment import Fragment
@@ -35,7 +35,9 @@ from lance_spark.table.row_index import OFFSET_BITS
 from lance_spark.table.segments import Words
 
 _BATCH_ROWS = 65_536
-_META = (ROW_ADDRESS, ROW_ID, CREATED_AT)
+_META = (ROW_ADDRESS, ROW_ID, CREATED_AT, UPDATED_AT)
+#: Where fewer than one row in so many is wanted, these are read; elsewhere all are, and some taken out.
+_SPARSE = 4
 #: Fields of data files that another file has now.
 _TOMBSTONE = -2
 
@@ -59,12 +61,15 @@ class MovedRows:
         Their ids; their addresses in tables without stable row ids.
     created : uint64 array
         The versions that they were created in.
+    updated : uint64 array
+        The versions of their last changes.
     """
 
     values: pa.RecordBatch
     offsets: Offsets
     row_ids: Words
     created: Words
+    updated: Words
 
 
 class RowReader:
@@ -107,6 +112,7 @@ class RowReader:
         )
         blobs = tuple(f for f in schema.fields if has_blobs(f)) if version >= FIRST_V2 else ()
         self._blobs = {field.name: field for field in blobs}
+        self._has_blobs = any(has_blobs(one) for one in fields)
         wanted = Schema(tuple(f for f in fields if f.name in self._blobs))
         described = handled(wanted, Handling.DESCRIPTIONS, version)
         self._places = FragmentReader(paths, fragment, described)
@@ -134,12 +140,24 @@ class RowReader:
     def matching(self, rows: range | None = None) -> Iterator[MovedRows]:
         """Yield the live rows that meet the filters, in order; those among some physical rows, if any are given."""
         for batch in self._reader.scan(self._rows if rows is None else rows, _BATCH_ROWS):
-            address, row_id, created = (
-                column.to_numpy() for column in batch.columns[-len(_META) :]
-            )
-            offsets = (address & np.uint64((1 << OFFSET_BITS) - 1)).astype(np.int64)
-            values = batch.select(range(self._width))
-            yield MovedRows(self._with_references(values, offsets), offsets, row_id, created)
+            yield self._moved(batch)
+
+    def at(self, offsets: Offsets) -> MovedRows:
+        """Return some physical rows at once, whether they meet the filters or not.
+
+        Parameters
+        ----------
+        offsets : int64 array
+            Strictly increasing; one at least. Blobs of deleted rows may be gone.
+        """
+        first, stop = int(offsets[0]), int(offsets[-1]) + 1
+        if stop - first == len(offsets):
+            return self._moved(self._reader.read(range(first, stop)))
+        # Blobs of rows between may be gone, and may be large.
+        if self._has_blobs or stop - first > _SPARSE * len(offsets):
+            return self._moved(self._reader.read(offsets))
+        batch = self._reader.read(range(first, stop))
+        return self._moved(batch.take(pa.array(offsets - first)))
 
     def live(self) -> Iterator[pa.RecordBatch]:
         """Yield the values of the live rows that meet the filters, in order."""
@@ -155,6 +173,14 @@ class RowReader:
             piece = range(start, start + batch.num_rows)
             yield piece, self._with_references(batch, piece)
             start = piece.stop
+
+    def _moved(self, batch: pa.RecordBatch) -> MovedRows:
+        address, row_id, created, updated = (
+            column.to_numpy() for column in batch.columns[-len(_META) :]
+        )
+        offsets = (address & np.uint64((1 << OFFSET_BITS) - 1)).astype(np.int64)
+        values = self._with_references(batch.select(range(self._width)), offsets)
+        return MovedRows(values, offsets, row_id, created, updated)
 
     def _with_references(self, values: pa.RecordBatch, rows: Rows) -> pa.RecordBatch:
         if not self._blobs or not values.num_rows:

@@ -173,7 +173,7 @@ class UpdateTask:
             undo_deletions(paths.store, deletions)
             raise
         if self.stable_row_ids:
-            fragments = _carrying(fragments, np.concatenate(ids), np.concatenate(created))
+            fragments = carrying(fragments, np.concatenate(ids), np.concatenate(created))
         return UpdateResult(tuple(fragments), tuple(deletions))
 
     def _rewrite_columns(self, paths: TablePaths) -> UpdateResult:
@@ -284,8 +284,16 @@ def undo(paths: TablePaths, result: UpdateResult) -> None:
     delete_fragments(paths.store, [*result.new_fragments, *new])
 
 
-def _carrying(fragments: Iterable[Fragment], ids: Words, created: Words) -> list[Fragment]:
-    """Return new fragments with the ids of their rows, and the versions that these were created in."""
+def carrying(fragments: Iterable[Fragment], ids: Words, created: Words) -> list[Fragment]:
+    """Return new fragments with the ids of their rows, and the versions that these were created in.
+
+    Parameters
+    ----------
+    fragments : iterable of Fragment
+        In the order of the rows.
+    ids, created : uint64 array
+        One value for each row.
+    """
     start = 0
     found = []
     for fragment in fragments:
