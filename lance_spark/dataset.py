@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from lance_spark.scan.conditions import Condition, top_fields
 from lance_spark.scan.filters import parse_filters
 from lance_spark.scan.open_files import OpenFiles
 from lance_spark.scan.plan import (
+    chosen,
     collection_paused,
     default_target_rows,
     estimated_bytes,
@@ -280,6 +281,8 @@ class Dataset(ChangingHandle, RowsHandle, MaintenanceHandle):
         blob_handling: str | None = None,
         with_row_id: bool = False,
         with_row_address: bool = False,
+        fragment_ids: Collection[int] | None = None,
+        whole_fragments: bool = False,
     ) -> list[ScanTask]:
         """Cut a scan into tasks that can be sent to workers.
 
@@ -298,11 +301,20 @@ class Dataset(ChangingHandle, RowsHandle, MaintenanceHandle):
         blob_handling : str, optional
         with_row_id, with_row_address : bool
             As in `to_batches`.
+        fragment_ids : collection of int, optional
+            Only rows of these fragments.
+        whole_fragments : bool
+            Whether all rows of a fragment are read by one task.
 
         Returns
         -------
         list of ScanTask
             In the table's order; none if the table has no rows.
+
+        Raises
+        ------
+        InvalidInputError
+            There is no such column or fragment, or a number is not positive.
         """
         if batch_size < 1:
             raise InvalidInputError(f"batch_size must be at least 1, not {batch_size}")
@@ -313,9 +325,10 @@ class Dataset(ChangingHandle, RowsHandle, MaintenanceHandle):
         manifest = self._table.manifest
         conditions = self._conditions(filters, filter)
         read = (*schema.fields, *top_fields(conditions))
+        wanted = chosen(fragments, fragment_ids)
         if target_rows is None:
-            rows = sum([fragment.physical_rows for fragment in fragments])
-            stored = estimated_bytes(fragments, rows)
+            rows = sum([fragment.physical_rows for fragment in wanted])
+            stored = estimated_bytes(wanted, rows)
             target_rows = default_target_rows(
                 rows,
                 read_bytes(stored, rows, read, self._table.schema.fields),
@@ -324,9 +337,9 @@ class Dataset(ChangingHandle, RowsHandle, MaintenanceHandle):
             )
         if manifest.flags.stable_row_ids:
             row_meta.check_row_ids(fragments, read)
-            fragments = row_meta.light(fragments, read)
+            wanted = row_meta.light(wanted, read)
         uri, base_paths = self.uri, manifest.base_paths
-        groups = pack(fragments, target_rows)
+        groups = pack(wanted, target_rows, whole=whole_fragments)
         if conditions and manifest.index_section is not None:
             from lance_spark.scan import zone_maps
 

@@ -7,9 +7,11 @@ the target is cut into equal slices. Order is kept: the tasks, one after the oth
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema import Field
 from lance_spark.scan.task import FragmentSlice
 from lance_spark.scan.width import fixed_width
@@ -39,7 +41,29 @@ def collection_paused() -> Iterator[None]:
             gc.enable()
 
 
-def pack(fragments: Sequence[Fragment], target_rows: int) -> list[tuple[FragmentSlice, ...]]:
+def chosen(fragments: Sequence[Fragment], ids: Collection[int] | None) -> Sequence[Fragment]:
+    """Return the fragments with some ids, in the table's order; all if no ids are given.
+
+    Raises
+    ------
+    InvalidInputError
+        There is no fragment with one of the ids.
+    """
+    if ids is None:
+        return fragments
+    wanted = set(ids)
+    found = [fragment for fragment in fragments if fragment.id in wanted]
+    if len(found) < len(wanted):
+        missing = min(wanted - {fragment.id for fragment in found})
+        raise InvalidInputError(
+            f"fragment_ids: this version of the table has no fragment {missing}"
+        )
+    return found
+
+
+def pack(
+    fragments: Sequence[Fragment], target_rows: int, *, whole: bool = False
+) -> list[tuple[FragmentSlice, ...]]:
     """Pack fragments into groups of about `target_rows` physical rows.
 
     Parameters
@@ -48,6 +72,8 @@ def pack(fragments: Sequence[Fragment], target_rows: int) -> list[tuple[Fragment
     target_rows : int
         Rows that a group aims at; at least 1. No group has more than 1.5 times as many, and only the rest of the table
         makes a group of less than half.
+    whole : bool
+        Whether fragments stay whole, however large.
 
     Returns
     -------
@@ -59,7 +85,7 @@ def pack(fragments: Sequence[Fragment], target_rows: int) -> list[tuple[Fragment
     rows = 0
     limit = target_rows * 1.5
     for fragment in fragments:
-        for piece in _cut(fragment, target_rows, limit):
+        for piece in _cut(fragment, target_rows, math.inf if whole else limit):
             size = piece.stop - piece.start
             if current and rows + size > limit:
                 groups.append(tuple(current))
