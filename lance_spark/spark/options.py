@@ -40,6 +40,8 @@ READ_NAMES = (
     "blob_handling",
     "with_row_id",
     "with_row_address",
+    "fragment_ids",
+    "whole_fragments",
     "scan_metrics",
 )
 _OUTSIDE = "allow_external_blob_outside_bases"
@@ -90,6 +92,7 @@ _FILE_VERSIONS = ("stable", "2.0", "2.1", "2.2")
 _BLOB_HANDLING = ("all_binary", "blobs_descriptions", "all_descriptions", "none")
 _BLOB_MODES = ("reference", "ingest")
 _INT64_MAX = 2**63 - 1
+_MOST_FRAGMENTS = 10_000_000
 _UINT64_MAX = 2**64 - 1
 
 NO_PATH = (
@@ -138,6 +141,10 @@ class ReadOptions:
         What blob columns give, by the names that pylance has for it.
     with_row_id, with_row_address : bool
         Whether the columns _rowid and _rowaddr follow after the others.
+    fragment_ids : tuple of int or None
+        Fragments to read; all if None.
+    whole_fragments : bool
+        Whether all rows of a fragment are in one Spark partition.
     scan_metrics : bool
         Whether each task says on its log what it read.
     storage_options : mapping, not shown by `repr`
@@ -159,6 +166,8 @@ class ReadOptions:
     blob_handling: str | None = None
     with_row_id: bool = False
     with_row_address: bool = False
+    fragment_ids: tuple[int, ...] | None = None
+    whole_fragments: bool = False
     scan_metrics: bool = False
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
@@ -194,6 +203,8 @@ class ReadOptions:
             blob_handling=_choice("blob_handling", plain, _BLOB_HANDLING),
             with_row_id=_flag("with_row_id", plain),
             with_row_address=_flag("with_row_address", plain),
+            fragment_ids=_fragment_ids(plain.get("fragment_ids")),
+            whole_fragments=_flag("whole_fragments", plain),
             scan_metrics=_flag("scan_metrics", plain),
             storage_options=parts.storage,
         )
@@ -447,6 +458,25 @@ def _columns(text: str | None) -> tuple[str, ...] | None:
     if twice:
         raise InvalidOptionError(f"option columns names {', '.join(twice)} more than once")
     return found
+
+
+def _fragment_ids(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    found: list[range] = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        match = re.fullmatch(r"([0-9]{1,10})(?:-([0-9]{1,10}))?", part)
+        if match is None:
+            raise InvalidOptionError(
+                f"option fragment_ids: give numbers and ranges with commas between, as 3,7-9, not {_shown(text)}"
+            )
+        first, last = int(match[1]), int(match[2] or match[1])
+        found.append(range(first, last + 1))
+    if sum(map(len, found)) > _MOST_FRAGMENTS:
+        raise InvalidOptionError(
+            f"option fragment_ids: these are more than {_MOST_FRAGMENTS:,} fragments; leave it out"
+        )
+    return tuple(sorted({number for part in found for number in part}))
 
 
 def _file_version(text: str | None) -> str | None:

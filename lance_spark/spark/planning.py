@@ -150,7 +150,9 @@ class Plan:
         if aggregates:
             from lance_spark.spark.aggregates import known_values
 
-            values = None if filtered else known_values(aggregates, self.dataset, self.visible)
+            # What is known without reading is of all fragments.
+            some = filtered or self.options.fragment_ids is not None
+            values = None if some else known_values(aggregates, self.dataset, self.visible)
             if values is not None:
                 return [LancePartition(None, values=values)], 1, _ROW_BYTES
         tasks = self._tasks(self.wanted if after is None else after.schema, scanned)
@@ -211,6 +213,8 @@ class Plan:
             batch_size=self.options.batch_size or DEFAULT_BATCH_SIZE,
             filter=_all_of(filters),
             blob_handling=self.options.blob_handling,
+            fragment_ids=self.options.fragment_ids,
+            whole_fragments=self.options.whole_fragments,
         )
 
     def _size(self, rows: int) -> int | None:
