@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -65,6 +66,12 @@ class Piece:
     start: int
     stop: int
 
+    @property
+    def num_rows(self) -> int:
+        """Rows that are read, if those that changed are spread evenly."""
+        physical = max(self.rows.fragment.physical_rows, 1)
+        return -(-self.rows.num_rows * (self.stop - self.start) // physical)
+
 
 @dataclass(frozen=True, slots=True)
 class ChangeTask:
@@ -91,7 +98,12 @@ class ChangeTask:
     pieces: tuple[Piece, ...]
     before: Side | None
     after: Side
-    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows that are read, about."""
+        return sum(one.num_rows for one in self.pieces)
 
     def batches(self, batch_size: int = 65_536) -> Iterator[pa.RecordBatch]:
         """Yield the rows, in batches of at most `batch_size`.
@@ -122,8 +134,7 @@ class ChangeTask:
         ]
         told = (kind, self.version, self.timestamp_us)
         for wanted, value in zip(CHANGE_FIELDS, told, strict=True):
-            if wanted.name in self.schema.names[len(columns) :]:
-                columns.append(pa.repeat(pa.scalar(value, wanted.type), rows))
+            columns.append(pa.repeat(pa.scalar(value, wanted.type), rows))
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
@@ -227,7 +238,7 @@ def plan_changes(
     uri: str,
     told: Sequence[VersionChanges],
     columns: FeedColumns,
-    storage_options: Mapping[str, str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     *,
     target_rows: int = TARGET_ROWS,
 ) -> list[ChangeTask]:
@@ -294,7 +305,7 @@ def _pack(changes: Sequence[ChangedRows], target_rows: int) -> Iterator[tuple[Pi
         size = -(-physical // parts)
         for start in range(0, physical, max(size, 1)):
             current.append(Piece(one, start, min(start + size, physical)))
-            rows += -(-one.num_rows // parts)
+            rows += current[-1].num_rows
             if rows >= target_rows:
                 yield tuple(current)
                 current, rows = [], 0
