@@ -81,6 +81,42 @@ def frame(
     return _aliased(base, reader.load(dataset.uri))
 
 
+def matching(
+    base: TableBase,
+    dataset: Dataset,
+    condition: str | Column | None,
+    *expressions: str | Column,
+    fragments: Collection[int] | None = None,
+) -> DataFrame:
+    """Return the rows that meet a condition, with their addresses and the columns that expressions name.
+
+    Parameters
+    ----------
+    base : TableBase
+    dataset : Dataset
+        At the version.
+    condition : str, Column or None
+        Met by the scan, if it knows how; by Spark otherwise.
+    *expressions : str or Column
+        What is to be selected of the frame.
+    fragments : collection of int, optional
+        Ids of those to read; all by default.
+
+    Raises
+    ------
+    InvalidInputError
+        Spark cannot make sense of the condition, or of an expression.
+    """
+    if condition is None or native(base, dataset, condition) is not None:
+        columns = resolved(base, dataset, named_in(dataset, *expressions), *expressions)
+        text = condition if isinstance(condition, str) else None
+        return frame(base, dataset, columns, fragments=fragments, filter=text)
+    names = named_in(dataset, condition, *expressions)
+    columns = resolved(base, dataset, names, *expressions, condition=condition)
+    rows = frame(base, dataset, columns, fragments=fragments)
+    return rows.where(to_column(condition, "condition"))
+
+
 def schema_of(
     dataset: Dataset, columns: Sequence[str], blob_handling: str | None = None
 ) -> StructType:
@@ -107,9 +143,13 @@ def named_in(dataset: Dataset, *expressions: str | Column | None) -> list[str]:
 
 
 def resolved(
-    base: TableBase, dataset: Dataset, columns: Sequence[str], *conditions: str | Column | None
+    base: TableBase,
+    dataset: Dataset,
+    columns: Sequence[str],
+    *expressions: str | Column | None,
+    condition: str | Column | None = None,
 ) -> list[str]:
-    """Return columns with which conditions can be analysed: those that are given, or all.
+    """Return columns with which expressions can be analysed: those that are given, or all.
 
     Parameters
     ----------
@@ -117,24 +157,32 @@ def resolved(
     dataset : Dataset
     columns : sequence of str
         See `named_in`.
-    *conditions : str, Column or None
+    *expressions : str, Column or None
         Of any type.
+    condition : str, Column or None
+        Of rows.
 
     Raises
     ------
     InvalidInputError
         One cannot be analysed with all columns either.
     """
-    given = [to_column(one, "condition") for one in conditions if one is not None]
-    every = [*dataset.schema.names, *META_FIELDS]
     from pyspark.errors import AnalysisException
 
+    given = [to_column(one, "expression") for one in expressions if one is not None]
+    where = None if condition is None else to_column(condition, "condition")
+    if not given and where is None:
+        return list(columns)
+    every = [*dataset.schema.names, *META_FIELDS]
     for names in (list(columns), every):
-        empty = _aliased(base, base.spark.createDataFrame([], schema_of(dataset, names)))
+        # What has no columns is no frame.
+        shown = schema_of(dataset, [*names, ROW_ADDRESS.name])
+        empty = _aliased(base, base.spark.createDataFrame([], shown))
         try:
-            with understood("condition" if names is every else None):
+            with understood("condition or expression" if names is every else None):
+                rows = empty if where is None else empty.where(where)
                 # Spark Connect analyses when it is asked for the schema.
-                _ = empty.select(*given).schema
+                _ = (rows.select(*given) if given else rows).schema
         except AnalysisException:
             continue
         return names

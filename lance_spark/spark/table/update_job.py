@@ -1,0 +1,209 @@
+"""Updating rows by Spark: executors compute new values and move the rows that get them.
+
+A frame has the addresses of the rows and their new values, and no other column. Who writes a row notes its address; deletion files are
+made of these notes, so that what is deleted is what was written, even if a condition would not say the same again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, get_args
+
+import pyarrow as pa
+
+from lance_spark.changes.deletion_vectors import plan_vectors, union
+from lance_spark.changes.moving import Moved, RowMover
+from lance_spark.changes.optimistic import check_rows_writable, commit_rows
+from lance_spark.changes.update import update_operation
+from lance_spark.changes.update_task import UpdateResult
+from lance_spark.errors import (
+    InvalidInputError,
+    InvalidOptionError,
+    LanceError,
+    SchemaMismatchError,
+    UnsupportedError,
+)
+from lance_spark.file.blob_fields import input_schema
+from lance_spark.file.schema import Schema
+from lance_spark.file.writer import check_types
+from lance_spark.scan.row_meta import ROW_ADDRESS
+from lance_spark.spark.found_addresses import addresses_of, find_rows
+from lance_spark.spark.frames import by_fragment, cast_to, matching, to_column
+from lance_spark.spark.incoming import Incoming
+from lance_spark.spark.jobs import Job, Pinned, pinned
+from lance_spark.spark.projection import find
+from lance_spark.spark.table.delete_job import run
+from lance_spark.table.manifest import Manifest
+from lance_spark.table.open import OpenTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from lance_spark.dataset import Dataset
+    from lance_spark.spark.table.base import TableBase
+
+UpdateMode = Literal["auto", "rows", "columns"]
+#: Rows of a new file, about, and those that are worth one.
+_ROWS_PER_FILE = 1024 * 1024
+_FEW_ROWS = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class MoveRows:
+    """Moves the rows of a partition, which come as an address and new values; yields a `Moved`, if there are any.
+
+    Attributes
+    ----------
+    table : Pinned
+    names : tuple of str
+        Columns that the values are for.
+    tag : bytes
+        Ends the names of the files.
+    """
+
+    table: Pinned
+    names: tuple[str, ...]
+    tag: bytes
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Moved]:
+        """Write the rows of all batches."""
+        table = self.table.open()
+        chosen = set(self.names)
+        given = Schema(tuple(one for one in table.schema.fields if one.name in chosen))
+        incoming = Incoming(input_schema(given), self.names)
+        mover = RowMover(table, table.schema, self.names, tag=self.tag)
+        try:
+            for batch in batches:
+                addresses = addresses_of(batch)
+                at = 0
+                for values in incoming(batch.select(range(1, batch.num_columns))):
+                    mover.move(addresses[at : at + values.num_rows], values)
+                    at += values.num_rows
+            moved = mover.finish()
+        except BaseException:
+            with suppress(Exception):
+                mover.abort()
+            raise
+        if moved.num_rows:
+            yield moved
+
+
+def update(
+    base: TableBase,
+    job: Job,
+    dataset: Dataset,
+    condition: str | Column | None,
+    values: Mapping[str, str | Column] | None,
+    mode: UpdateMode,
+    properties: Mapping[str, str] | None,
+) -> tuple[Manifest, int]:
+    """Update rows of a version, once; see `LanceTable.update`.
+
+    Returns
+    -------
+    tuple of Manifest and int
+        The new version, and how many rows were updated.
+    """
+    if mode not in get_args(UpdateMode):
+        raise InvalidOptionError(f"mode {mode!r} is none of {', '.join(get_args(UpdateMode))}")
+    if mode == "columns":
+        raise UnsupportedError(
+            'update: mode "columns" is not in this release; use "rows" or "auto"'
+        )
+    table = dataset._table
+    check_rows_writable(table, data_files=True)
+    check_types(table.schema, table.manifest.data_storage_version)
+    assigned = assignments(table.schema, values)
+    rows: DataFrame | None
+    if mode == "auto":
+        found = {n: one for n, one in find_rows(base, job, dataset, condition).items() if one}
+        matched = sum(map(len, found.values()))
+        rows = None
+        if found:
+            rows = new_values(base, dataset, condition, assigned, fragments=found)
+            if matched < _FEW_ROWS * len(found):
+                # A partition of a scan is not worth a file of its own.
+                rows = by_fragment(rows, -(-matched // _ROWS_PER_FILE))
+    else:
+        rows = new_values(base, dataset, condition, assigned)
+    moved: list[Moved] = []
+    if rows is not None:
+        work = MoveRows(pinned(table), tuple(assigned), job.tag)
+        moved = job.run_frame(rows, work, "write rows")
+    return _commit(job, table, moved, assigned, properties)
+
+
+def assignments(
+    schema: Schema, values: Mapping[str, str | Column] | None
+) -> dict[str, str | Column]:
+    """Return the columns that get new values, by their names in the table, and expressions for them.
+
+    Raises
+    ------
+    InvalidInputError
+        There are none, or two for one column.
+    SchemaMismatchError
+        There is no such column.
+    """
+    if not isinstance(values, Mapping) or not values:
+        raise InvalidInputError("set must map one column at least to an expression")
+    found: dict[str, str | Column] = {}
+    for name, value in values.items():
+        at = find(schema.names, name)
+        if at < 0:
+            what = (
+                "give a new value for the whole column"
+                if "." in name
+                else "there is none of that name"
+            )
+            raise SchemaMismatchError(
+                f"the table has no column {name!r} to update, only {', '.join(schema.names)}; {what}"
+            )
+        column = schema.names[at]
+        if column in found:
+            raise InvalidInputError(f"set has two values for column {column!r}")
+        found[column] = value
+    return found
+
+
+def new_values(
+    base: TableBase,
+    dataset: Dataset,
+    condition: str | Column | None,
+    assigned: Mapping[str, str | Column],
+    *,
+    fragments: Mapping[int, object] | None = None,
+) -> DataFrame:
+    """Return the addresses of the rows that meet a condition, and their new values, cast to what the columns have."""
+    ids = None if fragments is None else list(fragments)
+    rows = matching(base, dataset, condition, *assigned.values(), fragments=ids)
+    fields = {one.name: one for one in dataset._table.schema.fields}
+    columns = [
+        cast_to(to_column(value, f"set[{name!r}]"), fields[name]).alias(f"__new_{at}")
+        for at, (name, value) in enumerate(assigned.items())
+    ]
+    return rows.select(ROW_ADDRESS.name, *columns)
+
+
+def _commit(
+    job: Job,
+    table: OpenTable,
+    moved: list[Moved],
+    assigned: Mapping[str, object],
+    properties: Mapping[str, str] | None,
+) -> tuple[Manifest, int]:
+    rows = union((one.rows for one in moved), disjoint=True)
+    deletions = run(job, plan_vectors(table, rows, tag=job.tag)) if rows else []
+    count = sum(one.num_rows for one in moved)
+    if sum(one.num_rows for one in deletions) != count:
+        raise LanceError(
+            f"{table.store.display}: {count} rows were written anew, but not as many deleted; nothing was changed, run it again"
+        )
+    fragments = tuple(fragment for one in moved for fragment in one.fragments)
+    fields = [one for one in table.schema.fields if one.name in assigned]
+    changed = [node.id for field in fields for node in field.walk() if node.id >= 0]
+    result = UpdateResult(new_fragments=fragments, deletions=tuple(deletions))
+    operation = update_operation(table, [result], changed, "rows")
+    return commit_rows(table, operation, properties=properties), count

@@ -1,0 +1,74 @@
+"""Tables that tests of `LanceTable` change, and what is asked of each after a change."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import lance
+import numpy as np
+import pyarrow as pa
+
+from lance_spark.table.open import open_table
+from lance_spark.write import write_dataset
+
+ROWS = 2_000_000
+FRAGMENTS = 50
+
+
+def large_rows(rows: int = ROWS) -> pa.Table:
+    """Rows of all kinds that changes have to keep as they are: times in nanoseconds, vectors, texts, nulls."""
+    ids = np.arange(rows)
+    random = np.random.default_rng(7)
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(random.random(rows * 8, np.float32)), 8)
+    texts = pa.array([f"text {n}" for n in range(1000)]).take(pa.array(ids % 1000))
+    return pa.table(
+        {
+            "id": ids,
+            "g": pa.array((ids % 100).astype(np.int32), mask=ids % 101 == 0),
+            "text": texts,
+            "ts": pa.array(ids * 1_000_000_007 + 1, pa.timestamp("ns", "UTC")),
+            "vector": vectors,
+        }
+    )
+
+
+def write_large(path: Path) -> pa.Table:
+    """Write the table of 50 fragments; return its rows."""
+    rows = large_rows()
+    write_dataset(rows, str(path), max_rows_per_file=ROWS // FRAGMENTS)
+    return rows
+
+
+def copied(source: Path, target: Path) -> Path:
+    """Copy a table without its bytes: data files are links to the same ones, which nobody changes."""
+
+    def link(one: str, other: str) -> None:
+        if Path(one).suffix == ".lance":
+            os.link(one, other)
+        else:
+            shutil.copy2(one, other)
+
+    shutil.copytree(source, target, copy_function=link)
+    return target
+
+
+def checked(path: Path) -> lance.LanceDataset:
+    """Open a table by pylance, which finds it sound; no file is there that no version refers to."""
+    dataset = lance.dataset(path)
+    dataset.validate()
+    assert left_over(path) == set()
+    return dataset
+
+
+def left_over(path: Path) -> set[str]:
+    """Return data files and deletion files that no version refers to."""
+    there = {one.name for one in (path / "data").iterdir() if one.is_file()}
+    there |= {one.name for one in path.glob("_deletions/*")}
+    for version in lance.dataset(path).versions():
+        for one in open_table(str(path), version=version["version"]).manifest.fragments:
+            there -= {file.path for file in one.files}
+            if one.deletion_file is not None:
+                there.discard(one.deletion_file.name(one.id))
+    return there
