@@ -21,7 +21,7 @@ class Incoming:
     Parameters
     ----------
     target : pyarrow.Schema
-        Columns as a writer takes them. Those that no batch has are left out.
+        Columns as a writer takes them; those that are not among `names` are left out.
     names : sequence of str
         For each column of Spark's batches, the column that it goes to.
     """
@@ -46,7 +46,9 @@ class Incoming:
             self._source = pa.schema(
                 field.with_name(name) for field, name in zip(batch.schema, self._names, strict=True)
             )
-            target = given_as(self._target, self._source)
+            wanted = set(self._names)
+            target = pa.schema([one for one in self._target if one.name in wanted])
+            target = given_as(target, self._source)
             self._convert = BatchConverter(self._source, target, reading=False)
         columns = [with_offsets(column) for column in batch.columns]
         yield from self._convert(pa.RecordBatch.from_arrays(columns, schema=self._source))
