@@ -50,8 +50,9 @@ def as_html(facts: TableFacts) -> str:
         _column_plot(facts),
         _columns(facts),
         _versions(facts),
+        _around(facts),
+        _files(facts),
     ]
-    parts += [_fragments(about), _files(facts), _around(facts)]
     name = escape(clean(about.name))
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{name}, version {about.version}</title>'
@@ -233,7 +234,7 @@ def _fragments(about: VersionFacts) -> str:
     note = f"<p>and {number(more)} more</p>" if more else ""
     names = ["fragment", "rows", "deleted", "deletions", "data files", "size"]
     told = _table(names, rows, "nrrnrr") + note
-    return _folded(counted(len(about.fragments), "fragment"), told) if rows else ""
+    return _folded(f"all {counted(len(about.fragments), 'fragment')}", told) if rows else ""
 
 
 def _files(facts: TableFacts) -> str:
@@ -256,7 +257,8 @@ def _files(facts: TableFacts) -> str:
         told = _table(["column", "page", "rows", "size", "encoding"], rows, "nrrrc")
         bad = f'<p class="bad">{escape(clean(file.problem))}</p>' if file.problem else ""
         parts.append(_folded(title, bad + told))
-    return "<h2>Files and pages</h2>" + "".join(parts) if parts else ""
+    told = _fragments(facts.version) + "".join(parts)
+    return f"<h2>Fragments, files and pages</h2>{told}" if told else ""
 
 
 def _around(facts: TableFacts) -> str:

@@ -292,7 +292,7 @@ def _below(field: FieldDescriptor, message: Message, depth: int) -> list[str]:
             return []
         if field.name in _PLAIN:
             return parts
-        told = f"({', '.join(parts)})"
+        return [f"{_SHORT_NAMES.get(field.name, field.name)}({', '.join(parts)})"]
     return [told if field.name in _PLAIN else f"{_SHORT_NAMES.get(field.name, field.name)} {told}"]
 
 

@@ -20,6 +20,7 @@ _ROW = 24
 _NAMES = 250
 _VALUES = 150
 _LETTERS = 34
+_SMALL_WIDTH, _SMALL_HEIGHT = 480, 36
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +123,37 @@ def shared(bars: Sequence[Bar], name: Callable[[int, int], str]) -> list[Bar]:
     return found
 
 
+def small_plot(bars: Sequence[Bar]) -> str:
+    """Return bars side by side without an axis, with colours of their own, for a page of somebody else's."""
+    some = shared(bars, lambda first, stop: f"{first} to {stop - 1}")
+    top = max((one.value for one in some), default=0) or 1
+    step = min(_SMALL_WIDTH / max(len(some), 1), 24.0)
+    parts = [
+        f'<svg width="{_SMALL_WIDTH}" height="{_SMALL_HEIGHT}" role="img" aria-label="rows of each fragment" '
+        'xmlns="http://www.w3.org/2000/svg">'
+    ]
+    for place, one in enumerate(some):
+        x, wide = step * place, step * 0.85
+        full, gone = (_SMALL_HEIGHT * value / top for value in (one.value, one.gone))
+        y = _SMALL_HEIGHT - full
+        parts.append(f"<g><title>{escape(one.title)}</title>")
+        parts.append(_rect("live", x, y + gone, wide, full - gone, "#3b78c4"))
+        parts.append(_rect("gone", x, y, wide, gone, "#e0913a"))
+        parts.append("</g>")
+    return "".join([*parts, "</svg>"])
+
+
 def _open(width: int, height: int, what: str) -> str:
     return f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(what)}" xmlns="http://www.w3.org/2000/svg">'
 
 
-def _rect(kind: str, x: float, y: float, width: float, height: float) -> str:
-    return f'<rect class="{kind}" x="{x:.2f}" y="{y:.2f}" width="{width:.2f}" height="{max(height, 0):.2f}"/>'
+def _rect(
+    kind: str, x: float, y: float, width: float, height: float, colour: str | None = None
+) -> str:
+    fill = f'class="{kind}"' if colour is None else f'fill="{colour}"'
+    return (
+        f'<rect {fill} x="{x:.2f}" y="{y:.2f}" width="{width:.2f}" height="{max(height, 0):.2f}"/>'
+    )
 
 
 def _nice(top: float, base: int) -> float:
