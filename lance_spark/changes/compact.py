@@ -9,8 +9,8 @@
 Rows keep what they are: in tables with stable row ids their ids, and the versions that they were created and last changed in. Without
 stable row ids they get new addresses, which the fragment reuse index tells to those who use indexes of before.
 
-A row that is deleted while its fragment is rewritten does not come back: the commit refuses, and has to be planned anew. Rows that are
-appended meanwhile are no obstacle.
+A row that is deleted while its fragment is rewritten does not come back: the commit refuses, and has to be planned anew
+(`lance_spark.changes.compaction`). Rows that are appended meanwhile are no obstacle.
 """
 
 from __future__ import annotations
@@ -24,9 +24,8 @@ import numpy as np
 from pyroaring import BitMap, BitMap64
 
 from lance_spark.changes.compaction_plan import CompactionOptions, plan_groups
-from lance_spark.changes.optimistic import check_once, check_rows_writable, retried
+from lance_spark.changes.optimistic import check_once, check_rows_writable
 from lance_spark.changes.rewriting import RowReader, keeping_references
-from lance_spark.changes.runner import Runner, runner_for
 from lance_spark.errors import (
     CorruptTableError,
     LanceError,
@@ -60,8 +59,6 @@ from lance_spark.table.row_sequences import concatenate, without
 from lance_spark.table.segments import Words
 from lance_spark.table.transaction import Transaction
 
-#: Groups that are rewritten at the same time: each holds a window of rows, and the pages that are not full yet.
-_AT_ONCE = 4
 #: What rows without a noted version were created and changed in.
 _NO_VERSION = 1
 
@@ -275,7 +272,7 @@ def plan_compaction(
             file_version=manifest.data_storage_version,
             fragments=group,
             stable_row_ids=manifest.flags.stable_row_ids,
-            target_rows_per_fragment=options.target_rows_per_fragment,
+            target_rows_per_fragment=options.target_rows(group),
             max_bytes_per_file=options.max_bytes_per_file,
             base_paths=manifest.base_paths,
             storage_options=table.store.options,
@@ -316,6 +313,7 @@ def commit_compaction(
     defer_index_remap: bool | None = None,
     properties: Mapping[str, str] | None = None,
     max_retries: int = DEFAULT_MAX_RETRIES,
+    keep_new_fragments: bool = False,
 ) -> Manifest:
     """Put the new fragments of all tasks in the place of the old ones.
 
@@ -330,6 +328,8 @@ def commit_compaction(
         Of the transaction.
     max_retries : int
         How often to start again after other writers were faster.
+    keep_new_fragments : bool
+        Whether the files of new fragments stay if they are not committed: what is planned anew may use them.
 
     Returns
     -------
@@ -339,7 +339,7 @@ def commit_compaction(
     Raises
     ------
     CommitConflictError
-        Others changed the same fragments; the new files are deleted again.
+        Others changed the same fragments; the new files are deleted again, unless they are to be kept.
     InvalidInputError
         Two of them are about one fragment.
     UncertainCommitError, StorageError, CorruptTableError
@@ -366,8 +366,9 @@ def commit_compaction(
     except UncertainCommitError:
         raise
     except LanceError:
-        for result in results:
-            undo(table, result)
+        if not keep_new_fragments:
+            for result in results:
+                undo(table, result)
         with suppress(StorageError):
             store.delete(written)
         raise
@@ -377,44 +378,6 @@ def undo(table: OpenTable, result: CompactionResult) -> None:
     """Delete the files of a task that is not committed; what cannot be deleted is left to cleanup."""
     with suppress(StorageError):
         delete_fragments(table.store, result.new)
-
-
-def compact(
-    table: OpenTable,
-    options: CompactionOptions,
-    *,
-    conflict_retries: int,
-    max_retries: int,
-    properties: Mapping[str, str] | None = None,
-    runner: Runner | None = None,
-) -> tuple[OpenTable, CompactionMetrics]:
-    """Compact a table; see `Dataset.compact_files`. The runner is this machine by default."""
-    done: list[CompactionMetrics] = []
-
-    def change(current: OpenTable) -> Manifest:
-        done.clear()
-        threads = options.num_threads or (1 if current.store.is_local else _AT_ONCE)
-        by = runner_for(current, runner, threads)
-        tasks = plan_compaction(current, options, tag=by.tag)
-        if not tasks:
-            return current.manifest
-        results = by.run(tasks, CompactionTask.run, lambda result: undo(current, result))
-        done.extend(result.metrics for result in results)
-        return commit_compaction(
-            current,
-            results,
-            defer_index_remap=options.defer_index_remap,
-            properties=properties,
-            max_retries=max_retries,
-        )
-
-    compacted = retried(table, change, conflict_retries)
-    return compacted, CompactionMetrics(
-        fragments_removed=sum(one.fragments_removed for one in done),
-        fragments_added=sum(one.fragments_added for one in done),
-        files_removed=sum(one.files_removed for one in done),
-        files_added=sum(one.files_added for one in done),
-    )
 
 
 def _with_ids(results: Iterable[CompactionResult], first: int) -> Iterable[MovedRows]:

@@ -46,6 +46,9 @@ class CompactionOptions:
         Groups are left for another time from the one on with which there would be more.
     excluded_fragment_ids : collection of int
         Fragments that stay, whatever their size.
+    target_bytes_per_fragment : int, optional
+        Counts in the place of rows: fragments with fewer bytes in data files are candidates, and new ones get as many rows as
+        have so many bytes in the old ones. Fragments whose bytes are not noted go by their rows.
 
     Raises
     ------
@@ -63,6 +66,7 @@ class CompactionOptions:
     max_source_rows: int | None = None
     max_source_bytes: int | None = None
     excluded_fragment_ids: Collection[int] = field(default=())
+    target_bytes_per_fragment: int | None = None
 
     def __post_init__(self) -> None:
         for name in (
@@ -72,10 +76,29 @@ class CompactionOptions:
             "max_source_fragments",
             "max_source_rows",
             "max_source_bytes",
+            "target_bytes_per_fragment",
         ):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InvalidOptionError(f"{name} must be at least 1, not {value}")
+
+    def size(self, fragment: Fragment) -> float:
+        """Return how large a fragment is, deleted rows included; 1 is what is wanted."""
+        if self.target_bytes_per_fragment is None or not fragment.size_bytes:
+            return fragment.physical_rows / self.target_rows_per_fragment
+        return fragment.size_bytes / self.target_bytes_per_fragment
+
+    def target_rows(self, group: Sequence[Fragment]) -> int:
+        """Return the rows of the new fragments of a group, at least."""
+        rows = sum(one.physical_rows for one in group)
+        size = sum(one.size_bytes for one in group)
+        if (
+            self.target_bytes_per_fragment is None
+            or not rows
+            or not all(one.size_bytes for one in group)
+        ):
+            return self.target_rows_per_fragment
+        return max(self.target_bytes_per_fragment * rows // size, 1)
 
 
 @dataclass(slots=True)
@@ -86,10 +109,11 @@ class _Bin:
     fragments: list[Fragment]
     alone: bool
 
-    def groups(self, target: int) -> Iterable[tuple[Fragment, ...]]:
+    def groups(self, options: CompactionOptions) -> Iterable[tuple[Fragment, ...]]:
         """Yield the parts that are worth a rewrite."""
         if len(self.fragments) == 1 and not self.alone:
             return
+        target = options.target_rows(self.fragments)
         left = sum(one.num_rows for one in self.fragments)
         part: list[Fragment] = []
         rows = 0
@@ -126,7 +150,7 @@ def plan_groups(
     open_bin: _Bin | None = None
     for fragment in sorted(fragments, key=lambda one: one.id):
         dirty = _is_dirty(fragment, options)
-        small = fragment.physical_rows < options.target_rows_per_fragment
+        small = options.size(fragment) < 1
         if fragment.id in excluded or not (dirty or small):
             open_bin = None
             continue
@@ -135,8 +159,7 @@ def plan_groups(
             open_bin = _Bin(indexes, [], dirty)
             bins.append(open_bin)
         open_bin.fragments.append(fragment)
-    target = options.target_rows_per_fragment
-    return _within_limits([group for one in bins for group in one.groups(target)], options)
+    return _within_limits([group for one in bins for group in one.groups(options)], options)
 
 
 def _is_dirty(fragment: Fragment, options: CompactionOptions) -> bool:

@@ -81,7 +81,7 @@ class MaintenanceHandle(TableHandle):
             Others changed the same fragments.
         UnsupportedFeatureError, CorruptFileError, CorruptTableError, StorageError
         """
-        from lance_spark.changes.compact import compact
+        from lance_spark.changes.compaction import compact
         from lance_spark.changes.compaction_plan import CompactionOptions
 
         options = CompactionOptions(

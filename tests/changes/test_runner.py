@@ -10,7 +10,7 @@ import lance
 import pyarrow as pa
 import pytest
 
-from lance_spark.changes.compact import compact
+from lance_spark.changes.compaction import compact
 from lance_spark.changes.compaction_plan import CompactionOptions
 from lance_spark.changes.delete import DeleteTask, delete_rows, plan_delete
 from lance_spark.changes.job_files import new_tag, sweep
