@@ -124,6 +124,20 @@ def policy_for(
     )
 
 
+def policy_for_failed_jobs(older_than: datetime.timedelta) -> CleanupPolicy:
+    """Return a policy by which no version goes, only files of such an age that no version refers to.
+
+    Raises
+    ------
+    InvalidInputError
+        `older_than` is negative.
+    """
+    if older_than < datetime.timedelta():
+        raise InvalidInputError(f"older_than={older_than}: an age cannot be negative")
+    before = time.time_ns() - older_than // _MICROSECOND * 1000
+    return CleanupPolicy(unverified_before_ns=before, keep_versions=True)
+
+
 def cleanup(
     store: ObjectStore,
     policy: CleanupPolicy,

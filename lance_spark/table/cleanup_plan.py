@@ -4,7 +4,8 @@ A version goes if the policy allows it, unless it is the newest, or newer than t
 a tag, or a branch was made from it and still needs files of it. A file goes if no version that stays refers to it, and
 
 - a version that goes does (then no job is still writing it), or
-- it was written before the grace period, or the caller vouches that no job is running (`delete_unverified`).
+- it was written before the grace period, or before a time that the caller says (`unverified_before_ns`), or the caller vouches
+  that no job is running (`delete_unverified`).
 
 Versions stay, besides those of the root itself: detached ones, and all versions of the other branches (of the main one, if
 a branch is cleaned up). Branches are found by their files in `_refs/branches/` and by the folders in `tree/`, so that one
@@ -69,6 +70,11 @@ class CleanupPolicy:
         Whether no job is writing to the table, so that files that no version refers to can go whatever their age.
     error_if_tagged_old_versions : bool
         Whether a tag on a version that could go is an error; else the version stays.
+    unverified_before_ns : int, optional
+        Files that no version refers to can go if they were written before this time, in nanoseconds since 1970 in UTC; by default
+        before the grace period.
+    keep_versions : bool
+        Whether no version goes, whatever else is allowed: only what jobs have left behind that came to nothing.
     """
 
     before_ns: int | None = None
@@ -77,14 +83,23 @@ class CleanupPolicy:
     versions: frozenset[int] | None = None
     delete_unverified: bool = False
     error_if_tagged_old_versions: bool = True
+    unverified_before_ns: int | None = None
+    keep_versions: bool = False
 
     def allows(self, manifest: Manifest) -> bool:
         """Tell whether a version may go, as far as it does not depend on the others."""
         return (
-            (self.before_ns is None or manifest.timestamp_ns < self.before_ns)
+            not self.keep_versions
+            and (self.before_ns is None or manifest.timestamp_ns < self.before_ns)
             and (self.before_version is None or manifest.version < self.before_version)
             and (self.versions is None or manifest.version in self.versions)
         )
+
+    def written_before(self, now: float) -> float:
+        """Return before when a file has to be written to be nobody's, in seconds since 1970."""
+        if self.unverified_before_ns is None:
+            return now - GRACE_SECONDS
+        return self.unverified_before_ns / 1e9
 
 
 @dataclass(slots=True)
@@ -262,7 +277,7 @@ class _Planner:
             # A migration that was killed has left the file under two names.
             known = listing.manifests.get(version) or [FileInfo(location.path, 0, None)]
             plan.manifests += [(version, info) for info in known]
-        before = time.time() - GRACE_SECONDS
+        before = self._policy.written_before(time.time())
         for candidate in listing.candidates:
             if candidate.version >= self._newest:
                 # It may be the manifest itself, as an external manifest store knows it.
