@@ -75,6 +75,7 @@ class SlowFileSystem(LocalFileSystem):
     protocol = "slow"
     lock = threading.Lock()
     waiting = most = requests = 0
+    seconds = 0.02
 
     @classmethod
     def _strip_protocol(cls, path: str) -> str:
@@ -87,7 +88,7 @@ class SlowFileSystem(LocalFileSystem):
             cls.requests += 1
             cls.most = max(cls.most, cls.waiting)
         try:
-            time.sleep(0.02)
+            time.sleep(cls.seconds)
             data: bytes = super().cat_file(path, start=start, end=end, **more)
             return data
         finally:
@@ -134,7 +135,11 @@ def test_no_number_of_threads(path: Path, value: str) -> None:
         lance_spark.open_dataset(str(path), storage_options={"io_threads": value})
 
 
-def test_long_reads_are_sent_in_parts(tmp_path: Path, slow: type[SlowFileSystem]) -> None:
+def test_long_reads_are_sent_in_parts(
+    tmp_path: Path, slow: type[SlowFileSystem], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A busy machine may start the second thread late.
+    monkeypatch.setattr(SlowFileSystem, "seconds", 0.3)
     file = tmp_path / "f"
     content = np.random.default_rng(2).bytes(5 * PART + 77)
     file.write_bytes(content)
