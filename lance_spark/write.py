@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from lance_spark.dataset import Dataset
-from lance_spark.errors import InvalidInputError
+from lance_spark.dataset import Dataset, open_dataset
+from lance_spark.errors import AlreadyCommittedError, InvalidInputError
 from lance_spark.storage.manifest_store import ManifestStore, with_store
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ def write_dataset(
     commit_retries: int | None = None,
     commit_message: str | None = None,
     transaction_properties: Mapping[str, str] | None = None,
+    txn_app_id: str | None = None,
+    txn_version: int | None = None,
     branch: str | None = None,
     initial_bases: Sequence[BaseLike] | None = None,
     target_bases: Sequence[str] | None = None,
@@ -68,6 +70,9 @@ def write_dataset(
         Kept with the version; see `Dataset.versions`.
     transaction_properties : mapping of str to str, optional
         Kept with the version.
+    txn_app_id, txn_version : str and int, optional
+        Who writes, and which of its writes this is: if the table has that write, or a later one of the same, nothing is written
+        again, and the version that has it is returned.
     branch : str, optional
         Write to this branch, which there is; ``main`` for the main one. The one that `uri` is the root of, if none is given.
     initial_bases : sequence of BasePath, optional
@@ -98,6 +103,7 @@ def write_dataset(
     """
     # Readers need none of it.
     from lance_spark.file.blob_write import blob_options
+    from lance_spark.table.once import write_of
     from lance_spark.table.transaction import with_message
     from lance_spark.table.write_job import begin_write, commit_or_clean_up
 
@@ -105,6 +111,7 @@ def write_dataset(
         external_blob_mode, allow_external_blob_outside_bases, blob_pack_file_size_threshold
     )
     storage_options = with_store(storage_options, manifest_store)
+    once = write_of(txn_app_id, txn_version)
     found, batches = _batches(data, schema)
     given = {
         "max_rows_per_file": max_rows_per_file,
@@ -135,7 +142,11 @@ def write_dataset(
         writer.abort()
         raise
     properties = with_message(transaction_properties, commit_message)
-    return Dataset(commit_or_clean_up(job, fragments, properties), storage_options)
+    try:
+        table = commit_or_clean_up(job, fragments, properties, once)
+    except AlreadyCommittedError as done:
+        return open_dataset(job.uri, version=done.version, storage_options=storage_options)
+    return Dataset(table, storage_options)
 
 
 def _batches(data: Any, schema: pa.Schema | None) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from typing import TypeVar
 
 from lance_spark.errors import (
@@ -28,6 +29,7 @@ from lance_spark.table.commit import DEFAULT_MAX_RETRIES, commit
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.fragment_writer import delete_fragments
 from lance_spark.table.manifest import Manifest
+from lance_spark.table.once import Once
 from lance_spark.table.open import OpenTable, read_latest
 from lance_spark.table.operations.delete import Delete
 from lance_spark.table.operations.row_deletions import deletion_paths
@@ -102,6 +104,8 @@ def commit_rows(
     *,
     properties: Mapping[str, str] | None = None,
     max_retries: int = DEFAULT_MAX_RETRIES,
+    once: Once | None = None,
+    keep_new_fragments: bool = False,
 ) -> Manifest:
     """Commit a change of rows, and delete the files that it turned out not to need.
 
@@ -115,18 +119,26 @@ def commit_rows(
         Of the transaction.
     max_retries : int
         How often to start again after other writers were faster.
+    once : Once, optional
+        The change must not be made if it has been before.
+    keep_new_fragments : bool
+        Whether the files of new fragments stay if it is not committed: it may be planned anew with them.
 
     Raises
     ------
     LanceError
-        What `commit` raises. Nothing is left behind, unless it is not certain that it was not committed.
+        What `commit` raises. Nothing else is left behind, unless it is not certain that it was not committed.
     """
     transaction = Transaction.new(table.version, operation, properties)
     try:
-        manifest = commit(table.store, transaction, table.manifest, max_retries=max_retries)
+        manifest = commit(
+            table.store, transaction, table.manifest, max_retries=max_retries, once=once
+        )
     except UncertainCommitError:
         raise
     except LanceError:
+        if keep_new_fragments and isinstance(operation, Update):
+            operation = replace(operation, new_fragments=())
         discard(table, operation)
         raise
     touched = operation.touched_fragments

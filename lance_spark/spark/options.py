@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lance_spark.errors import InvalidOptionError
-from lance_spark.spark import storage_options
+from lance_spark.spark import storage_options, write_names
 
 #: Tuning of other connectors that changes no result; nothing here needs it.
 _IGNORED = frozenset(
@@ -55,11 +55,13 @@ _WRITE = (
     "blob_pack_file_size_threshold",
     "commit_retries",
     "commit_message",
+    *write_names.RULE_NAMES,
 )
 _SAME = {
     "file_format_version": "data_storage_version",
     "max_row_per_file": "max_rows_per_file",
     "asof": "timestamp",
+    **write_names.SAME,
 }
 _ELSEWHERE = {
     "nearest": "vector search is not in this release",
@@ -193,7 +195,7 @@ class ReadOptions:
             timestamp=_timestamp(plain.get("timestamp")),
             branch=_text("branch", plain),
             tag=_text("tag", plain),
-            columns=_columns(plain.get("columns")),
+            columns=_columns("columns", plain.get("columns")),
             filter=_text("filter", plain),
             timezone=_timezone(plain),
             push_filters=_flag("push_filters", plain),
@@ -238,6 +240,8 @@ class WriteOptions:
         How often the commit starts again after other writers were faster.
     commit_message : str or None
         Kept with the transaction.
+    rules : mapping of str to str
+        What is said of the rows and columns that there are; `write_rules` parses it.
     column_metadata : mapping of str to mapping of str to str
         By column in lower case, what the options say about it, as keys and values of the field's metadata.
     storage_options : mapping, not shown by `repr`
@@ -256,6 +260,7 @@ class WriteOptions:
     blob_pack_file_size_threshold: int | None = None
     commit_retries: int | None = None
     commit_message: str | None = None
+    rules: Mapping[str, str] = field(default_factory=dict)
     column_metadata: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
@@ -299,6 +304,7 @@ class WriteOptions:
             blob_pack_file_size_threshold=_whole("blob_pack_file_size_threshold", plain),
             commit_retries=_whole("commit_retries", plain, least=0),
             commit_message=plain.get("commit_message"),
+            rules=_rules(plain),
             column_metadata=parts.columns,
             storage_options=parts.storage,
         )
@@ -444,19 +450,25 @@ def _timestamp(text: str | None) -> datetime | None:
     return parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed.astimezone(UTC)
 
 
-def _columns(text: str | None) -> tuple[str, ...] | None:
+def _rules(plain: Mapping[str, str]) -> dict[str, str]:
+    found = {name: plain[name] for name in write_names.RULE_NAMES if name in plain}
+    # Of timestamps in the condition.
+    return {**found, "timezone": plain["timezone"]} if found and "timezone" in plain else found
+
+
+def _columns(name: str, text: str | None) -> tuple[str, ...] | None:
     if text is None:
         return None
     names = _json_list(text) if text.lstrip().startswith("[") else text.split(",")
     if names is None or not all(isinstance(name, str) and name.strip() for name in names):
         raise InvalidOptionError(
-            'option columns: give names with commas between, or a JSON list such as ["id", "point.x"]; '
+            f'option {name}: give names with commas between, or a JSON list such as ["id", "point.x"]; '
             f"{_shown(text)} is neither"
         )
     found = tuple(name.strip() for name in names)
     twice = sorted({name for name in found if found.count(name) > 1})
     if twice:
-        raise InvalidOptionError(f"option columns names {', '.join(twice)} more than once")
+        raise InvalidOptionError(f"option {name} names {', '.join(twice)} more than once")
     return found
 
 

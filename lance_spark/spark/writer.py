@@ -6,7 +6,7 @@ and whose second result it dropped, are never part of the table. Nothing is visi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceWriter, WriterCommitMessage
 
-from lance_spark.errors import LanceError, SchemaMismatchError
+from lance_spark.errors import AlreadyCommittedError, LanceError, SchemaMismatchError
 from lance_spark.file.blob_fields import given_as
 from lance_spark.spark.convert import BatchConverter
-from lance_spark.spark.layout import with_offsets
+from lance_spark.spark.incoming import Incoming
 from lance_spark.spark.options import WriteOptions
 from lance_spark.spark.projection import find
 from lance_spark.spark.reader import display
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from lance_spark.table.fragment import Fragment
     from lance_spark.table.fragment_writer import FragmentWriter
+    from lance_spark.table.once import Once
     from lance_spark.table.write_job import WriteJob
 
 
@@ -57,14 +58,35 @@ class LanceWriter(DataSourceArrowWriter):
     names : sequence of str
         For each column of Spark's batches, the table's column that it goes to.
     commit_message : str, optional
+    once : Once, optional
+        Which write of whom this is: it is left out if it was made before.
     """
 
     def __init__(
-        self, job: WriteJob, names: Sequence[str], commit_message: str | None = None
+        self,
+        job: WriteJob,
+        names: Sequence[str],
+        commit_message: str | None = None,
+        once: Once | None = None,
     ) -> None:
         self.job = job
         self.names = list(names)
         self.commit_message = commit_message
+        self.once = once
+
+    def watcher(self) -> Callable[[pa.RecordBatch], None] | None:
+        """Return what looks at the batches of one task before they are written."""
+        return None
+
+    def message(
+        self, fragments: Sequence[Fragment], watcher: Callable[[pa.RecordBatch], None] | None
+    ) -> LanceCommitMessage:
+        """Return what a task says that wrote fragments."""
+        return LanceCommitMessage(fragments)
+
+    def job_for(self, messages: Sequence[WriterCommitMessage | None]) -> WriteJob:
+        """Return what is committed, now that all tasks have said what they wrote."""
+        return self.job
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the batches of one task.
@@ -78,26 +100,24 @@ class LanceWriter(DataSourceArrowWriter):
         from lance_spark.spark.behind import WriteBehind
 
         batches = (batch for batch in iterator if batch.num_rows)
+        watcher = self.watcher()
         first = next(batches, None)
         if first is None:
-            return LanceCommitMessage([])
-        source = pa.schema(
-            field.with_name(name) for field, name in zip(first.schema, self.names, strict=True)
-        )
-        target = given_as(self.job.arrow_schema, source)
-        convert = BatchConverter(source, target, reading=False)
+            return self.message([], watcher)
+        convert = Incoming(self.job.arrow_schema, self.names)
         writer = self.job.writer()
 
         def write(batch: pa.RecordBatch) -> None:
-            columns = [with_offsets(column) for column in batch.columns]
-            for piece in convert(pa.RecordBatch.from_arrays(columns, schema=source)):
+            for piece in convert(batch):
+                if watcher is not None:
+                    watcher(piece)
                 writer.write(piece)
 
         try:
             with WriteBehind(write) as behind:
                 for batch in chain([first], batches):
                     behind.put(batch)
-            return LanceCommitMessage(writer.finish())
+            return self.message(writer.finish(), watcher)
         except BaseException:
             _abandon(writer)
             raise
@@ -117,7 +137,13 @@ class LanceWriter(DataSourceArrowWriter):
         from lance_spark.table.transaction import with_message
         from lance_spark.table.write_job import commit_or_clean_up
 
-        commit_or_clean_up(self.job, _fragments(messages), with_message(None, self.commit_message))
+        with suppress(AlreadyCommittedError):
+            commit_or_clean_up(
+                self.job_for(messages),
+                _fragments(messages),
+                with_message(None, self.commit_message),
+                self.once,
+            )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove the files that the tasks wrote, unless a commit was tried.
@@ -147,11 +173,14 @@ def make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> D
         The columns do not fit the table's.
     """
     from lance_spark.file.blob_write import blob_options
+    from lance_spark.spark.write_rules import WriteRules
     from lance_spark.table.write_job import begin_write
 
     if not schema.fields:
         raise SchemaMismatchError("the DataFrame has no columns: a table needs at least one")
-    table = None if overwrite else existing_schema(options)
+    rules = WriteRules.parse(options, overwrite) if options.rules else WriteRules()
+    part = overwrite and rules.replaces_part
+    table = None if overwrite and not part else existing_schema(options)
     given = {name: getattr(options, name) for name in _PASSED_ON}
     if table is None:
         target = to_arrow_schema(
@@ -159,12 +188,18 @@ def make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> D
         )
         names = schema.names
     else:
-        target = table
-        names = matched_names(schema.names, table.names, display(options.path))
-    job = begin_write(
+        names = matched_names(schema.names, table, display(options.path), merge=rules.merge_schema)
+        target = _appended(schema, table, names, options)
+    begin: Callable[..., WriteJob] = begin_write
+    if rules.merge_schema:
+        from lance_spark.changes.merge_schema import begin_merging_write
+
+        begin = begin_merging_write
+    mode = ("append" if table is not None else "create") if part else None
+    job = begin(
         options.path,
         target,
-        mode="overwrite" if overwrite else "append",
+        mode=mode or ("overwrite" if overwrite else "append"),
         branch=options.branch,
         data_storage_version=options.data_storage_version,
         storage_options=options.storage_options or None,
@@ -176,7 +211,11 @@ def make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> D
         **{name: value for name, value in given.items() if value is not None},
     )
     check_types(schema, options, names, job.arrow_schema)
-    return LanceWriter(job, names, options.commit_message)
+    if not part:
+        return LanceWriter(job, names, options.commit_message, rules.once)
+    from lance_spark.spark.replacing import replacing_writer
+
+    return replacing_writer(options, rules, job, names)
 
 
 def existing_schema(options: WriteOptions) -> pa.Schema | None:
@@ -192,20 +231,40 @@ def existing_schema(options: WriteOptions) -> pa.Schema | None:
         return None
 
 
-def matched_names(given: list[str], wanted: list[str], table: str) -> list[str]:
+def matched_names(
+    given: list[str], schema: pa.Schema, table: str, *, merge: bool = False
+) -> list[str]:
     """Return for each column of a DataFrame the column of the table that it goes to.
 
     Columns go by name, in whatever order. Those of an INSERT, which go by position, Spark has named as the table has them.
 
+    Parameters
+    ----------
+    given : list of str
+        Columns of the DataFrame. It may lack those of the table that can be null.
+    schema : pa.Schema
+        Of the table.
+    table : str
+        What errors call it.
+    merge : bool
+        Whether columns may come that the table does not have; they keep their names.
+
     Raises
     ------
     SchemaMismatchError
-        A column has no counterpart, on either side.
+        A column has no counterpart.
     """
+    wanted = schema.names
     found = [find(wanted, name) for name in given]
-    unknown = [name for name, index in zip(given, found, strict=True) if index < 0]
-    missing = [name for index, name in enumerate(wanted) if index not in found]
-    twice = [name for name, index in zip(given, found, strict=True) if found.count(index) > 1]
+    unknown = [name for name, index in zip(given, found, strict=True) if index < 0 and not merge]
+    missing = [
+        field.name for index, field in enumerate(schema) if not (index in found or field.nullable)
+    ]
+    twice = [
+        name
+        for name, index in zip(given, found, strict=True)
+        if index >= 0 and found.count(index) > 1
+    ]
     problems = []
     if unknown:
         problems.append(f"the table has no {', '.join(unknown)}")
@@ -216,9 +275,23 @@ def matched_names(given: list[str], wanted: list[str], table: str) -> list[str]:
     if problems:
         raise SchemaMismatchError(
             f"table {table}: {'; '.join(problems)}. Columns go by name: select what the table has "
-            f"({', '.join(wanted[:50])}), or overwrite the table"
+            f"({', '.join(wanted[:50])}), add new columns by the option mergeSchema, or overwrite the table"
         )
-    return [wanted[index] for index in found]
+    return [name if index < 0 else wanted[index] for name, index in zip(given, found, strict=True)]
+
+
+def _appended(
+    schema: StructType, table: pa.Schema, names: list[str], options: WriteOptions
+) -> pa.Schema:
+    """Return the columns that are appended: as the table has them, and new ones as the DataFrame makes them."""
+    made = to_arrow_schema(schema, options.column_metadata, large_var_types=options.large_var_types)
+    return pa.schema(
+        [
+            table.field(name) if name in table.names else field.with_nullable(True)
+            for name, field in zip(names, made, strict=True)
+        ],
+        table.metadata,
+    )
 
 
 def check_types(

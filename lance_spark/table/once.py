@@ -27,6 +27,8 @@ from lance_spark.table.manifest import Manifest
 from lance_spark.table.manifest_file import read_manifest
 from lance_spark.table.transaction import Transaction, read_transaction
 
+#: The properties of writes that an application numbers itself.
+APP_ID, APP_VERSION = "lance.txn.appId", "lance.txn.version"
 #: How many versions are looked at for the newest transaction of an id.
 DEFAULT_LOOKBACK = 1_000
 _INT64_MAX = 2**63 - 1
@@ -95,6 +97,23 @@ class Once:
             "already: nothing was committed",
             version=version,
         )
+
+
+def write_of(app_id: str | None, version: int | None) -> Once | None:
+    """Return which write of which application this is; None if nothing is said of it.
+
+    Raises
+    ------
+    InvalidInputError
+        Only one of both is given, or one cannot be used.
+    """
+    if (app_id is None) != (version is None):
+        raise InvalidInputError(
+            "txnAppId and txnVersion go together: who writes, and which of its writes this is"
+        )
+    if app_id is None or version is None:
+        return None
+    return Once(APP_ID, app_id, APP_VERSION, version)
 
 
 def committed_before(store: ObjectStore, manifest: Manifest, once: Once) -> int | None:

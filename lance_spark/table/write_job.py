@@ -14,9 +14,9 @@ are appended to theirs.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, TypeVar, get_args
 
 import pyarrow as pa
 
@@ -49,6 +49,7 @@ from lance_spark.table.fragment_writer import (
     delete_written,
 )
 from lance_spark.table.manifest import Manifest
+from lance_spark.table.once import Once
 from lance_spark.table.open import OpenTable, branch_of, open_table, read_latest
 from lance_spark.table.operations.append import Append, field_paths
 from lance_spark.table.operations.overwrite import Overwrite
@@ -57,6 +58,9 @@ from lance_spark.table.row_ids import check_names
 from lance_spark.table.transaction import Transaction
 
 Mode = Literal["create", "append", "overwrite"]
+_Job = TypeVar("_Job", bound="WriteJob")
+#: Gets a version, what is appended to it, and the table's name; returns the fields of the data files.
+Fit = Callable[[Manifest, Schema, str], Schema] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +141,10 @@ class WriteJob:
         return self.commit_manifest(fragments, properties).version
 
     def commit_manifest(
-        self, fragments: Sequence[Fragment], properties: Mapping[str, str] | None = None
+        self,
+        fragments: Sequence[Fragment],
+        properties: Mapping[str, str] | None = None,
+        once: Once | None = None,
     ) -> Manifest:
         """Make the fragments part of the table.
 
@@ -147,6 +154,8 @@ class WriteJob:
             Of all writers, in the order that the rows shall have. None at all makes a version too.
         properties : mapping of str to str, optional
             Kept with the transaction, for example ``__lance_commit_message``.
+        once : Once, optional
+            The write must not be committed if it has been before.
 
         Returns
         -------
@@ -157,6 +166,8 @@ class WriteJob:
         ------
         CommitConflictError
             Another change was committed since the write was planned, and this one does not hold on top of it.
+        AlreadyCommittedError
+            `once` has been committed: `abort` the fragments, the table has their rows.
         TableExistsError
             The table was to be created, and somebody else has.
         UncertainCommitError
@@ -164,7 +175,7 @@ class WriteJob:
         UnsupportedFeatureError, StorageError
         """
         store = self._store()
-        base = self._base(store) if self.read_version else None
+        base = self.base(store) if self.read_version else None
         transaction = Transaction.new(
             self.read_version, self._operation(fragments, base), properties
         )
@@ -175,6 +186,7 @@ class WriteJob:
                 base,
                 max_retries=self.commit_retries,
                 enable_stable_row_ids=self.enable_stable_row_ids,
+                once=once,
             )
         except TableExistsError:
             if self.mode == "create":
@@ -182,7 +194,11 @@ class WriteJob:
         newest = self._table_created_meanwhile(store)
         append = Append(tuple(fragments), field_paths(self.schema.to_protos()))
         transaction = Transaction.new(newest.version, append, properties)
-        return commit(store, transaction, newest, max_retries=self.commit_retries)
+        return commit(store, transaction, newest, max_retries=self.commit_retries, once=once)
+
+    def become(self, kind: type[_Job], **more: Any) -> _Job:
+        """Return the same write as one of a kind that has more fields."""
+        return kind(**{one.name: getattr(self, one.name) for one in fields(self)}, **more)
 
     def abort(self, fragments: Sequence[Fragment]) -> None:
         """Delete the data files of fragments that are not committed.
@@ -191,7 +207,7 @@ class WriteJob:
         ------
         StorageError
         """
-        delete_fragments(self._store(), fragments, self._paths())
+        delete_fragments(self._store(), fragments, self.paths())
 
     def abort_all(self) -> None:
         """Delete every data file that a writer of this job has written, of a job that was not committed.
@@ -202,17 +218,26 @@ class WriteJob:
         ------
         StorageError
         """
-        paths = self._paths()
+        paths = self.paths()
         for target in self.targets:
             delete_written(paths, target, self.tag)
 
-    def _paths(self) -> TablePaths:
+    def paths(self) -> TablePaths:
+        """Return what opens the table's files."""
         return TablePaths(self._store(), self.base_paths, self.storage_options)
 
     def _store(self) -> ObjectStore:
         return ObjectStore.from_uri(self.uri, self.storage_options)
 
-    def _base(self, store: ObjectStore) -> Manifest:
+    def base(self, store: ObjectStore) -> Manifest:
+        """Read the version that the write was planned on.
+
+        Raises
+        ------
+        CommitConflictError
+            It has been cleaned up.
+        StorageError
+        """
         try:
             return open_table(
                 self.uri, version=self.read_version, storage_options=self.storage_options
@@ -260,7 +285,10 @@ class WriteJob:
 
 
 def commit_or_clean_up(
-    job: WriteJob, fragments: Sequence[Fragment], properties: Mapping[str, str] | None = None
+    job: WriteJob,
+    fragments: Sequence[Fragment],
+    properties: Mapping[str, str] | None = None,
+    once: Once | None = None,
 ) -> OpenTable:
     """Commit the fragments, and delete their files if it is sure that no version refers to them; return the new version.
 
@@ -270,7 +298,7 @@ def commit_or_clean_up(
         What `WriteJob.commit` raises.
     """
     try:
-        manifest = job.commit_manifest(fragments, properties=properties)
+        manifest = job.commit_manifest(fragments, properties=properties, once=once)
     except UncertainCommitError:
         raise
     except LanceError:
@@ -298,6 +326,7 @@ def begin_write(
     initial_bases: Sequence[BaseLike] | None = None,
     target_bases: Sequence[str] | None = None,
     target_all_bases: bool | None = None,
+    fit: Fit = None,
 ) -> WriteJob:
     """Plan a write.
 
@@ -331,6 +360,8 @@ def begin_write(
         Names or paths of the base paths that new data files go to, one after the other.
     target_all_bases : bool, optional
         True: new data files go to the table itself and all base paths, one after the other; False: to all base paths.
+    fit : callable, optional
+        Chooses the fields of appended data: by default those of the table that the data has.
 
     Raises
     ------
@@ -399,7 +430,7 @@ def begin_write(
         job, targets=targets(job.base_paths, target_bases, target_all_bases, store.display)
     )
     if base is not None:
-        job = _planned_on(job, base, wanted, store)
+        job = _planned_on(job, base, wanted, store, fit)
     if base is None or mode == "overwrite":
         check_names(schema.names)
         first = base.first_new_field_id if base is not None else 0
@@ -414,7 +445,7 @@ def begin_write(
 
 
 def _planned_on(
-    job: WriteJob, base: Manifest, wanted: tuple[int, int] | None, store: ObjectStore
+    job: WriteJob, base: Manifest, wanted: tuple[int, int] | None, store: ObjectStore, fit: Fit
 ) -> WriteJob:
     replaces = job.mode == "overwrite"
     flags.check_writable(base.flags, store.display)
@@ -436,7 +467,9 @@ def _planned_on(
         )
     return replace(
         job,
-        schema=filled_by(base.schema, job.schema, store.display),
+        schema=fit(base, job.schema, store.display)
+        if fit
+        else filled_by(base.schema, job.schema, store.display),
         file_version=base.data_storage_version,
     )
 

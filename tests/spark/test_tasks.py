@@ -93,7 +93,9 @@ class Job:
         self.error = error
         self.aborted: list[Any] = []
 
-    def commit_manifest(self, fragments: list[Any], properties: Any = None) -> int:
+    def commit_manifest(
+        self, fragments: list[Any], properties: Any = None, once: Any = None
+    ) -> int:
         raise self.error
 
     def abort(self, fragments: list[Any]) -> None:
