@@ -192,18 +192,18 @@ def resolved(
 @contextmanager
 def understood(what: str | None) -> Iterator[None]:
     """Have what Spark cannot analyse raise `InvalidInputError` that says what it is; nothing changes if that is None."""
-    from pyspark.errors import AnalysisException
+    from pyspark.errors import AnalysisException, ParseException
 
     try:
         yield
     except AnalysisException as error:
         if what is None:
             raise
-        first = str(error).partition("\n")[0]
-        raise InvalidInputError(
-            f"{what}: {first} A column is meant by its name, as in F.col('x'); one of another DataFrame, such as df['x'], is not "
-            "known here"
-        ) from error
+        first = str(error).strip().partition("\n")[0]
+        hint = "; columns are meant by name, as in F.col('x'): those of a DataFrame, as in df['x'], are not known here"
+        if isinstance(error, ParseException):
+            hint = ""
+        raise InvalidInputError(f"{what}: {first}{hint}") from error
 
 
 def to_column(given: str | Column, what: str) -> Column:

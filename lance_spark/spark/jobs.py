@@ -83,11 +83,6 @@ class Job(AbstractContextManager["Job"]):
         At any version from before the change.
     what : str
         Name of the change, such as "delete".
-
-    Attributes
-    ----------
-    tag : bytes
-        Ends the names of the files that tasks write.
     """
 
     def __init__(self, spark: SparkSession, table: OpenTable, what: str) -> None:
@@ -96,7 +91,14 @@ class Job(AbstractContextManager["Job"]):
         self._title = f"lance {what} {table.store.display}"
         self._is_committed = False
         self._again = False
-        self.tag = new_tag()
+        self._tag: bytes | None = None
+
+    @property
+    def tag(self) -> bytes:
+        """What ends the names of the files that tasks write."""
+        if self._tag is None:
+            self._tag = new_tag()
+        return self._tag
 
     @property
     def spark(self) -> SparkSession:
@@ -202,6 +204,9 @@ class Job(AbstractContextManager["Job"]):
         trace: TracebackType | None,
     ) -> None:
         if error is None or self._is_committed or isinstance(error, UncertainCommitError):
+            return
+        if self._tag is None:
+            # Nobody has written anything.
             return
         with suppress(Exception):
             kept = self._committed_since()

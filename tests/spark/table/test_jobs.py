@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from lance_spark.errors import CommitConflictError, InvalidInputError, UncertainCommitError
-from lance_spark.spark import jobs
+from lance_spark.spark import jobs, progress
 from lance_spark.spark.jobs import Job, Pinned, pinned
 from lance_spark.table.fragment_writer import FragmentWriter
 from lance_spark.table.open import OpenTable, open_table
@@ -94,6 +95,27 @@ def test_results_in_order_and_in_waves(
         assert context.getLocalProperty("spark.jobGroup.id") is None
     finally:
         context.setLocalProperty("spark.job.description", None)
+
+
+def test_progress_is_shown_to_who_looks(
+    spark: Any,
+    table: OpenTable,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with Job(spark, table, "test") as job:
+        job.run_tasks(range(4), str, "number")
+        assert capsys.readouterr().err == ""
+        monkeypatch.setattr(progress, "is_wanted", lambda: True)
+        monkeypatch.setattr(progress, "_INTERVAL", 0.05)
+        job.run_tasks([0.5] * 8, time.sleep, "sleep")
+    lines = capsys.readouterr().err.split("\r")
+    assert f"lance test {table.store.display}: sleep: 8 of 8 tasks" in lines or any(
+        f"sleep: {n} of 8 tasks" in line for n in range(1, 8) for line in lines
+    )
+    # Nothing is left of it.
+    assert lines[-1] == ""
+    assert not lines[-2].strip()
 
 
 def test_errors_of_ours_arrive_as_they_are(spark: Any, table: OpenTable) -> None:

@@ -1,0 +1,189 @@
+"""`LanceTable.delete`: what any condition of Spark's finds is gone, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import lance_spark
+from lance_spark import LanceTable
+from lance_spark.errors import CommitConflictError, InvalidInputError
+from lance_spark.spark.table import delete_job
+from lance_spark.write import write_dataset
+from tests.spark.table.tables import checked, left_over
+
+Large = Callable[..., tuple[Path, pa.Table]]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    rows = pa.table({"id": range(100), "x": [None if n % 7 == 0 else n % 5 for n in range(100)]})
+    write_dataset(rows, str(tmp_path / "t"), max_rows_per_file=25)
+    return tmp_path / "t"
+
+
+def ids(path: Path) -> list[int]:
+    found: list[int] = checked(path).to_table(["id"])["id"].to_pylist()
+    return found
+
+
+def test_conditions_of_all_kinds(spark: Any, path: Path) -> None:
+    from pyspark.sql import functions as F
+
+    table = LanceTable.forPath(spark, str(path))
+    left = list(range(100))
+    x = {n: None if n % 7 == 0 else n % 5 for n in left}
+
+    result = table.delete("x = 3")
+    left = [n for n in left if x[n] != 3]
+    assert (result.num_deleted_rows, ids(path)) == (100 - len(left), left)
+    assert result.version == 2
+
+    # Spark alone knows `pmod`, and a null is not true.
+    result = table.delete("pmod(x, 3) = 1")
+    gone = [n for n in left if x[n] is not None and x[n] % 3 == 1]
+    left = [n for n in left if n not in gone]
+    assert (result.num_deleted_rows, ids(path)) == (len(gone), left)
+
+    result = table.delete(F.col("id").isin(5, 10) | F.col("x").isNull())
+    gone = [n for n in left if n in (5, 10) or x[n] is None]
+    left = [n for n in left if n not in gone]
+    assert (result.num_deleted_rows, ids(path)) == (len(gone), left)
+
+    spark.range(50, 90, 7).createOrReplaceTempView("chosen_ids")
+    result = table.alias("t").delete("t.id in (select id from chosen_ids)")
+    gone = [n for n in left if n in range(50, 90, 7)]
+    left = [n for n in left if n not in gone]
+    assert gone
+    assert (result.num_deleted_rows, ids(path)) == (len(gone), left)
+
+    before = list(left)
+    result = table.delete("rand() < 0.5", commit_message="some", transaction_properties={"a": "b"})
+    left = ids(path)
+    assert set(left) < set(before)
+    assert result.num_deleted_rows == len(before) - len(left)
+    properties = lance.dataset(path).read_transaction(result.version).transaction_properties
+    assert properties == {"a": "b", "lance.commit.message": "some"} or properties["a"] == "b"
+
+    assert table.delete("id < 0").num_deleted_rows == 0
+    result = table.delete()
+    assert result.num_deleted_rows == len(left)
+    assert ids(path) == []
+    assert lance.dataset(path).get_fragments() == []
+
+
+def test_what_makes_no_sense_changes_nothing(spark: Any, path: Path) -> None:
+    from pyspark.sql import functions as F
+
+    table = LanceTable.forPath(spark, str(path))
+    for condition, said in [
+        ("no_such_column = 3", "no_such_column"),
+        (F.col("id") + 1, "BOOLEAN"),
+        ("id +", "end of input"),
+        (7, "SQL"),
+    ]:
+        with pytest.raises(InvalidInputError, match=said):
+            table.delete(condition)  # type: ignore[arg-type]
+    with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
+        table.delete("1 / (id - 60) > pmod(1, 2)")
+    with pytest.raises(InvalidInputError, match="version 1"):
+        LanceTable.forPath(spark, str(path), version=1).delete("id = 3")
+    assert lance.dataset(path).version == 1
+    assert left_over(path) == set()
+
+
+@pytest.mark.parametrize("with_rule", [False, True])
+def test_both_ways_on_a_large_table(
+    spark: Any, large: Large, with_rule: bool, request: pytest.FixtureRequest
+) -> None:
+    path, rows = large()
+    if with_rule:
+        request.getfixturevalue("pushdown")(True)
+    table = LanceTable.forPath(spark, str(path))
+    files = {one.name for one in (path / "data").iterdir()}
+    # A fragment as a whole, some rows of all others.
+    condition = "g = 17 OR id BETWEEN 40000 AND 79999"
+    result = table.delete(condition if with_rule else f"({condition}) AND pmod(id, 2) >= 0")
+    id_, g = rows["id"], rows["g"]
+    gone = pc.or_kleene(
+        pc.equal(g, 17), pc.and_(pc.greater_equal(id_, 40_000), pc.less(id_, 80_000))
+    )
+    gone = pc.fill_null(gone, False)
+    dataset = checked(path)
+    assert dataset.to_table() == rows.filter(pc.invert(gone))
+    assert result.num_deleted_rows == pc.sum(gone).as_py()
+    assert len(dataset.get_fragments()) == 49
+    assert {one.name for one in (path / "data").iterdir()} == files
+    assert table.toDF(["id"], filter="g < 20").count() == (
+        np.count_nonzero(rows.filter(pc.invert(gone))["g"].fill_null(99).to_numpy() < 20)
+    )
+
+
+def test_others_meanwhile(spark: Any, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = LanceTable.forPath(spark, str(path))
+    changes: list[str] = ["id = 1", "id = 2"]
+    run = delete_job.run
+
+    def slow(*given: Any) -> Any:
+        done = run(*given)
+        if changes:
+            lance.dataset(path).delete(changes.pop(0))
+        return done
+
+    monkeypatch.setattr(delete_job, "run", slow)
+    # Another row of the same fragment is no obstacle; the same row is: found gone at the second try.
+    assert table.delete("id = 7 AND pmod(id, 7) = 0").num_deleted_rows == 1
+    assert table.delete("id < 5").num_deleted_rows == 3
+    assert ids(path) == [n for n in range(100) if n not in (0, 1, 2, 3, 4, 7)]
+    changes.append("id = 30")
+    with pytest.raises(CommitConflictError):
+        table.delete("id = 30", conflict_retries=0)
+    assert left_over(path) == set()
+
+
+def test_tables_that_are_there(spark: Any, path: Path) -> None:
+    assert lance_spark.LanceTable is LanceTable
+    assert LanceTable.isLanceTable(spark, str(path))
+    assert not LanceTable.isLanceTable(spark, str(path / "data"))
+    frame = LanceTable.forPath(spark, str(path)).toDF(
+        ["id"], with_row_address=True, filter="id < 3"
+    )
+    assert frame.columns == ["id", "_rowaddr"]
+    assert sorted(tuple(row) for row in frame.collect()) == [(n, n) for n in range(3)]
+
+
+def test_whole_fragments_and_some(spark: Any, large: Large) -> None:
+    path, _ = large()
+
+    def seen(**options: object) -> list[tuple[int, int, bool]]:
+        frame = (
+            spark.read.format("lance").schema("_rowaddr long").options(**options).load(str(path))
+        )
+
+        def look(batches: Any) -> Any:
+            addresses = np.concatenate([batch.column(0).to_numpy() for batch in batches])
+            yield pa.record_batch(
+                {
+                    "first": [int(addresses[0] >> 32)],
+                    "rows": [len(addresses)],
+                    "sorted": [bool((np.diff(addresses) > 0).all())],
+                }
+            )
+
+        found = frame.mapInArrow(look, "first long, rows long, sorted boolean").collect()
+        return sorted(tuple(row) for row in found)
+
+    chosen = seen(fragment_ids="3,7-8", whole_fragments=True, target_rows_per_partition=1000)
+    assert chosen == [(3, 40_000, True), (7, 40_000, True), (8, 40_000, True)]
+    assert sum(rows for _, rows, _ in seen(fragment_ids="49")) == 40_000
+    frame = spark.read.format("lance").option("fragment_ids", "3").load(str(path))
+    assert frame.count() == 40_000
+    with pytest.raises(Exception, match="no fragment 50"):
+        seen(fragment_ids="50")

@@ -1,0 +1,215 @@
+"""`LanceTable.update`: new values where the condition holds, all else as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from lance_spark import LanceTable
+from lance_spark.dataset import open_dataset
+from lance_spark.errors import (
+    InvalidInputError,
+    InvalidOptionError,
+    SchemaMismatchError,
+    UnsupportedError,
+)
+from lance_spark.spark.table import update_job
+from lance_spark.write import write_dataset
+from tests.spark.table.tables import checked, left_over
+
+Large = Callable[..., tuple[Path, pa.Table]]
+
+
+def kinds() -> pa.Table:
+    ids = np.arange(100)
+    blobs = pa.array([bytes([n]) * n * 50 for n in range(100)], pa.large_binary())
+    schema = pa.schema(
+        [
+            pa.field("id", pa.int64(), nullable=False),
+            pa.field("n", pa.int32()),
+            pa.field("small", pa.uint8()),
+            pa.field("half", pa.float16()),
+            pa.field("ts", pa.timestamp("ns", "UTC")),
+            pa.field("text", pa.large_string()),
+            pa.field("vector", pa.list_(pa.float32(), 3)),
+            pa.field("inner", pa.struct([("a", pa.int64()), ("b", pa.string())])),
+            pa.field("kind", pa.dictionary(pa.int8(), pa.string())),
+            pa.field("blob", pa.large_binary(), metadata={"lance-encoding:blob": "true"}),
+        ]
+    )
+    columns = [
+        ids,
+        ids.astype(np.int32),
+        (ids % 200).astype(np.uint8),
+        ids.astype(np.float16),
+        pa.array(ids * 1_000_000_007 + 1, pa.timestamp("ns", "UTC")),
+        pa.array([f"text {n}" for n in ids], pa.large_string()),
+        pa.array([[n, n + 1, n + 2] for n in ids], pa.list_(pa.float32(), 3)),
+        pa.array([{"a": int(n), "b": str(n)} for n in ids]),
+        pa.array([f"kind {n % 3}" for n in ids])
+        .dictionary_encode()
+        .cast(pa.dictionary(pa.int8(), pa.string())),
+        blobs,
+    ]
+    return pa.table(columns, schema=schema)
+
+
+@pytest.fixture(params=[False, True], ids=["addresses", "stable ids"])
+def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    write_dataset(
+        kinds(), str(tmp_path / "t"), max_rows_per_file=25, enable_stable_row_ids=request.param
+    )
+    return tmp_path / "t"
+
+
+def contents(path: Path, *more: str) -> pa.Table:
+    checked(path)
+    dataset = open_dataset(str(path))
+    names = [*dataset.schema.names, *more]
+    return dataset.to_table(names, blob_handling="all_binary").sort_by("id")
+
+
+def test_all_types_and_lineage(spark: Any, path: Path) -> None:
+    from pyspark.sql import functions as F
+
+    lineage = ("_rowid", "_row_created_at_version", "_row_last_updated_at_version")
+    before = contents(path, *lineage)
+    table = LanceTable.forPath(spark, str(path))
+    result = table.update(
+        "id % 10 = 4 OR text LIKE '%77'",
+        {
+            "N": "n * 2",
+            "half": "CAST(id AS double) / 2",
+            "vector": F.transform("vector", lambda x: x * 2),
+            "inner": "named_struct('a', id + 1, 'b', CAST(null AS string))",
+            "kind": "'new'",
+        },
+        commit_message="changed",
+    )
+    after = contents(path, *lineage)
+    hit = {n for n in range(100) if n % 10 == 4 or n == 77}
+    assert (result.version, result.num_updated_rows) == (2, len(hit))
+    for name in before.schema.names:
+        old, new = before[name].to_pylist(), after[name].to_pylist()
+        for n in range(100):
+            wanted = old[n]
+            if n in hit:
+                changes = {
+                    "n": 2 * n,
+                    "half": n / 2,
+                    "vector": [2.0 * v for v in (n, n + 1, n + 2)],
+                    "inner": {"a": n + 1, "b": None},
+                    "kind": "new",
+                    "_row_last_updated_at_version": 2,
+                }
+                if not _is_stable(path):
+                    changes["_rowid"] = new[n]
+                    changes["_row_created_at_version"] = new[n]
+                    changes["_row_last_updated_at_version"] = new[n]
+                wanted = changes.get(name, wanted)
+            assert new[n] == wanted, (name, n)
+    assert after.schema.field("ts").type == pa.timestamp("ns", "UTC")
+    assert after["ts"].cast(pa.int64()).equals(before["ts"].cast(pa.int64()))
+
+    # Blobs as writes take them; a column of another, and one of no column.
+    result = table.update(F.col("id") == 5, {"blob": F.lit(b"abc"), "text": "concat(text, kind)"})
+    again = contents(path)
+    assert again["blob"].to_pylist()[5] == b"abc"
+    assert again["text"].to_pylist()[5] == "text 5kind 2"
+    assert result.num_updated_rows == 1
+    assert table.update("id = -1", {"n": "1"}).num_updated_rows == 0
+
+
+def _is_stable(path: Path) -> bool:
+    return bool(lance.dataset(path).has_stable_row_ids)
+
+
+def test_errors_leave_nothing(spark: Any, path: Path) -> None:
+    table = LanceTable.forPath(spark, str(path))
+    with pytest.raises(SchemaMismatchError, match="nowhere"):
+        table.update("id = 1", {"nowhere": "1"})
+    with pytest.raises(InvalidInputError, match="set"):
+        table.update("id = 1")
+    with pytest.raises(InvalidInputError, match=r"F\.lit\(3\)"):
+        table.update("id = 1", {"n": 3})  # type: ignore[dict-item]
+    with pytest.raises(InvalidInputError, match="two values"):
+        table.update("id = 1", {"n": "3", "N": "4"})
+    with pytest.raises(InvalidOptionError, match="mode"):
+        table.update("id = 1", {"n": "3"}, mode="other")  # type: ignore[arg-type]
+    with pytest.raises(UnsupportedError, match="columns"):
+        table.update("id = 1", {"n": "3"}, mode="columns")
+    # A cast that fails for one row, after others were written.
+    with pytest.raises(Exception, match="CAST_INVALID_INPUT"):
+        table.update("id > 10", {"n": "CASE WHEN id = 99 THEN text ELSE '1' END"}, mode="rows")
+    # 300 is no uint8, of which Spark knows nothing; nor is a null an id.
+    with pytest.raises(InvalidInputError, match="small"):
+        table.update("id > 10", {"small": "id + 201"}, mode="rows")
+    with pytest.raises(InvalidInputError, match="id"):
+        table.update("id > 10", {"id": "nullif(id, 50)"})
+    assert lance.dataset(path).version == 1
+    assert left_over(path) == set()
+
+
+@pytest.mark.parametrize("with_rule", [False, True])
+def test_large_table(
+    spark: Any, large: Large, with_rule: bool, request: pytest.FixtureRequest
+) -> None:
+    path, rows = large()
+    if with_rule:
+        request.getfixturevalue("pushdown")(True)
+    table = LanceTable.forPath(spark, str(path))
+    condition = "g = 17" if with_rule else "pmod(g, 100) = 17"
+    result = table.update(condition, {"text": "concat(text, '!')", "g": "g + 1000"})
+    dataset = checked(path)
+    hit = pc.fill_null(pc.equal(rows["g"], 17), False)
+    texts = pc.if_else(hit, pc.binary_join_element_wise(rows["text"], "!", ""), rows["text"])
+    wanted = rows.set_column(
+        1, "g", pc.if_else(hit, pc.add(rows["g"], 1000).cast(pa.int32()), rows["g"])
+    )
+    wanted = wanted.set_column(2, "text", texts)
+    found = dataset.to_table().sort_by("id")
+    assert result.num_updated_rows == pc.sum(hit).as_py() == 19_802
+    for name in rows.schema.names:
+        assert found[name].combine_chunks().equals(wanted[name].combine_chunks()), name
+    # Few rows of each of 50 fragments make one new.
+    assert len(dataset.get_fragments()) == 51
+    result = table.update("id < 3", {"text": "'again'"}, mode="rows")
+    assert result.num_updated_rows == 3
+    assert checked(path).count_rows("text = 'again'") == 3
+
+
+def test_others_meanwhile(spark: Any, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = LanceTable.forPath(spark, str(path))
+    changes = ["id = 3", "id = 4"]
+    run = update_job.run
+
+    def slow(*given: Any) -> Any:
+        done = run(*given)
+        if changes:
+            lance.dataset(path).delete(changes.pop(0))
+        return done
+
+    monkeypatch.setattr(update_job, "run", slow)
+    assert table.update("id = 7", {"n": "-1"}).num_updated_rows == 1
+    # One of the rows is gone when it is to be committed: planned anew.
+    assert table.update("id in (4, 5)", {"n": "-2"}).num_updated_rows == 1
+    rows = checked(path).to_table(["id", "n"], filter="n < 0").sort_by("id").to_pydict()
+    assert rows == {"id": [5, 7], "n": [-2, -1]}
+    assert checked(path).count_rows() == 98
+
+
+def test_a_random_condition_loses_no_row(spark: Any, path: Path) -> None:
+    table = LanceTable.forPath(spark, str(path))
+    for mode in ("auto", "rows"):
+        result = table.update("rand() < 0.5", {"n": "n + 1000"}, mode=mode)
+        assert contents(path)["id"].to_pylist() == list(range(100))
+        assert result.num_updated_rows > 0
+    total = sum(n // 1000 for n in contents(path)["n"].to_pylist())
+    assert 0 < total <= 200
