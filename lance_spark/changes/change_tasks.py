@@ -218,11 +218,12 @@ class FeedColumns:
         if META_FIELDS.get(wanted.name) is wanted:
             return wanted
         named = {one.name: one for one in manifest.schema.fields}.get(wanted.name)
-        if same_life:
-            own = manifest.schema.field_by_id(wanted.id)
-            if own is not None:
+        own = manifest.schema.field_by_id(wanted.id) if same_life else None
+        if own is not None:
+            if own.logical_type == wanted.logical_type:
                 # The children that there are now; files know which of them they have.
                 return replace(wanted, nullable=True)
+            named = own
         if named is None:
             return None
         if not _alike(named.to_arrow().type, wanted.to_arrow().type):
@@ -241,6 +242,7 @@ def plan_changes(
     storage_options: Mapping[str, Any] | None = None,
     *,
     target_rows: int = TARGET_ROWS,
+    same_life: bool = True,
 ) -> list[ChangeTask]:
     """Cut what versions changed into tasks.
 
@@ -251,10 +253,12 @@ def plan_changes(
     told : sequence of VersionChanges
         Oldest first.
     columns : FeedColumns
-        Of the last version that is told of, or of a later one with no overwrite or restore in between.
+        Of the last version that is told of, or of a later one.
     storage_options : mapping, optional
     target_rows : int
         Rows of a task, about.
+    same_life : bool
+        Whether there was no overwrite or restore between the last version that is told of and the one that the columns are of.
 
     Returns
     -------
@@ -268,10 +272,9 @@ def plan_changes(
     """
     schema = columns.to_arrow()
     tasks: list[ChangeTask] = []
-    same_life = True
     for one in reversed(told):
         after_life = same_life
-        if one.operation is None or one.operation in _NEW_LIFE:
+        if starts_life(one.operation):
             same_life = False
         if not one.changes:
             continue
@@ -294,6 +297,11 @@ def plan_changes(
         ]
         tasks[:0] = some
     return tasks
+
+
+def starts_life(kind: str | None) -> bool:
+    """Tell whether field ids mean other columns after a change of this kind than before."""
+    return not kind or kind in _NEW_LIFE
 
 
 def _pack(changes: Sequence[ChangedRows], target_rows: int) -> Iterator[tuple[Piece, ...]]:

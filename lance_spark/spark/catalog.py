@@ -33,9 +33,14 @@ def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
     Raises
     ------
     InvalidOptionError
-        There are settings of the store: they may be secrets, and a schema is no place for them.
+        There are settings of the store: they may be secrets, and a schema is no place for them. Or it is a change feed.
     """
     parsed = ReadOptions.parse(options)
+    if parsed.feed:
+        raise InvalidOptionError(
+            f"option {next(iter(parsed.feed))} is not for tables of Spark's catalog: read a change feed by "
+            "spark.read, a stream by spark.readStream, with the table's path"
+        )
     location = parse_uri(parsed.path)
     if parsed.storage_options or location.display != location.uri:
         raise InvalidOptionError(

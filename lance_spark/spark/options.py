@@ -15,13 +15,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lance_spark.errors import InvalidOptionError
-from lance_spark.spark import storage_options, write_names
+from lance_spark.spark import feed_names, storage_options, write_names
 
 #: Tuning of other connectors that changes no result; nothing here needs it.
 _IGNORED = frozenset(
     {"block_size", "index_cache_size", "metadata_cache_size", "executor_credential_refresh"}
     | {"pushdownfilters", "topn_push_down", "use_scalar_index"}
     | {"use_queued_write_buffer", "queue_depth", "max_rows_per_group", "max_batch_bytes"}
+    | feed_names.OF_SPARK
 )
 #: What the columns that a query looks at have at most, as Spark has them, if it is answered while it is planned.
 DEFAULT_DRIVER_READ_BYTES = 128 * 1024 * 1024
@@ -43,6 +44,7 @@ READ_NAMES = (
     "fragment_ids",
     "whole_fragments",
     "scan_metrics",
+    *feed_names.FEED_NAMES,
 )
 _OUTSIDE = "allow_external_blob_outside_bases"
 _WRITE = (
@@ -55,12 +57,14 @@ _WRITE = (
     "blob_pack_file_size_threshold",
     "commit_retries",
     "commit_message",
+    *feed_names.STREAM_NAMES,
     *write_names.RULE_NAMES,
 )
 _SAME = {
     "file_format_version": "data_storage_version",
     "max_row_per_file": "max_rows_per_file",
     "asof": "timestamp",
+    **feed_names.SAME,
     **write_names.SAME,
 }
 _ELSEWHERE = {
@@ -149,6 +153,8 @@ class ReadOptions:
         Whether all rows of a fragment are in one Spark partition.
     scan_metrics : bool
         Whether each task says on its log what it read.
+    feed : mapping of str to str
+        What is said of changes and streams; `feed_options` parses it.
     storage_options : mapping, not shown by `repr`
         Arguments of the fsspec file system.
     """
@@ -171,6 +177,7 @@ class ReadOptions:
     fragment_ids: tuple[int, ...] | None = None
     whole_fragments: bool = False
     scan_metrics: bool = False
+    feed: Mapping[str, str] = field(default_factory=dict)
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -208,6 +215,7 @@ class ReadOptions:
             fragment_ids=_fragment_ids(plain.get("fragment_ids")),
             whole_fragments=_flag("whole_fragments", plain),
             scan_metrics=_flag("scan_metrics", plain),
+            feed={name: plain[name] for name in feed_names.FEED_NAMES if name in plain},
             storage_options=parts.storage,
         )
 
@@ -240,6 +248,10 @@ class WriteOptions:
         How often the commit starts again after other writers were faster.
     commit_message : str or None
         Kept with the transaction.
+    streaming_query_id : str or None
+        Name of a stream that is written, in the transactions of its batches; the id of Spark's query if None.
+    lookback_versions : int or None
+        How many versions are searched for a stream's last batch.
     rules : mapping of str to str
         What is said of the rows and columns that there are; `write_rules` parses it.
     column_metadata : mapping of str to mapping of str to str
@@ -260,6 +272,8 @@ class WriteOptions:
     blob_pack_file_size_threshold: int | None = None
     commit_retries: int | None = None
     commit_message: str | None = None
+    streaming_query_id: str | None = None
+    lookback_versions: int | None = None
     rules: Mapping[str, str] = field(default_factory=dict)
     column_metadata: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -304,6 +318,8 @@ class WriteOptions:
             blob_pack_file_size_threshold=_whole("blob_pack_file_size_threshold", plain),
             commit_retries=_whole("commit_retries", plain, least=0),
             commit_message=plain.get("commit_message"),
+            streaming_query_id=_text("streaming_query_id", plain),
+            lookback_versions=_whole(feed_names.LOOKBACK, plain),
             rules=_rules(plain),
             column_metadata=parts.columns,
             storage_options=parts.storage,
@@ -437,14 +453,14 @@ def _timezone(plain: Mapping[str, str]) -> str | None:
     return text.strip()
 
 
-def _timestamp(text: str | None) -> datetime | None:
+def _timestamp(text: str | None, name: str = "timestamp") -> datetime | None:
     if text is None:
         return None
     try:
         parsed = datetime.fromisoformat(text.strip())
     except ValueError:
         raise InvalidOptionError(
-            "option timestamp: give a time as 2026-01-31T12:00:00+01:00, or without an offset for UTC, "
+            f"option {name}: give a time as 2026-01-31T12:00:00+01:00, or without an offset for UTC, "
             f"not {_shown(text)}"
         ) from None
     return parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed.astimezone(UTC)

@@ -21,6 +21,11 @@ public class PushDownRule extends Rule {
 
   static final String FORMAT = "lance";
 
+  /** Options of change feeds, whose reader takes no requests. */
+  static final String CHANGE_FEED = "readChangeFeed";
+
+  static final String CHANGE_FEED_SNAKE = "read_change_feed";
+
   public TreeNode apply(TreeNode plan) {
     try {
       if (!Boolean.parseBoolean(SQLConf.get().getConfString(ENABLED, "true"))) {
@@ -39,8 +44,12 @@ public class PushDownRule extends Rule {
     if (!(node instanceof DataSourceV2Relation)) {
       return false;
     }
-    Table table = ((DataSourceV2Relation) node).table();
-    return table instanceof PythonTable && table.name().equalsIgnoreCase(FORMAT);
+    DataSourceV2Relation relation = (DataSourceV2Relation) node;
+    Table table = relation.table();
+    return table instanceof PythonTable
+        && table.name().equalsIgnoreCase(FORMAT)
+        && !relation.options().containsKey(CHANGE_FEED)
+        && !relation.options().containsKey(CHANGE_FEED_SNAKE);
   }
 
   static class Replacement extends AbstractPartialFunction {
