@@ -47,7 +47,15 @@ class LanceDataSource(DataSource):
         from lance_spark.spark.reader import table_schema
         from lance_spark.spark.types import to_spark_schema
 
-        schema = to_spark_schema(table_schema(ReadOptions.parse(self.options)))
+        options = ReadOptions.parse(self.options)
+        if options.feed and not catalog.is_for_catalog(self.options):
+            from lance_spark.spark.change_feed import feed_schema
+            from lance_spark.spark.feed_options import FeedOptions
+
+            feed = FeedOptions.parse(options)
+            if feed.change_feed:
+                return to_spark_schema(feed_schema(options, feed))
+        schema = to_spark_schema(table_schema(options))
         if catalog.is_for_catalog(self.options):
             return catalog.with_options(schema, self.options)
         return schema
@@ -75,6 +83,14 @@ class LanceDataSource(DataSource):
         first = schema.fields[0] if schema.fields else None
         carrier = first if request is None else last
         options = ReadOptions.parse(options_of(carrier, self.options))
+        if options.feed:
+            from lance_spark.spark.change_feed import ChangeFeedReader
+            from lance_spark.spark.feed_options import FeedOptions
+            from lance_spark.spark.request import refused
+
+            if request is not None:
+                raise refused("a change feed takes none", "the option readChangeFeed")
+            return ChangeFeedReader(options, FeedOptions.parse(options), schema)
         if request is not None and request.packed:
             from lance_spark.spark.packing import pack
 
@@ -94,30 +110,33 @@ class LanceDataSource(DataSource):
         return make_writer(WriteOptions.parse(self.options), schema, overwrite)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """Refuse: a table is no source of a stream.
+        """Return the reader of a stream of the columns of `schema`, which is the table's or the user's.
 
         Raises
         ------
+        InvalidOptionError
         UnsupportedError
+            An option needs a newer Spark.
         """
-        from lance_spark.errors import UnsupportedError
+        from lance_spark.spark.catalog import options_of
+        from lance_spark.spark.feed_options import FeedOptions
+        from lance_spark.spark.options import ReadOptions
+        from lance_spark.spark.stream_reader import LanceStreamReader
 
-        raise UnsupportedError(
-            'format("lance") is no source of streams: read the table by spark.read, each of its versions by the option version'
-        )
+        first = schema.fields[0] if schema.fields else None
+        options = ReadOptions.parse(options_of(first, self.options))
+        return LanceStreamReader(options, FeedOptions.parse(options), schema)
 
     def streamWriter(  # noqa: N802 - Spark's name
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
-        """Refuse: a stream cannot be written as it is.
+        """Return the writer of a stream of rows of `schema`, each of whose batches is one version.
 
         Raises
         ------
-        UnsupportedError
+        InvalidOptionError
         """
-        from lance_spark.errors import UnsupportedError
+        from lance_spark.spark.options import WriteOptions
+        from lance_spark.spark.stream_writer import LanceStreamWriter
 
-        raise UnsupportedError(
-            'format("lance") takes no streams: append each of its batches, by writeStream.foreachBatch(lambda frame, _: '
-            'frame.write.format("lance").mode("append").save(path))'
-        )
+        return LanceStreamWriter(WriteOptions.parse(self.options), schema, overwrite)

@@ -17,9 +17,10 @@ version has to be there still.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from lance_spark.changes.change_tasks import starts_life
 from lance_spark.changes.version_changes import (
     NO_ROWS,
     ChangedRows,
@@ -116,6 +117,7 @@ class StreamPlan:
     change_feed: bool = False
     skip_changes: bool = False
     _parts: dict[tuple[int, bool], Part] = field(default_factory=dict)
+    _kinds: dict[int, str | None] = field(default_factory=dict)
 
     def next(self, start: Position, newest: int, limit: Limit) -> Position:
         """Return where the next batch ends; `start` if there is nothing to read.
@@ -187,6 +189,22 @@ class StreamPlan:
         """Drop what is kept of versions before a position."""
         self._parts = {key: part for key, part in self._parts.items() if key[0] >= end.version}
 
+    def same_life(self, version: int, newest: int) -> bool:
+        """Tell whether field ids mean the same columns in two versions: nothing was overwritten or restored in between.
+
+        False if nobody knows, as some of the versions have been cleaned up.
+        """
+        for number in range(newest, version, -1):
+            if number not in self._kinds:
+                try:
+                    made = read_transaction(self.table.store, self._manifest(number))
+                except VersionNotFoundError:
+                    return False
+                self._kinds[number] = None if made is None else made.operation.kind
+            if starts_life(self._kinds[number]):
+                return False
+        return True
+
     def _advance(self, at: Position, budget: _Budget) -> Position:
         """Take what fits of one version."""
         part = self._part(at.version, snapshot=at.snapshot)
@@ -237,11 +255,7 @@ class StreamPlan:
         fragments = counted_fragments(self.table.paths.with_bases(manifest.base_paths), manifest)
         if not self.change_feed:
             return Part(manifest, fragments)
-        changes = tuple(
-            ChangedRows("insert", one, None, one.num_rows) for one in fragments if one.num_rows
-        )
-        stamp = manifest.timestamp_ns // 1000
-        return Part(manifest, (), VersionChanges(version, stamp, "append", None, manifest, changes))
+        return Part(manifest, (), as_inserted(manifest, fragments))
 
     def _brought(self, version: int) -> Part:
         if self.change_feed:
@@ -290,6 +304,13 @@ class StreamPlan:
             f"the table has {there}. Rows may be lost to the stream; start it with a new checkpointLocation, which begins with "
             "a snapshot, or at a version that is there by startingVersion, and keep versions for as long as streams may lag"
         )
+
+
+def as_inserted(manifest: Manifest, fragments: Sequence[Fragment]) -> VersionChanges:
+    """Return the live rows of some fragments of a version as if it had inserted them."""
+    changes = [ChangedRows("insert", one, None, one.num_rows) for one in fragments if one.num_rows]
+    stamp = manifest.timestamp_ns // 1000
+    return VersionChanges(manifest.version, stamp, "append", None, manifest, tuple(changes))
 
 
 def _fragments(part: Part) -> tuple[Fragment, ...]:

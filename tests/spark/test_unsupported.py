@@ -12,23 +12,17 @@ import pytest
 Write = Callable[..., None]
 
 
-def test_a_stream_from_a_table_is_refused(spark: Any, write: Write, tmp_path: Path) -> None:
-    write(spark.range(3))
-    stream = spark.readStream.format("lance").load(str(tmp_path / "t.lance"))
-    query = stream.writeStream.format("noop").start()
-    with pytest.raises(Exception, match=r"UnsupportedError: .* no source of streams: read the"):
-        query.awaitTermination(60)
-
-
-def test_a_stream_to_a_table_is_refused_and_foreach_batch_works(spark: Any, tmp_path: Path) -> None:
+def test_streams_in_update_mode_are_refused_and_foreach_batch_works(
+    spark: Any, tmp_path: Path
+) -> None:
     path = str(tmp_path / "t.lance")
     source = str(tmp_path / "source")
     spark.range(10).write.parquet(source)
     stream = spark.readStream.schema("id bigint").parquet(source)
     options = {"path": path, "checkpointLocation": str(tmp_path / "refused")}
-    query = stream.writeStream.format("lance").options(**options).start()
-    with pytest.raises(Exception, match=r"UnsupportedError: .*foreachBatch"):
-        query.awaitTermination(60)
+    writer = stream.writeStream.format("lance").outputMode("update")
+    with pytest.raises(Exception, match="does not support Update mode"):
+        writer.options(**options).start().awaitTermination(60)
     assert not Path(path).exists()
 
     def append(frame: Any, _: int) -> None:

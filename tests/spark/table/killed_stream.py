@@ -1,0 +1,60 @@
+"""A query that writes a stream to a table, in a process of its own: killed right after its first commit, or run to its end.
+
+python killed_stream.py SOURCE TABLE CHECKPOINT [PID_FILE]
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from lance_spark.spark.datasource import LanceDataSource
+from lance_spark.spark.stream_writer import LanceStreamWriter
+
+
+class KillingWriter(LanceStreamWriter):
+    """Commits, and kills Spark before it can note so."""
+
+    def commit(self, messages: list[Any], batchId: int) -> None:  # type: ignore[override]
+        super().commit(messages, batchId)
+        os.kill(int(Path(os.environ["SPARK_PID_FILE"]).read_text()), signal.SIGKILL)
+
+
+class KillingSource(LanceDataSource):
+    """The source, whose streams die."""
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> Any:
+        from lance_spark.spark.options import WriteOptions
+
+        return KillingWriter(WriteOptions.parse(self.options), schema, overwrite)
+
+
+def main(source: str, table: str, checkpoint: str, pid_file: str | None = None) -> None:
+    if pid_file is not None:
+        os.environ["SPARK_PID_FILE"] = pid_file
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    spark = (
+        builder.config("spark.driver.host", "localhost")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("OFF")
+    if pid_file is not None:
+        pid = spark._jvm.java.lang.ProcessHandle.current().pid()
+        Path(pid_file).write_text(str(pid))
+    spark.dataSource.register(LanceDataSource if pid_file is None else KillingSource)
+    frame = spark.readStream.schema("id bigint").option("maxFilesPerTrigger", 1).parquet(source)
+    writer = frame.writeStream.format("lance").option("checkpointLocation", checkpoint)
+    query = writer.trigger(availableNow=True).start(table)
+    if not query.awaitTermination(120):
+        sys.exit(3)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,272 @@
+"""Streams that read a table: where batches end, what they read, what happens to history meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+
+import lance_spark
+from lance_spark.errors import (
+    InvalidInputError,
+    InvalidOptionError,
+    UnsupportedError,
+    VersionNotFoundError,
+)
+from lance_spark.spark.feed_options import FeedOptions
+from lance_spark.spark.options import ReadOptions
+from lance_spark.spark.stream_offsets import BEGINNING, Position
+from lance_spark.spark.stream_plan import Limit, StreamPlan
+from lance_spark.table.open import open_table
+
+Stream = Callable[..., list[tuple[Any, ...]]]
+
+
+def rows_of(first: int, stop: int) -> pa.Table:
+    return pa.table({"id": pa.array(range(first, stop), pa.int64())})
+
+
+def make(uri: str, *, stable: bool = True) -> None:
+    """Version 1: four fragments of ten rows."""
+    lance_spark.write_dataset(
+        rows_of(0, 40), uri, max_rows_per_file=10, enable_stable_row_ids=stable
+    )
+
+
+def append(uri: str, first: int, stop: int) -> None:
+    lance_spark.write_dataset(rows_of(first, stop), uri, mode="append", max_rows_per_file=10)
+
+
+def plan_of(uri: str, **options: bool) -> StreamPlan:
+    return StreamPlan(open_table(uri), **options)
+
+
+def newest(uri: str) -> int:
+    return lance_spark.open_dataset(uri).version
+
+
+def read(plan: StreamPlan, start: Position, end: Position) -> list[tuple[int, int]]:
+    """What a batch reads: versions and numbers of rows."""
+    return [
+        (part.manifest.version, sum(one.num_rows for one in part.fragments))
+        if part.changes is None
+        else (part.manifest.version, part.changes.num_rows)
+        for part in plan.parts(start, end)
+    ]
+
+
+def walk(plan: StreamPlan, start: Position, last: int, limit: Limit) -> list[Position]:
+    places = [start]
+    while (end := plan.next(places[-1], last, limit)) != places[-1]:
+        places.append(end)
+        assert len(places) < 50
+    return places
+
+
+def test_positions_are_texts_that_spark_compares() -> None:
+    place = Position(7, 2, True)
+    assert list(place.to_json().items()) == [("version", 7), ("index", 2), ("snapshot", True)]
+    assert Position.parse(place.to_json()) == place
+    for wrong in (None, {}, {"version": 1}, {"version": "1", "index": 0, "snapshot": False}):
+        with pytest.raises(InvalidInputError, match="new checkpointLocation"):
+            Position.parse(wrong)
+
+
+@pytest.mark.parametrize("limit", [Limit(), Limit(fragments=3), Limit(bytes=1)])
+@pytest.mark.parametrize("feed", [False, True])
+def test_batches_read_everything_once_whatever_their_limit(
+    tmp_path: Path, limit: Limit, feed: bool
+) -> None:
+    uri = str(tmp_path / "t")
+    make(uri)
+    lance.dataset(uri).delete("id = 3")
+    append(uri, 40, 65)
+    lance_spark.open_dataset(uri).compact_files(target_rows_per_fragment=20)
+    last = newest(uri)
+    append(uri, 65, 66)
+    plan = plan_of(uri, change_feed=feed)
+    places = walk(plan, BEGINNING, last + 1, limit)
+    assert places[-1] == Position(last + 2)
+    found = [one for pair in pairwise(places) for one in read(plan, *pair)]
+    assert sum(rows for _, rows in found) == 65
+    if limit == Limit():
+        assert places[1:] == [Position(last + 2)]
+    # Batches are the same when they are planned anew.
+    again = plan_of(uri, change_feed=feed)
+    assert found == [one for pair in pairwise(places) for one in read(again, *pair)]
+    # From the first version on: what each one brought, not where compaction put it.
+    places = walk(plan_of(uri, change_feed=feed), Position(1), last + 1, limit)
+    found = [one for pair in pairwise(places) for one in read(plan, *pair)]
+    deleted = 1 if feed else 0
+    assert sum(rows for _, rows in found) == 66 + deleted
+    if limit.fragments and not feed:
+        sizes = [sum(rows for _, rows in read(plan, *pair)) for pair in pairwise(places)]
+        assert sizes == [30, 30, 6]
+
+
+def test_a_snapshot_ends_its_batch_and_names_its_version(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    make(uri)
+    plan = plan_of(uri)
+    end = plan.next(BEGINNING, 1, Limit())
+    assert end == Position(2)
+    append(uri, 40, 50)
+    # A batch that was lost is the same one, although there is a newer version now.
+    assert read(plan_of(uri), BEGINNING, end) == [(1, 40)]
+    half = plan_of(uri).next(BEGINNING, 1, Limit(fragments=3))
+    assert half == Position(1, 3, True)
+    assert read(plan_of(uri), BEGINNING, half) == [(1, 30)]
+    assert read(plan_of(uri), half, Position(3)) == [(1, 10), (2, 10)]
+    # Before Spark 4.2 nobody says where a batch begins.
+    assert read(plan_of(uri), BEGINNING, Position(3)) == [(2, 50)]
+
+
+def test_versions_that_changed_rows(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    make(uri)
+    append(uri, 40, 41)
+    lance.dataset(uri).update({"id": "id + 1000"}, where="id = 7")
+    append(uri, 41, 42)
+    # What comes before is read first.
+    assert plan_of(uri).next(Position(2), 4, Limit()) == Position(3)
+    with pytest.raises(UnsupportedError, match=r"version 3 \(update\) changed rows .* skipChange"):
+        plan_of(uri).next(Position(3), 4, Limit())
+    plan = plan_of(uri, skip_changes=True)
+    assert plan.next(Position(2), 4, Limit()) == Position(5)
+    assert read(plan, Position(2), Position(5)) == [(2, 1), (3, 0), (4, 1)]
+    plan = plan_of(uri, change_feed=True)
+    assert read(plan, Position(2), Position(5)) == [(2, 1), (3, 2), (4, 1)]
+    # An upsert that only inserts changes nothing that was read.
+    lance.dataset(uri).merge_insert("id").when_not_matched_insert_all().execute(rows_of(41, 45))
+    assert read(plan_of(uri), Position(5), Position(6)) == [(5, 3)]
+    lance.write_dataset(rows_of(0, 1), uri, mode="overwrite")
+    with pytest.raises(UnsupportedError, match=r"version 6 \(overwrite\)"):
+        plan_of(uri).next(Position(6), 6, Limit())
+    lance.dataset(uri).delete("true")
+    lance.write_dataset(rows_of(0, 2), uri, mode="overwrite")
+    assert read(plan_of(uri), Position(7), Position(9)) == [(7, 0), (8, 2)]
+
+
+def test_history_that_is_gone(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    make(uri)
+    for number in range(3):
+        append(uri, 40 + number, 41 + number)
+    lance_spark.open_dataset(uri).cleanup_old_versions(retain_versions=2)
+    with pytest.raises(
+        VersionNotFoundError, match=r"version 2, .* versions 3 to 4.*new checkpoint"
+    ):
+        plan_of(uri).next(Position(2), 4, Limit())
+    # An append says itself what it brought.
+    assert read(plan_of(uri), Position(3), Position(5)) == [(3, 1), (4, 1)]
+    with pytest.raises(VersionNotFoundError, match="the table was replaced by another one"):
+        plan_of(uri).next(Position(9), 4, Limit())
+
+
+def test_options_of_streams() -> None:
+    def parse(**options: str) -> FeedOptions:
+        parsed = ReadOptions.parse({"path": "/t", **options})
+        return FeedOptions.parse(parsed).of_stream(parsed)
+
+    assert parse(maxFragmentsPerTrigger="3", max_bytes_per_trigger="9").max_fragments == 3
+    with pytest.raises(InvalidOptionError, match="a stream has no end"):
+        parse(endingVersion="3")
+    with pytest.raises(InvalidOptionError, match="option timestamp reads one version"):
+        parse(timestamp="2026-01-01")
+
+
+@pytest.fixture
+def stream(spark: Any, tmp_path: Path) -> Stream:
+    """Run a query until nothing is left, and return the rows that its sink got in this run."""
+
+    def run(uri: str, checkpoint: str = "c", **options: object) -> list[tuple[Any, ...]]:
+        got: list[tuple[Any, ...]] = []
+
+        def take(frame: Any, batch: int) -> None:
+            got.extend((batch, *row) for row in frame.collect())
+
+        frame = spark.readStream.format("lance").options(**options).load(uri)
+        writer = frame.writeStream.foreachBatch(take).trigger(availableNow=True)
+        query = writer.option("checkpointLocation", str(tmp_path / checkpoint)).start()
+        try:
+            assert query.awaitTermination(120)
+        finally:
+            query.stop()
+        return got
+
+    return run
+
+
+def ids(rows: list[tuple[Any, ...]]) -> list[int]:
+    return sorted(row[1] for row in rows)
+
+
+def test_a_query_goes_on_over_restarts_compaction_and_vacuum(
+    stream: Stream, tmp_path: Path
+) -> None:
+    uri = str(tmp_path / "t")
+    make(uri)
+    lance.dataset(uri).delete("id = 3")
+    first = stream(uri, maxFragmentsPerTrigger=3)
+    assert ids(first) == [one for one in range(40) if one != 3]
+    assert sorted({row[0] for row in first}) == [0, 1]
+    assert stream(uri, maxFragmentsPerTrigger=3) == []
+    append(uri, 40, 75)
+    lance_spark.open_dataset(uri).compact_files(target_rows_per_fragment=100)
+    lance.dataset(uri).delete("id = 41")
+    second = stream(uri, maxFragmentsPerTrigger=3)
+    assert ids(second) == list(range(40, 75))
+    assert len({row[0] for row in second if row[1] is not None}) == 2
+    append(uri, 75, 76)
+    lance_spark.open_dataset(uri).cleanup_old_versions(retain_versions=1)
+    assert ids(stream(uri)) == [75]
+    append(uri, 76, 77)
+    append(uri, 77, 78)
+    lance_spark.open_dataset(uri).cleanup_old_versions(retain_versions=1)
+    with pytest.raises(Exception, match="was cleaned up before the stream had read it"):
+        stream(uri)
+
+
+def test_a_query_over_changes(stream: Stream, tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    make(uri)
+    feed = {"readChangeFeed": True, "maxFragmentsPerTrigger": 3}
+    first = stream(uri, **feed)
+    assert ids(first) == list(range(40))
+    assert {row[2:4] for row in first} == {("insert", 1)}
+    lance.dataset(uri).update({"id": "id + 1000"}, where="id = 7")
+    lance.dataset(uri).delete("id = 8")
+    append(uri, 40, 41)
+    changed = [row[1:4] for row in stream(uri, **feed)]
+    assert sorted(changed) == [
+        (7, "update_preimage", 2),
+        (8, "delete", 3),
+        (40, "insert", 4),
+        (1007, "update_postimage", 2),
+    ]
+    with pytest.raises(Exception, match=r"version 2 \(update\) changed rows"):
+        stream(uri, "plain", startingVersion=1)
+    skipped = stream(uri, "skip", startingVersion=1, skipChangeCommits=True)
+    assert ids(skipped) == list(range(41))
+    since = lance_spark.open_dataset(uri).versions()[2].timestamp
+    assert ids(stream(uri, "since", startingTimestamp=since.isoformat(), filter="id > 3")) == [40]
+
+
+def test_columns_that_came_or_were_renamed_later(stream: Stream, tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    make(uri)
+    assert len(stream(uri)) == 40
+    append(uri, 40, 41)
+    lance.dataset(uri).add_columns({"twice": "id * 2"})
+    lance.dataset(uri).alter_columns({"path": "id", "name": "number"})
+    lance.write_dataset(
+        pa.table({"number": [50], "twice": pa.array([100], pa.int64())}), uri, mode="append"
+    )
+    assert sorted(row[1:] for row in stream(uri)) == [(40, None), (50, 100)]
+    changes = stream(uri, "feed", readChangeFeed=True, startingVersion=2)
+    assert sorted(row[1:4] for row in changes) == [(40, None, "insert"), (50, 100, "insert")]

@@ -1,0 +1,173 @@
+"""Streams that write a table: each batch is one version, once, whatever is killed in between."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import lance_spark
+from lance_spark.errors import InvalidOptionError, LanceError
+from lance_spark.spark.options import WriteOptions
+from lance_spark.spark.stream_writer import EPOCH_ID, QUERY_ID, LanceStreamWriter
+from tests.spark.processes import environment
+
+SCRIPT = Path(__file__).with_name("killed_stream.py")
+
+
+def put(folder: Path, name: str, first: int, stop: int) -> None:
+    folder.mkdir(exist_ok=True)
+    table = pa.table({"id": pa.array(range(first, stop), pa.int64())})
+    pq.write_table(table, folder / f"{name}.parquet")
+
+
+def run(spark: Any, source: Path, table: Path, checkpoint: Path, **options: object) -> None:
+    frame = spark.readStream.schema("id bigint").option("maxFilesPerTrigger", 1)
+    frame = frame.parquet(str(source))
+    if options.pop("complete", False):
+        frame = frame.groupBy((frame.id % 3).alias("g")).count()
+        writer = frame.writeStream.outputMode("complete")
+    else:
+        writer = frame.writeStream
+    writer = writer.format("lance").options(checkpointLocation=str(checkpoint), **options)
+    query = writer.trigger(availableNow=True).start(str(table))
+    try:
+        assert query.awaitTermination(120)
+    finally:
+        query.stop()
+
+
+def found_ids(table: Path) -> list[int]:
+    return sorted(lance.dataset(str(table)).to_table()["id"].to_pylist())
+
+
+def data_files(table: Path) -> set[str]:
+    return {one.name for one in (table / "data").iterdir()}
+
+
+def named_files(table: Path) -> set[str]:
+    dataset = lance.dataset(str(table))
+    return {file.path for one in dataset.get_fragments() for file in one.data_files()}
+
+
+def properties(table: Path) -> list[dict[str, str]]:
+    """As pylance reads them, oldest first."""
+    dataset = lance.dataset(str(table))
+    return [
+        dataset.read_transaction(one["version"]).transaction_properties
+        for one in sorted(dataset.versions(), key=lambda one: one["version"])
+    ]
+
+
+def test_a_query_makes_a_table_and_goes_on(spark: Any, tmp_path: Path) -> None:
+    source, table, checkpoint = tmp_path / "s", tmp_path / "t", tmp_path / "c"
+    put(source, "a", 0, 10)
+    put(source, "b", 10, 20)
+    run(spark, source, table, checkpoint, commit_message="hello")
+    lance_spark.write_dataset(pa.table({"id": [100]}), str(table), mode="append")
+    put(source, "c", 20, 30)
+    run(spark, source, table, checkpoint)
+    # A batch without rows makes no version.
+    put(source, "d", 0, 0)
+    run(spark, source, table, checkpoint)
+    assert found_ids(table) == [*range(30), 100]
+    assert data_files(table) == named_files(table)
+    query = json.loads((checkpoint / "metadata").read_text())["id"]
+    noted = properties(table)
+    assert [one.get(EPOCH_ID) for one in noted] == ["0", "1", None, "2"]
+    assert {one[QUERY_ID] for one in noted if EPOCH_ID in one} == {query}
+    assert noted[0]["__lance_commit_message"] == "hello"
+    lance.dataset(str(table)).validate()
+
+
+def test_a_batch_whose_checkpoint_is_lost_is_written_once(spark: Any, tmp_path: Path) -> None:
+    source, table, checkpoint = tmp_path / "s", tmp_path / "t", tmp_path / "c"
+    for number, name in enumerate("ab"):
+        put(source, name, 10 * number, 10 * number + 10)
+    run(spark, source, table, checkpoint)
+    # Another query writes the same rows, under the same numbers of batches.
+    run(spark, source, table, tmp_path / "other")
+    version = lance.dataset(str(table)).version
+    assert version == 4
+    for one in (checkpoint / "commits").glob("*1*"):
+        one.unlink()
+    run(spark, source, table, checkpoint)
+    assert lance.dataset(str(table)).version == version
+    assert found_ids(table) == sorted([*range(20), *range(20)])
+    assert data_files(table) == named_files(table)
+
+
+def test_a_name_for_the_query_and_complete_batches(spark: Any, tmp_path: Path) -> None:
+    source, table, checkpoint = tmp_path / "s", tmp_path / "t", tmp_path / "c"
+    for number, name in enumerate("ab"):
+        put(source, name, 10 * number, 10 * number + 10)
+    run(spark, source, table, checkpoint, complete=True, streamingQueryId="mine")
+    dataset = lance.dataset(str(table))
+    rows = {one["g"]: one["count"] for one in dataset.to_table().to_pylist()}
+    assert rows == {0: 7, 1: 7, 2: 6}
+    assert dataset.version == 2
+    assert [(one[QUERY_ID], one[EPOCH_ID]) for one in properties(table)] == [
+        ("mine", "0"),
+        ("mine", "1"),
+    ]
+    # The name alone says that batches are the same: another checkpoint begins with batch 0 again.
+    run(spark, source, table, tmp_path / "other", complete=True, streamingQueryId="mine")
+    assert lance.dataset(str(table)).version == 2
+
+
+def test_a_query_that_fails_leaves_no_files(spark: Any, tmp_path: Path) -> None:
+    source, table = tmp_path / "s", tmp_path / "t"
+    put(source, "a", 0, 10)
+    lance_spark.write_dataset(pa.table({"other": ["x"]}), str(table))
+    with pytest.raises(Exception, match="the table has no id"):
+        run(spark, source, table, tmp_path / "c")
+    assert data_files(table) == named_files(table)
+
+
+def test_a_task_without_a_result_is_no_commit(tmp_path: Path) -> None:
+    from pyspark.sql.types import LongType, StructField, StructType
+
+    schema = StructType([StructField("id", LongType())])
+    writer = LanceStreamWriter(WriteOptions.parse({"path": str(tmp_path / "t")}), schema, False)
+    with pytest.raises(LanceError, match="a task of batch 3 sent no result"):
+        writer.commit([None], 3)
+    writer.commit([], 3)
+    assert not (tmp_path / "t").exists()
+    options = WriteOptions.parse({"path": str(tmp_path / "t"), "txnAppId": "a", "txnVersion": "1"})
+    with pytest.raises(InvalidOptionError, match="numbers its batches itself"):
+        pickle.dumps(LanceStreamWriter(options, schema, False))
+
+
+def test_spark_is_killed_between_commit_and_checkpoint(tmp_path: Path) -> None:
+    source, table, checkpoint = tmp_path / "s", tmp_path / "t", tmp_path / "c"
+    for number, name in enumerate("abc"):
+        put(source, name, 10 * number, 10 * number + 10)
+    arguments = [sys.executable, str(SCRIPT), *map(str, (source, table, checkpoint))]
+    killed = subprocess.run(
+        [*arguments, str(tmp_path / "pid")],
+        check=False,
+        env=environment(),
+        timeout=120,
+        capture_output=True,
+        text=True,
+    )
+    assert killed.returncode != 0
+    assert found_ids(table) == list(range(10)), killed.stderr[-2000:]
+    assert not list((checkpoint / "commits").glob("[0-9]*"))
+    assert list((checkpoint / "offsets").glob("0"))
+    again = subprocess.run(
+        arguments, check=False, env=environment(), timeout=120, capture_output=True, text=True
+    )
+    assert again.returncode == 0, again.stderr[-2000:]
+    assert found_ids(table) == list(range(30))
+    assert [one[EPOCH_ID] for one in properties(table)] == ["0", "1", "2"]
+    assert len({one[QUERY_ID] for one in properties(table)}) == 1
+    assert data_files(table) == named_files(table)
