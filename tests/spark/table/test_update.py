@@ -61,11 +61,11 @@ def kinds() -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
-@pytest.fixture(params=[False, True], ids=["addresses", "stable ids"])
+@pytest.fixture
 def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    write_dataset(
-        kinds(), str(tmp_path / "t"), max_rows_per_file=25, enable_stable_row_ids=request.param
-    )
+    """A table with stable row ids, unless a test says otherwise."""
+    stable = getattr(request, "param", True)
+    write_dataset(kinds(), str(tmp_path / "t"), max_rows_per_file=25, enable_stable_row_ids=stable)
     return tmp_path / "t"
 
 
@@ -76,6 +76,7 @@ def contents(path: Path, *more: str) -> pa.Table:
     return dataset.to_table(names, blob_handling="all_binary").sort_by("id")
 
 
+@pytest.mark.parametrize("path", [False, True], ids=["addresses", "stable ids"], indirect=True)
 def test_all_types_and_lineage(spark: Any, path: Path) -> None:
     from pyspark.sql import functions as F
 
