@@ -51,7 +51,7 @@ def main(source: str, table: str, checkpoint: str, pid_file: str | None = None) 
     frame = spark.readStream.schema("id bigint").option("maxFilesPerTrigger", 1).parquet(source)
     writer = frame.writeStream.format("lance").option("checkpointLocation", checkpoint)
     query = writer.trigger(availableNow=True).start(table)
-    if not query.awaitTermination(120):
+    if not query.awaitTermination(300):
         sys.exit(3)
     spark.stop()
 

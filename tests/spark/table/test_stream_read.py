@@ -194,7 +194,7 @@ def stream(spark: Any, tmp_path: Path) -> Stream:
         writer = frame.writeStream.foreachBatch(take).trigger(availableNow=True)
         query = writer.option("checkpointLocation", str(tmp_path / checkpoint)).start()
         try:
-            assert query.awaitTermination(120)
+            assert query.awaitTermination(300)
         finally:
             query.stop()
         return got

@@ -40,7 +40,7 @@ def run(spark: Any, source: Path, table: Path, checkpoint: Path, **options: obje
     writer = writer.format("lance").options(checkpointLocation=str(checkpoint), **options)
     query = writer.trigger(availableNow=True).start(str(table))
     try:
-        assert query.awaitTermination(120)
+        assert query.awaitTermination(300)
     finally:
         query.stop()
 
@@ -155,7 +155,7 @@ def test_spark_is_killed_between_commit_and_checkpoint(tmp_path: Path) -> None:
         [*arguments, str(tmp_path / "pid")],
         check=False,
         env=environment(),
-        timeout=120,
+        timeout=400,
         capture_output=True,
         text=True,
     )
@@ -164,7 +164,7 @@ def test_spark_is_killed_between_commit_and_checkpoint(tmp_path: Path) -> None:
     assert not list((checkpoint / "commits").glob("[0-9]*"))
     assert list((checkpoint / "offsets").glob("0"))
     again = subprocess.run(
-        arguments, check=False, env=environment(), timeout=120, capture_output=True, text=True
+        arguments, check=False, env=environment(), timeout=400, capture_output=True, text=True
     )
     assert again.returncode == 0, again.stderr[-2000:]
     assert found_ids(table) == list(range(30))
