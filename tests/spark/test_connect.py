@@ -103,6 +103,22 @@ found["off"] = [plan(load(made).select("id")), rows(narrow), lance_spark.is_enab
 found["count when off"] = refusal(lambda: hollow.count())
 """
 
+CHANGES = """
+from pyspark.sql import functions as F
+
+changed = folder + "/changed.lance"
+spark.range(10_000).selectExpr("id", "id % 7 as g").write.format("lance").mode("append").save(changed)
+lance_table = lance_spark.LanceTable.forPath(spark, changed)
+spark.range(100).createOrReplaceTempView("few")
+done = [
+    lance_table.delete("id >= 9000"),
+    lance_table.delete("id in (select id from few)"),
+    lance_table.update(F.col("g") == 3, {"g": F.col("id") * 10}),
+]
+found["done"] = [(one.version, one.num_deleted_rows, one.num_updated_rows) for one in done]
+found["refused"] = refusal(lambda: lance_table.update("id = 500", {"g": "nowhere + 1"}))
+"""
+
 REFUSED = """
 before = plan(load())
 found["enable"] = refusal(lambda: lance_spark.enable(spark))
@@ -209,6 +225,18 @@ def test_tables_are_written(found: dict[str, Any], folder: Path) -> None:
     assert sorted(written["id"].to_pylist()) == sorted([*range(20_000), *range(5)])
     assert {"id": 8, "v": [8.0, 1.0], "s": {"g": 1}} in written.to_pylist()
     assert "the DataFrame has no v" in found["wrong"]
+
+
+def test_tables_are_changed(server: str, folder: Path) -> None:
+    found = client(CHANGES, server, folder)
+    updated = [n for n in range(100, 9000) if n % 7 == 3]
+    assert found["done"] == [[2, 1000, 0], [3, 100, 0], [4, 0, len(updated)]]
+    assert "nowhere" in found["refused"]
+    changed = lance.dataset(str(folder / "changed.lance"))
+    changed.validate()
+    rows = changed.to_table().sort_by("id").to_pydict()
+    assert rows["id"] == list(range(100, 9000))
+    assert rows["g"] == [n * 10 if n % 7 == 3 else n % 7 for n in rows["id"]]
 
 
 def test_a_configured_server_pushes_down(found: dict[str, Any]) -> None:
