@@ -31,11 +31,11 @@ th { text-align: left; font-weight: 600; color: var(--soft); white-space: nowrap
 th, td { padding: 5px 14px 5px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
 td.r, th.r { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
 td.c { font: 12px/1.5 ui-monospace, monospace; overflow-wrap: anywhere; } td.n { white-space: nowrap; }
-details { margin-top: 8px; } summary { cursor: pointer; color: var(--soft); }
-svg { width: 100%; height: auto; display: block; font: 12px system-ui, sans-serif; } svg text { fill: var(--soft); }
+details { margin-top: 8px; } summary { cursor: pointer; color: var(--soft); overflow-wrap: anywhere; }
+svg { width: 100%; min-width: 640px; height: auto; display: block; font: 12px system-ui, sans-serif; } svg text { fill: var(--soft); }
 svg text.name { fill: var(--ink); } .axis { stroke: var(--line); } .live { fill: var(--live); } .gone { fill: var(--gone); }
 .bar { fill: var(--bar); } .hit { fill: transparent; } g:hover .live, g:hover .bar { opacity: .75; }
-.key::before { content: ""; display: inline-block; width: 10px; height: 10px; border-radius: 2px; margin: 0 6px 0 14px;
+.key { white-space: nowrap; } .key::before { content: ""; display: inline-block; width: 10px; height: 10px; border-radius: 2px; margin: 0 6px 0 14px;
   background: var(--live); } .key.gone::before { background: var(--gone); } .key.gone { color: inherit; }
 .bad { color: #c0392b; }
 """

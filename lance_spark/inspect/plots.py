@@ -1,6 +1,6 @@
 """Plots as SVG, made by hand: bars side by side for fragments, bars below one another for columns.
 
-Colours are the page's (CSS classes `live`, `gone`, `bar`, `axis`); every bar has a title that says its numbers, which browsers show
+Colours are the page's (CSS classes `live`, `gone`, `bar`, `axis`, `wide`); every bar has a title that says its numbers, which browsers show
 when the pointer is on it.
 """
 
@@ -71,7 +71,7 @@ def columns_plot(
             parts.append(_rect("gone", x, y, thick, gone))
         # So that short bars can be pointed at, too.
         parts.append(f"{_rect('hit', x, _TOP, max(thick, 1), height)}</g>")
-    return "".join([*parts, "</svg>"])
+    return "".join([*parts, "</svg></div>"])
 
 
 def rows_plot(
@@ -94,7 +94,7 @@ def rows_plot(
         parts.append(
             f'<text x="{_NAMES + max(length, 1) + 8:.1f}" y="{y + 16}">{escape(told(one.value))}</text></g>'
         )
-    return "".join([*parts, "</svg>"])
+    return "".join([*parts, "</svg></div>"])
 
 
 def shared(bars: Sequence[Bar], name: Callable[[int, int], str]) -> list[Bar]:
@@ -144,7 +144,8 @@ def small_plot(bars: Sequence[Bar]) -> str:
 
 
 def _open(width: int, height: int, what: str) -> str:
-    return f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(what)}" xmlns="http://www.w3.org/2000/svg">'
+    # Narrow windows scroll it: letters that shrink with it could not be read.
+    return f'<div class="wide"><svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(what)}" xmlns="http://www.w3.org/2000/svg">'
 
 
 def _rect(

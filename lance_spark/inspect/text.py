@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from lance_spark.inspect.facts import FileFacts, TableFacts, VersionFacts
+from lance_spark.inspect.features import feature_names
 from lance_spark.inspect.pages import ColumnPages
 from lance_spark.inspect.words import clean, counted, moment, number, share, shortened, size
 
@@ -48,8 +49,13 @@ def heading_lines(about: VersionFacts) -> list[str]:
         rows,
         f"{counted(about.num_files, 'data file')}, {size(about.num_bytes)}; file versions: {kinds}; new files: "
         f"{about.data_storage_version}",
-        f"{ids}; reader flags {about.reader_flags}, writer flags {about.writer_flags}",
+        f"{ids}; reader flags {_flags(about.reader_flags)}, writer flags {_flags(about.writer_flags)}",
     ]
+
+
+def _flags(bits: int) -> str:
+    names = feature_names(bits)
+    return f"{bits} ({', '.join(names)})" if names else str(bits)
 
 
 def _heading(about: VersionFacts) -> str:
