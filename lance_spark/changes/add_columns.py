@@ -95,7 +95,7 @@ def add_columns(
 
     def change(current: OpenTable) -> Manifest:
         read = _read_schema(current, read_columns)
-        schema = _numbered(current, _wanted(current, transforms, read, output_schema))
+        schema = numbered(current, _wanted(current, transforms, read, output_schema))
         if isinstance(transforms, Mapping) and not any(map(_is_function, transforms.values())):
             read = Schema(())
         fields = [*current.manifest.to_proto().fields, *schema.to_protos()]
@@ -299,7 +299,7 @@ def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([], one.type) for one in schema], schema=schema)
 
 
-def _numbered(table: OpenTable, new: pa.Schema) -> Schema:
+def numbered(table: OpenTable, new: pa.Schema) -> Schema:
     """Return new columns with ids that no field ever had."""
     manifest = table.manifest
     first = max_field_id(manifest.to_proto()) + 1

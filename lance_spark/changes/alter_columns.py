@@ -142,6 +142,54 @@ def drop_columns(
     )
 
 
+def reorder_columns(
+    table: OpenTable,
+    columns: Sequence[str],
+    *,
+    properties: Mapping[str, str] | None = None,
+    conflict_retries: int = 10,
+    max_retries: int = DEFAULT_MAX_RETRIES,
+) -> OpenTable:
+    """Put top-level columns first; the others follow in the order that they have.
+
+    Parameters
+    ----------
+    table : OpenTable
+    columns : sequence of str
+    properties : mapping of str to str, optional
+    conflict_retries, max_retries : int
+
+    Raises
+    ------
+    InvalidInputError
+        There is no such column, or one is named twice.
+    LanceError
+        What `change_schema` raises.
+    """
+    names = names_of(columns, "columns")
+    if not names or len(set(names)) < len(names):
+        raise InvalidInputError(f"name each column that comes first once, not {names!r}")
+
+    def plan(current: OpenTable) -> Project:
+        by_name = {one.name: one for one in current.schema.fields}
+        unknown = [name for name in names if name not in by_name]
+        if unknown:
+            raise InvalidInputError(
+                f"{current.store.display} has no column {unknown[0]!r}; it has {', '.join(by_name)}"
+            )
+        ordered = [by_name.pop(name) for name in names]
+        schema = replace(current.schema, fields=(*ordered, *by_name.values()))
+        return Project(tuple(schema.to_protos()), preserves_nullability=True)
+
+    return change_schema(
+        table,
+        plan,
+        properties=properties,
+        conflict_retries=conflict_retries,
+        max_retries=max_retries,
+    )
+
+
 def alter_columns(
     table: OpenTable,
     alterations: Iterable[Mapping[str, Any]],

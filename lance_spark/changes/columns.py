@@ -381,8 +381,7 @@ class Computation:
         max_retries: int = DEFAULT_MAX_RETRIES,
     ) -> Manifest:
         """Compute what is missing, and commit; see `plan_columns` and `commit_columns`."""
-        self._paths = table.paths
-        self._keep(table, schema)
+        self.start(table, schema)
         runner = runner_for(table, self._runner)
         tasks = plan_columns(
             table,
@@ -394,9 +393,56 @@ class Computation:
             tag=runner.tag,
         )
         undo = partial(delete_files, table.paths)
+        parts = runner.run(tasks, ColumnTask.run, undo)
+        self.add(table, [one for part in parts for one in part])
+        return self.finish(
+            table,
+            fields,
+            preserves_nullability=preserves_nullability,
+            properties=properties,
+            max_retries=max_retries,
+        )
+
+    @property
+    def done(self) -> Collection[int]:
+        """Ids of the fragments that have their values."""
+        return self._done.keys()
+
+    def start(self, table: OpenTable, schema: Schema) -> None:
+        """Begin to compute columns for a version; what was computed for another one is kept, as far as it is right."""
+        self._paths = table.paths
+        now = {one.id: _values_of(one) for one in table.manifest.fragments}
+        same = self._schema == schema
+        gone = [n for n, (of, _) in self._done.items() if not same or now.get(n) != of]
+        files = [self._done.pop(number)[1] for number in gone]
+        self._schema = schema
+        if files:
+            with suppress(StorageError):
+                delete_files(self._paths, files)
+
+    def add(self, table: OpenTable, files: Iterable[NewFile]) -> None:
+        """Note files that were computed from a version's rows.
+
+        Raises
+        ------
+        InvalidInputError
+            Two are of one fragment.
+        """
+        files = list(files)
+        check_once(table, (one.fragment_id for one in files))
         values = {one.id: _values_of(one) for one in table.manifest.fragments}
-        for part in runner.run(tasks, ColumnTask.run, undo):
-            self._done.update({one.fragment_id: (values[one.fragment_id], one) for one in part})
+        self._done.update({one.fragment_id: (values[one.fragment_id], one) for one in files})
+
+    def finish(
+        self,
+        table: OpenTable,
+        fields: Iterable[file_pb2.Field],
+        *,
+        preserves_nullability: bool,
+        properties: Mapping[str, str] | None = None,
+        max_retries: int = DEFAULT_MAX_RETRIES,
+    ) -> Manifest:
+        """Commit what was computed; see `commit_columns`."""
         files = [one for _, one in self._done.values()]
         # Whatever else ends a commit, an interrupt for example, the version may be there.
         self._uncertain = True
@@ -417,17 +463,6 @@ class Computation:
         self._uncertain = False
         self._committed = frozenset(self._done)
         return manifest
-
-    def _keep(self, table: OpenTable, schema: Schema) -> None:
-        """Throw away what was computed for other columns, or of other values."""
-        now = {one.id: _values_of(one) for one in table.manifest.fragments}
-        same = self._schema == schema
-        gone = [n for n, (of, _) in self._done.items() if not same or now.get(n) != of]
-        files = [self._done.pop(number)[1] for number in gone]
-        self._schema = schema
-        if files:
-            with suppress(StorageError):
-                delete_files(table.paths, files)
 
 
 def _values_of(fragment: Fragment) -> bytes:

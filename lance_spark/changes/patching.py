@@ -46,6 +46,10 @@ _WINDOW_ROWS = 65_536
 _OFFSETS = np.uint64((1 << OFFSET_BITS) - 1)
 
 
+class RowOrderError(InvalidInputError):
+    """Rows come twice, or not in the order of their addresses."""
+
+
 @dataclass(frozen=True, slots=True)
 class Patched:
     """The data file that was written for a fragment. Small, and can be pickled.
@@ -110,8 +114,10 @@ class ColumnPatch:
 
         Raises
         ------
+        RowOrderError
+            An address comes twice or out of order.
         InvalidInputError
-            An address comes twice, out of order, or is not one of a live row; or a column that must not be null has nulls.
+            It is not one of a live row, or a column that must not be null has nulls.
         SchemaMismatchError
             A column is missing, unknown, or of another type.
         """
@@ -149,7 +155,7 @@ class ColumnPatch:
         self._close()
         name = self._table.store.display
         if number in self._done:
-            raise InvalidInputError(
+            raise RowOrderError(
                 f"{name}: values for rows of fragment {number} come again after those of others; sort them by _rowaddr"
             )
         fragment = self._fragments.get(number)
@@ -241,7 +247,7 @@ class _FragmentPatch:
             at = int(offsets[wrong[0]])
             twice = at in self._rows or bool((offsets == at).sum() > 1)
             what = "comes twice: a key may match twice" if twice else "comes out of order"
-            raise InvalidInputError(f"{self._name}: {self._shown(at)} {what}")
+            raise RowOrderError(f"{self._name}: {self._shown(at)} {what}")
         if offsets[-1] >= self.fragment.physical_rows:
             raise InvalidInputError(
                 f"{self._name}: {self._shown(int(offsets[-1]))} is none: there are {self.fragment.physical_rows} rows"

@@ -1,0 +1,292 @@
+"""Columns that Spark computes for the rows of a table: values, what is read and written for them, and races."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from pyspark.sql import functions as F
+from pyspark.sql.window import Window
+
+from lance_spark.changes import columns as columns_module
+from lance_spark.dataset import open_dataset
+from lance_spark.errors import CommitConflictError, InvalidInputError, SchemaMismatchError
+from lance_spark.spark.table import LanceTable
+from tests.spark.table.tables import checked
+
+Large = Callable[[str], tuple[Path, pa.Table]]
+
+
+def files(path: Path) -> dict[str, int]:
+    """The data files, with their times of change."""
+    return {one.name: one.stat().st_mtime_ns for one in (path / "data").iterdir()}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Five fragments of 200 rows with stable row ids; some rows are deleted, of one fragment all but two."""
+    path = tmp_path / "t.lance"
+    ids = pa.array(range(1_000))
+    data = pa.table(
+        {
+            "id": ids,
+            "g": pc.bit_wise_and(ids, 7),
+            "text": pc.binary_join_element_wise("t", ids.cast(pa.string()), ""),
+            "vector": pa.FixedSizeListArray.from_arrays(
+                pa.array([float(i) for i in range(4_000)], pa.float32()), 4
+            ),
+        }
+    )
+    dataset = lance.write_dataset(
+        data, str(path), max_rows_per_file=200, enable_stable_row_ids=True
+    )
+    dataset.delete("id % 10 = 0 OR (id > 400 AND id < 599)")
+    return path
+
+
+def rows(path: Path, *names: str) -> list[dict[str, Any]]:
+    return checked(path).to_table(columns=["id", *names]).sort_by("id").to_pylist()
+
+
+def test_expressions(spark: Any, path: Path) -> None:
+    """Of SQL and Columns, constants among them; files that there are stay as they are."""
+    before = files(path)
+    table = LanceTable.forPath(spark, str(path))
+    result = table.addColumns(
+        {
+            "twice": "id * 2",
+            "upper": F.upper("text"),
+            "same": "vector",
+            "one": F.lit(1),
+            "small": F.expr("array(id, g)").cast("array<float>"),
+        },
+        options={"small.arrow.fixed-size-list.size": 2},
+        commit_message="more",
+    )
+    assert result.version == 3
+    dataset = checked(path)
+    assert dataset.schema.field("same").type == pa.list_(pa.float32(), 4)
+    assert dataset.schema.field("small").type == pa.list_(pa.float32(), 2)
+    assert all(dataset.schema.field(name).nullable for name in ("twice", "one"))
+    found = rows(path, "g", "twice", "upper", "one", "vector", "same", "small")
+    assert len(found) == dataset.count_rows() == 721
+    for row in found:
+        number = row["id"]
+        assert (row["twice"], row["upper"], row["one"]) == (2 * number, f"T{number}", 1)
+        assert row["same"] == row["vector"]
+        assert row["small"] == [float(number), float(row["g"])]
+    now = files(path)
+    assert {name: now[name] for name in before} == before
+    assert len(now) - len(before) == 5
+    properties = dataset.read_transaction(3).transaction_properties
+    assert properties == {"__lance_commit_message": "more"}
+
+
+def test_only_named_columns_are_read(spark: Any, path: Path) -> None:
+    """The files of before could be gone but for those."""
+    table = LanceTable.forPath(spark, str(path))
+    table.addColumns({"n": "id + 1"})
+    first = set(files(path))
+    hidden = path / "hidden"
+    hidden.mkdir()
+    # What `n` is in stays; all others go for the while.
+    keep = {Path(one.metadata.files[1].path).name for one in checked(path).get_fragments()}
+    for name in first - keep:
+        (path / "data" / name).rename(hidden / name)
+    try:
+        table.addColumns({"m": "n * 2"})
+    finally:
+        for name in first - keep:
+            (hidden / name).rename(path / "data" / name)
+    hidden.rmdir()
+    assert [row["m"] for row in rows(path, "m")] == [2 * (row["id"] + 1) for row in rows(path)]
+
+
+def test_expressions_that_need_other_rows(spark: Any, path: Path) -> None:
+    """Rows come from other fragments' tasks, in another order; nothing of the first try is left."""
+    window = Window.partitionBy("g").orderBy(F.desc("id"))
+    LanceTable.forPath(spark, str(path)).addColumns(
+        {"rank": F.row_number().over(window), "best": "max(id) over (partition by g)"}
+    )
+    found = rows(path, "g", "rank", "best")
+    for group in range(8):
+        own = sorted((row for row in found if row["g"] == group), key=lambda row: -row["id"])
+        assert [row["rank"] for row in own] == list(range(1, 1 + len(own)))
+        assert {row["best"] for row in own} == {own[0]["id"]}
+    assert len(files(path)) == 10
+
+
+def test_columns_of_a_frame(spark: Any, path: Path) -> None:
+    """By a key; rows without one are null, or an error; two rows of one key are an error."""
+    table = LanceTable.forPath(spark, str(path))
+    source = spark.range(0, 1_000, 2).select(
+        F.col("id").alias("ID"), (F.col("id") * 10).alias("ten"), F.lit("x").alias("mark")
+    )
+    source = source.withColumnRenamed("ID", "id")
+    before = files(path)
+    for wrong, missing, said in (
+        (source, "error", "no row of the same key"),
+        (source.union(source.where("id = 22")), "null", "twice"),
+        (source.drop("id"), "null", "the DataFrame has no column 'id'"),
+        (source.withColumnRenamed("ten", "text"), "null", "'text' already"),
+    ):
+        with pytest.raises(InvalidInputError, match=said):
+            table.addColumnsFrom(wrong, "id", missing=missing)
+        assert files(path) == before
+    assert table.addColumnsFrom(source, "id").version == 3
+    for row in rows(path, "ten", "mark"):
+        even = row["id"] % 2 == 0
+        assert (row["ten"], row["mark"]) == ((row["id"] * 10, "x") if even else (None, None))
+    # The table itself is the source, its row ids are the key.
+    own = table.toDF(with_row_id=True).select("_rowid", F.length("text").alias("length"))
+    table.addColumnsFrom(own, ["_rowid"], missing="error")
+    assert all(row["length"] == len(row["text"]) for row in rows(path, "text", "length"))
+
+
+def test_values_of_a_frame(spark: Any, path: Path) -> None:
+    """Rows with the same key get them, in new files of their columns; all others keep what they have."""
+    before = files(path)
+    table = LanceTable.forPath(spark, str(path))
+    source = spark.range(0, 390, 3).select(
+        "id", (F.col("id") + 0.4).alias("G"), F.lit(None).cast("string").alias("text")
+    )
+    expected = rows(path, "g", "text", "vector")
+    result = table.updateColumnsFrom(source, "id")
+    changed = [row for row in expected if row["id"] < 390 and row["id"] % 3 == 0]
+    assert (result.version, result.num_updated_rows) == (3, len(changed))
+    for row in changed:
+        row |= {"g": row["id"], "text": None}
+    assert rows(path, "g", "text", "vector") == expected
+    now = files(path)
+    assert {name: now[name] for name in before} == before
+    assert len(now) - len(before) == 2
+    versions = checked(path).to_table(columns=["id", "_row_last_updated_at_version"]).to_pylist()
+    newer = {one["id"] for one in versions if one["_row_last_updated_at_version"] == 3}
+    assert newer == {row["id"] for row in changed}
+    with pytest.raises(InvalidInputError, match="twice"):
+        table.updateColumnsFrom(source.union(source), "id")
+    with pytest.raises(SchemaMismatchError, match="no column 'other'"):
+        table.updateColumnsFrom(source.withColumnRenamed("text", "other"), "id")
+    assert files(path) == now
+
+
+def test_what_others_commit_meanwhile(
+    spark: Any, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row that was updated is computed anew, one that was appended gets its value; other files are used again."""
+    written: list[int] = []
+    original = columns_module.Computation.finish
+
+    def finish(self: Any, table: Any, *args: Any, **options: Any) -> Any:
+        written.append(len(files(path)))
+        if len(written) == 1:
+            dataset = open_dataset(str(path))
+            dataset = dataset.update({"g": 100}, [("id", "==", 3)], mode="columns")
+            more = dataset.to_table(filters=[("id", "==", 801)])
+            lance.write_dataset(more, str(path), mode="append")
+            lance.dataset(str(path)).delete("id = 205")
+        return original(self, table, *args, **options)
+
+    monkeypatch.setattr(columns_module.Computation, "finish", finish)
+    LanceTable.forPath(spark, str(path)).addColumns({"more": "g + 1"})
+    found = rows(path, "g", "more")
+    assert [row["more"] for row in found] == [row["g"] + 1 for row in found]
+    ids = [row["id"] for row in found]
+    assert (3 in ids, 205 in ids, ids.count(801)) == (True, False, 2)
+    # Five files, then one of the update and one of the append, then two instead of one.
+    assert written[0] == 10
+    assert written[1] == 10 + 2 + 2 - 1
+
+
+def test_failures_leave_the_table_as_it_was(
+    spark: Any, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = files(path)
+    table = LanceTable.forPath(spark, str(path))
+    for columns, said in (
+        ({"text": "1"}, "'text' already"),
+        ({"TEXT": "1"}, "'text' already"),
+        ({"a.b": "1"}, "no name of a column"),
+        ({"_rowid": "1"}, "_rowid"),
+        ({"n": "nothing + 1"}, "nothing"),
+        ({"n": "id +"}, "Syntax error"),
+        ({}, "there are none"),
+        ({"n": 7}, "F.lit"),
+    ):
+        with pytest.raises(InvalidInputError, match=said):
+            table.addColumns(columns)
+    with pytest.raises(InvalidInputError, match="null"):
+        table.addColumns({"n": "nullif(id, 999)"}, nullable=False)
+    with pytest.raises(Exception, match=r"DIVIDE_BY_ZERO|CAST_INVALID_INPUT"):
+        table.addColumns({"n": "if(id = 999, cast('x' as int), 1)"})
+
+    def refused(*_: Any, **__: Any) -> Any:
+        raise CommitConflictError("no", retryable=False)
+
+    monkeypatch.setattr(columns_module, "commit_columns", refused)
+    with pytest.raises(CommitConflictError):
+        table.addColumns({"n": "id"})
+    assert files(path) == before
+    assert lance.dataset(str(path)).version == 2
+    pinned = LanceTable.forPath(spark, str(path), version=2)
+    with pytest.raises(InvalidInputError, match="version 2"):
+        pinned.addColumns({"n": "id"})
+
+
+def test_columns_that_go_and_change(spark: Any, path: Path) -> None:
+    table = LanceTable.forPath(spark, str(path))
+    expected = rows(path, "g", "text")
+    table.renameColumn("text", "word")
+    table.alterColumn("g", dataType="int")
+    table.alterColumn("word", dataType=pa.large_string())
+    table.alterColumn("id", nullable=False)
+    table.reorderColumns("word", "vector")
+    dataset = checked(path)
+    assert dataset.schema.names == ["word", "vector", "id", "g"]
+    assert dataset.schema.field("g").type == pa.int32()
+    assert dataset.schema.field("word").type == pa.large_string()
+    assert not dataset.schema.field("id").nullable
+    found = dataset.to_table(columns=["id", "g", "word"]).sort_by("id").to_pylist()
+    assert [(row["id"], row["g"], row["word"]) for row in found] == [
+        (row["id"], row["g"], row["text"]) for row in expected
+    ]
+    assert table.dropColumns("vector", "g").version == lance.dataset(str(path)).version
+    assert checked(path).schema.names == ["word", "id"]
+    assert table.toDF().columns == ["word", "id"]
+    for change, said in (
+        (lambda: table.dropColumns("nothing"), "nothing"),
+        (lambda: table.reorderColumns("id", "id"), "once"),
+        (lambda: table.reorderColumns("nothing"), "nothing"),
+        (lambda: table.alterColumn("id", dataType="no type"), "is no type"),
+        (lambda: table.alterColumn("word", dataType="int"), "word"),
+        (lambda: table.alterColumn("word"), "says nothing"),
+    ):
+        with pytest.raises(InvalidInputError, match=said):
+            change()
+
+
+def test_two_million_rows(spark: Any, large: Large) -> None:
+    path, expected = large("t.lance")
+    lance.dataset(path).delete("id % 1000 = 5")
+    before = files(path)
+    LanceTable.forPath(spark, str(path)).addColumns(
+        {"sum": "id + coalesce(g, 0)", "word": "concat(text, '!')"}
+    )
+    found = checked(path).to_table(columns=["id", "sum", "word"]).sort_by("id")
+    kept = expected.filter(
+        pc.not_equal(
+            pc.subtract(expected["id"], pc.multiply(pc.divide(expected["id"], 1000), 1000)), 5
+        )
+    )
+    assert found["id"].equals(kept["id"])
+    g = kept["g"].cast(pa.int64()).fill_null(0)
+    assert found["sum"].equals(pc.add(kept["id"], g))
+    assert found["word"].equals(pc.binary_join_element_wise(kept["text"], "!", ""))
+    now = files(path)
+    assert {name: now[name] for name in before} == before
+    assert len(now) - len(before) == 50
