@@ -28,7 +28,9 @@ def test_a_table_with_everything(spark: Any, tmp_path: Path) -> None:
         .addColumn("vector", "array<float>", vectorDimension=16)
         .addColumn("text", "string", large=True, compression="zstd", compressionLevel=3)
         .addColumn("image", "binary", blob=True, large=True)
-        .addColumns(StructType().add("when", "timestamp").add("p", StructType().add("x", "integer")))
+        .addColumns(
+            StructType().add("when", "timestamp").add("p", StructType().add("x", "integer"))
+        )
         .property("enable_stable_row_ids", True)
         .property("data_storage_version", "2.1")
         .property("lance.auto_cleanup.interval", 20)
