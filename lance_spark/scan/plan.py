@@ -24,7 +24,7 @@ CUT_ALIGNMENT = 4096
 #: two million rows take some tenths of a second; a task takes about a twentieth of a second to start. Half as many are enough
 #: for two tasks to share the rows of a small table.
 _LARGEST_BYTES = 128 * 1024 * 1024
-_SMALLEST_BYTES = 64 * 1024 * 1024
+_SMALLEST_BYTES = 96 * 1024 * 1024
 _SMALLEST_ROWS = 2 * 1024 * 1024
 _SAMPLE = 10_000
 
@@ -168,7 +168,7 @@ def default_target_rows(
     int
         Such that a task reads at most 128 MiB of files, that all of `parallelism` have work if the table is large enough
         to share, and that no task is so small that starting it costs more than a fifth of it: two million rows of one
-        column, half as many of a small table, fewer of many columns, or 64 MiB of files.
+        column, half as many of a small table, fewer of many columns, or 96 MiB of files.
     """
     if total_rows <= 0:
         return 1
