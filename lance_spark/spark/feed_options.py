@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from lance_spark.errors import InvalidOptionError
-from lance_spark.spark.options import ReadOptions, _flag, _timestamp, _whole
+from lance_spark.spark.option_values import flag, moment, whole
+from lance_spark.spark.options import ReadOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +53,14 @@ class FeedOptions:
                     f"options {end}Version and {end}Timestamp exclude one another: give one"
                 )
         found = cls(
-            change_feed=_flag("read_change_feed", given),
-            starting_version=_whole("starting_version", given),
-            ending_version=_whole("ending_version", given),
-            starting_timestamp=_timestamp(given.get("starting_timestamp"), "startingTimestamp"),
-            ending_timestamp=_timestamp(given.get("ending_timestamp"), "endingTimestamp"),
-            max_fragments=_whole("max_fragments_per_trigger", given),
-            max_bytes=_whole("max_bytes_per_trigger", given),
-            skip_change_commits=_flag("skip_change_commits", given),
+            change_feed=flag("read_change_feed", given),
+            starting_version=whole("starting_version", given),
+            ending_version=whole("ending_version", given),
+            starting_timestamp=moment(given.get("starting_timestamp"), "startingTimestamp"),
+            ending_timestamp=moment(given.get("ending_timestamp"), "endingTimestamp"),
+            max_fragments=whole("max_fragments_per_trigger", given),
+            max_bytes=whole("max_bytes_per_trigger", given),
+            skip_change_commits=flag("skip_change_commits", given),
         )
         if found.change_feed and options.filter is not None:
             raise InvalidOptionError(

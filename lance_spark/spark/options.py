@@ -11,11 +11,25 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from lance_spark.errors import InvalidOptionError
 from lance_spark.spark import feed_names, storage_options, write_names
+from lance_spark.spark.option_values import (
+    choice,
+    column_names,
+    file_version,
+    flag,
+    fragment_ids,
+    json_list,
+    json_object,
+    moment,
+    name_of,
+    shown,
+    timezone_of,
+    whole,
+)
 
 #: Tuning of other connectors that changes no result; nothing here needs it.
 _IGNORED = frozenset(
@@ -94,11 +108,8 @@ _COLUMN_OPTION = re.compile(
     rf"(?P<column>.+)\.(?P<key>{'|'.join(map(re.escape, COLUMN_KEYS))})", re.IGNORECASE
 )
 _STORAGE_PREFIX = re.compile(r"(?:storage_options|storage)\.(?P<name>.+)", re.IGNORECASE)
-_FILE_VERSIONS = ("stable", "2.0", "2.1", "2.2")
 _BLOB_HANDLING = ("all_binary", "blobs_descriptions", "all_descriptions", "none")
 _BLOB_MODES = ("reference", "ingest")
-_INT64_MAX = 2**63 - 1
-_MOST_FRAGMENTS = 10_000_000
 _UINT64_MAX = 2**64 - 1
 
 NO_PATH = (
@@ -198,23 +209,23 @@ class ReadOptions:
             raise InvalidOptionError(NO_PATH)
         return cls(
             path=parts.path,
-            version=_whole("version", plain, limit=_UINT64_MAX),
-            timestamp=_timestamp(plain.get("timestamp")),
-            branch=_text("branch", plain),
-            tag=_text("tag", plain),
-            columns=_columns("columns", plain.get("columns")),
-            filter=_text("filter", plain),
-            timezone=_timezone(plain),
-            push_filters=_flag("push_filters", plain),
+            version=whole("version", plain, limit=_UINT64_MAX),
+            timestamp=moment(plain.get("timestamp")),
+            branch=name_of("branch", plain),
+            tag=name_of("tag", plain),
+            columns=column_names("columns", plain.get("columns")),
+            filter=name_of("filter", plain),
+            timezone=timezone_of(plain),
+            push_filters=flag("push_filters", plain),
             driver_read_bytes=_driver_read_bytes(plain),
-            batch_size=_whole("batch_size", plain, limit=2**31 - 1),
-            target_rows=_whole("target_rows_per_partition", plain),
-            blob_handling=_choice("blob_handling", plain, _BLOB_HANDLING),
-            with_row_id=_flag("with_row_id", plain),
-            with_row_address=_flag("with_row_address", plain),
-            fragment_ids=_fragment_ids(plain.get("fragment_ids")),
-            whole_fragments=_flag("whole_fragments", plain),
-            scan_metrics=_flag("scan_metrics", plain),
+            batch_size=whole("batch_size", plain, limit=2**31 - 1),
+            target_rows=whole("target_rows_per_partition", plain),
+            blob_handling=choice("blob_handling", plain, _BLOB_HANDLING),
+            with_row_id=flag("with_row_id", plain),
+            with_row_address=flag("with_row_address", plain),
+            fragment_ids=fragment_ids(plain.get("fragment_ids")),
+            whole_fragments=flag("whole_fragments", plain),
+            scan_metrics=flag("scan_metrics", plain),
             feed={name: plain[name] for name in feed_names.FEED_NAMES if name in plain},
             storage_options=parts.storage,
         )
@@ -299,10 +310,10 @@ class WriteOptions:
         stable_row_ids = plain.get("enable_stable_row_ids")
         return cls(
             path=parts.path,
-            branch=_text("branch", plain),
-            data_storage_version=_file_version(plain.get("data_storage_version")),
-            max_rows_per_file=_whole("max_rows_per_file", plain),
-            max_bytes_per_file=_whole("max_bytes_per_file", plain),
+            branch=name_of("branch", plain),
+            data_storage_version=file_version(plain.get("data_storage_version")),
+            max_rows_per_file=whole("max_rows_per_file", plain),
+            max_bytes_per_file=whole("max_bytes_per_file", plain),
             enable_stable_row_ids=(
                 None
                 if stable_row_ids is None
@@ -311,15 +322,15 @@ class WriteOptions:
             large_var_types=storage_options.parse_flag(
                 "use_large_var_types", plain.get("use_large_var_types", "false")
             ),
-            external_blob_mode=_choice("external_blob_mode", plain, _BLOB_MODES) or "reference",
+            external_blob_mode=choice("external_blob_mode", plain, _BLOB_MODES) or "reference",
             allow_external_blob_outside_bases=storage_options.parse_flag(
                 _OUTSIDE, plain.get(_OUTSIDE, "false")
             ),
-            blob_pack_file_size_threshold=_whole("blob_pack_file_size_threshold", plain),
-            commit_retries=_whole("commit_retries", plain, least=0),
+            blob_pack_file_size_threshold=whole("blob_pack_file_size_threshold", plain),
+            commit_retries=whole("commit_retries", plain, least=0),
             commit_message=plain.get("commit_message"),
-            streaming_query_id=_text("streaming_query_id", plain),
-            lookback_versions=_whole(feed_names.LOOKBACK, plain),
+            streaming_query_id=name_of("streaming_query_id", plain),
+            lookback_versions=whole(feed_names.LOOKBACK, plain),
             rules=_rules(plain),
             column_metadata=parts.columns,
             storage_options=parts.storage,
@@ -353,7 +364,7 @@ def _sort(options: Mapping[str, str]) -> _Parts:
                     f"option {name} is given twice, under two names, with two values: give one"
                 )
         elif name == "storage_options":
-            store.update(_json_object(value))
+            store.update(json_object(value))
         elif prefixed := _STORAGE_PREFIX.fullmatch(given):
             store[prefixed["name"]] = value
         elif column := _COLUMN_OPTION.fullmatch(given):
@@ -391,79 +402,15 @@ def _unknown(name: str) -> str:
     )
 
 
-def _whole(
-    name: str, plain: Mapping[str, str], *, limit: int = _INT64_MAX, least: int = 1
-) -> int | None:
-    text = plain.get(name)
-    if text is None:
-        return None
-    if re.fullmatch(r"\s*\+?[0-9]{1,20}\s*", text) and least <= int(text) <= limit:
-        return int(text)
-    raise InvalidOptionError(
-        f"option {name}: give a whole number from {least} to {limit}, not {_shown(text)}"
-    )
-
-
 def _driver_read_bytes(plain: Mapping[str, str]) -> int:
-    given = _whole("driver_read_bytes", plain, least=0)
+    given = whole("driver_read_bytes", plain, least=0)
     return DEFAULT_DRIVER_READ_BYTES if given is None else given
-
-
-def _flag(name: str, plain: Mapping[str, str]) -> bool:
-    return storage_options.parse_flag(name, plain.get(name, "false"))
-
-
-def _choice(name: str, plain: Mapping[str, str], choices: tuple[str, ...]) -> str | None:
-    text = plain.get(name)
-    if text is None:
-        return None
-    chosen = text.strip().lower()
-    if chosen not in choices:
-        raise InvalidOptionError(
-            f"option {name}: give one of {', '.join(choices)}, not {_shown(text)}"
-        )
-    return chosen
 
 
 def _blob_mark(name: str, text: str) -> str:
     if text.strip().lower() != "blob":
-        raise InvalidOptionError(f"option {name}: the only encoding is blob, not {_shown(text)}")
+        raise InvalidOptionError(f"option {name}: the only encoding is blob, not {shown(text)}")
     return "true"
-
-
-def _text(name: str, plain: Mapping[str, str]) -> str | None:
-    text = plain.get(name)
-    if text is not None and not text.strip():
-        raise InvalidOptionError(f"option {name} is empty: give a name, or leave it out")
-    return text
-
-
-def _timezone(plain: Mapping[str, str]) -> str | None:
-    text = _text("timezone", plain)
-    if text is None:
-        return None
-    from lance_spark.scan.times import parse_timestamp
-
-    try:
-        parse_timestamp("2024-01-31", True, text.strip())
-    except ValueError:
-        raise InvalidOptionError(
-            f"option timezone: give a name such as Europe/Berlin, or an offset such as +01:00, not {_shown(text)}"
-        ) from None
-    return text.strip()
-
-
-def _timestamp(text: str | None, name: str = "timestamp") -> datetime | None:
-    if text is None:
-        return None
-    try:
-        parsed = datetime.fromisoformat(text.strip())
-    except ValueError:
-        raise InvalidOptionError(
-            f"option {name}: give a time as 2026-01-31T12:00:00+01:00, or without an offset for UTC, "
-            f"not {_shown(text)}"
-        ) from None
-    return parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed.astimezone(UTC)
 
 
 def _rules(plain: Mapping[str, str]) -> dict[str, str]:
@@ -472,85 +419,10 @@ def _rules(plain: Mapping[str, str]) -> dict[str, str]:
     return {**found, "timezone": plain["timezone"]} if found and "timezone" in plain else found
 
 
-def _columns(name: str, text: str | None) -> tuple[str, ...] | None:
-    if text is None:
-        return None
-    names = _json_list(text) if text.lstrip().startswith("[") else text.split(",")
-    if names is None or not all(isinstance(name, str) and name.strip() for name in names):
-        raise InvalidOptionError(
-            f'option {name}: give names with commas between, or a JSON list such as ["id", "point.x"]; '
-            f"{_shown(text)} is neither"
-        )
-    found = tuple(name.strip() for name in names)
-    twice = sorted({name for name in found if found.count(name) > 1})
-    if twice:
-        raise InvalidOptionError(f"option {name} names {', '.join(twice)} more than once")
-    return found
-
-
-def _fragment_ids(text: str | None) -> tuple[int, ...] | None:
-    if text is None:
-        return None
-    found: list[range] = []
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        match = re.fullmatch(r"([0-9]{1,10})(?:-([0-9]{1,10}))?", part)
-        if match is None:
-            raise InvalidOptionError(
-                f"option fragment_ids: give numbers and ranges with commas between, as 3,7-9, not {_shown(text)}"
-            )
-        first, last = int(match[1]), int(match[2] or match[1])
-        found.append(range(first, last + 1))
-    if sum(map(len, found)) > _MOST_FRAGMENTS:
-        raise InvalidOptionError(
-            f"option fragment_ids: these are more than {_MOST_FRAGMENTS:,} fragments; leave it out"
-        )
-    return tuple(sorted({number for part in found for number in part}))
-
-
-def _file_version(text: str | None) -> str | None:
-    if text is None:
-        return None
-    version = text.strip().lower()
-    if version not in _FILE_VERSIONS:
-        raise InvalidOptionError(
-            f"option data_storage_version: {_shown(text)} cannot be written; give one of {', '.join(_FILE_VERSIONS)}"
-        )
-    return version
-
-
 def _only_path(text: str) -> str:
-    paths = _json_list(text)
+    paths = json_list(text)
     if paths is None or len(paths) != 1 or not isinstance(paths[0], str):
         raise InvalidOptionError(
             "load() takes the path of one table: read several one by one, and union the DataFrames"
         )
     return paths[0]
-
-
-def _json_list(text: str) -> list[Any] | None:
-    import json
-
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return None
-    return value if isinstance(value, list) else None
-
-
-def _json_object(text: str) -> dict[str, Any]:
-    import json
-
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = None
-    # Not even a part of the text is shown: it holds secrets.
-    if not isinstance(value, dict):
-        raise InvalidOptionError(
-            'option storage_options: give a JSON object, such as {"endpoint": "http://localhost:9000"}'
-        )
-    return value
-
-
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= 60 else text[:57] + "...")

@@ -6,15 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lance_spark.errors import InvalidInputError, InvalidOptionError
-from lance_spark.spark.options import (
-    WriteOptions,
-    _choice,
-    _columns,
-    _flag,
-    _text,
-    _timezone,
-    _whole,
-)
+from lance_spark.spark.option_values import choice, column_names, flag, name_of, timezone_of, whole
+from lance_spark.spark.options import WriteOptions
 from lance_spark.table.once import Once, write_of
 
 
@@ -63,11 +56,11 @@ class WriteRules:
             A value cannot be used, or two options contradict one another or the mode.
         """
         given = options.rules
-        where = _text("replace_where", given)
-        mode = _choice("partition_overwrite_mode", given, ("static", "dynamic"))
-        by = _columns("partitionBy", given.get("partition_by")) or ()
+        where = name_of("replace_where", given)
+        mode = choice("partition_overwrite_mode", given, ("static", "dynamic"))
+        by = column_names("partitionBy", given.get("partition_by")) or ()
         dynamic = overwrite and mode == "dynamic"
-        merge = _flag("merge_schema", given)
+        merge = flag("merge_schema", given)
         if where is not None and not overwrite:
             raise InvalidOptionError(
                 'option replaceWhere says what an overwrite replaces: use .mode("overwrite"), or leave it out'
@@ -91,12 +84,12 @@ class WriteRules:
             once=_once(given),
             replace_where=where,
             partition_by=by if dynamic else (),
-            timezone=_timezone(given),
+            timezone=timezone_of(given),
         )
 
 
 def _once(given: Mapping[str, str]) -> Once | None:
-    app, version = _text("txn_app_id", given), _whole("txn_version", given, least=0)
+    app, version = name_of("txn_app_id", given), whole("txn_version", given, least=0)
     try:
         return write_of(app, version)
     except InvalidInputError as error:
