@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from lance_spark.file.schema import Field
+from lance_spark.table.fragment import Fragment
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,16 @@ class FieldPart:
 
     file: int
     field: Field
+
+
+def files_of(fragment: Fragment) -> dict[int, int]:
+    """Return by the id of each field that some data file names the file's number; the last one has it."""
+    return {
+        field_id: number
+        for number, file in enumerate(fragment.files)
+        for field_id in file.fields
+        if field_id >= 0
+    }
 
 
 def locate(field: Field, file_of: Mapping[int, int]) -> list[FieldPart]:

@@ -20,7 +20,7 @@ from lance_spark.errors import CorruptTableError
 from lance_spark.file.blob_fields import PLACE
 from lance_spark.file.open import DataFileReader, open_file
 from lance_spark.file.schema import Field, Schema
-from lance_spark.scan.assemble import FieldPart, assemble, locate
+from lance_spark.scan.assemble import FieldPart, assemble, files_of, locate
 from lance_spark.scan.blobs import BlobLoader, Places
 from lance_spark.scan.conditions import Condition, matching, ruled_out_by
 from lance_spark.scan.metrics import ScanMetrics
@@ -100,11 +100,7 @@ class FragmentReader:
         self._fragment = fragment
         self._arrow = schema.to_arrow()
         self._fields = schema.fields
-        file_of: dict[int, int] = {}
-        for number, file in enumerate(fragment.files):
-            for field_id in file.fields:
-                if field_id >= 0:
-                    file_of[field_id] = number
+        file_of = files_of(fragment)
         self._physical_rows = fragment.physical_rows
         self._meta = self._row_meta(first_position)
         self._overlays = Overlays(paths, fragment) if fragment.has_overlays else None

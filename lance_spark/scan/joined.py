@@ -26,7 +26,7 @@ from lance_spark.file.joined import JoinedReader, alike, can_join, most_bytes
 from lance_spark.file.open import DataFileReader, open_file
 from lance_spark.file.reader import FileReader
 from lance_spark.file.schema import Field, Schema
-from lance_spark.scan.assemble import FieldPart
+from lance_spark.scan.assemble import FieldPart, files_of, locate
 from lance_spark.scan.conditions import Condition, top_fields
 from lance_spark.scan.fragment import MAX_WINDOW_ROWS, WINDOW_BYTES, FragmentReader
 from lance_spark.scan.metrics import ScanMetrics
@@ -90,7 +90,6 @@ class Runs:
         # Columns about rows have ids that no table gives.
         self._stored = [field for field in fields if field.id >= -1]
         self._computed = {field.id for field in fields if field.id < -1}
-        self._ids = {node.id for field in self._stored for node in field.walk()}
         widths = {field.id: fixed_width(field.arrow_field.type) for field in fields}
         self._fixed = sum([width for width in widths.values() if width is not None])
         self._variable = [field for field in self._stored if widths[field.id] is None]
@@ -153,11 +152,13 @@ class Runs:
 
     def _open(self, fragments: Sequence[Whole]) -> list[Opened] | None:
         """Open fragments; None if one cannot be read in this way, or not at all."""
-        numbers = [
-            number
-            for number, file in enumerate(fragments[0].fragment.files)
-            if not self._ids.isdisjoint(file.fields)
-        ]
+        first = fragments[0].fragment
+        file_of = files_of(first)
+        # Of a struct without any of the wanted children, another one is read.
+        parts = [part for field in self._stored for part in locate(field, file_of)]
+        if not all(can_join(part.field, first.files[part.file].version) for part in parts):
+            return None
+        numbers = sorted({part.file for part in parts})
         opened: list[Opened] = []
         at_once = self._paths.store.reads_at_once
         try:
