@@ -65,7 +65,7 @@ def write(path: Path, kind: str, size: int) -> None:
             yield KINDS[kind](rng)
 
     reader = pa.RecordBatchReader.from_batches(first.schema, batches())
-    lance.write_dataset(reader, str(path), max_rows_per_file=1 << 40, max_bytes_per_file=1 << 50)
+    lance.write_dataset(reader, str(path), max_rows_per_file=1 << 30, max_bytes_per_file=1 << 40)
 
 
 class Watched:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -26,7 +27,10 @@ SCRIPT = Path(__file__).with_name("killed_stream.py")
 def put(folder: Path, name: str, first: int, stop: int) -> None:
     folder.mkdir(exist_ok=True)
     table = pa.table({"id": pa.array(range(first, stop), pa.int64())})
-    pq.write_table(table, folder / f"{name}.parquet")
+    file = folder / f"{name}.parquet"
+    pq.write_table(table, file)
+    # Spark takes files by their times, and those of one moment in any order.
+    os.utime(file, (1_700_000_000 + first, 1_700_000_000 + first))
 
 
 def run(spark: Any, source: Path, table: Path, checkpoint: Path, **options: object) -> None:
