@@ -36,6 +36,10 @@ from lance_spark.storage.source import ByteSource, Ranges, ReadPlan, run_plans
 
 #: Descriptors and schemas that are kept parsed: the files of a table have few, or one.
 _KEPT = 32
+#: What writers make pages of, in bytes of values.
+_PAGE_BYTES = 8 * 1024 * 1024
+#: Bytes of an item of a dictionary from which on it says how large decoded values are.
+_LONG_ITEM = 256
 
 
 class _Described(NamedTuple):
@@ -192,16 +196,26 @@ class FileReader:
     def full_page_rows(
         self, fields: Sequence[Field], column_of: Mapping[int, int] | None = None
     ) -> int | None:
-        """Return how many rows filled a page of some fields; None if no column has more pages than one.
+        """Return how many rows filled a page of some fields; None if nothing says so.
 
-        Writers end a page once it has some 8 MiB of values, however few bytes these take in the file. Of several
-        columns, the one counts whose pages have the fewest rows.
+        Writers end a page once it has some 8 MiB of values, however few bytes these take in the file; but one that is handed more
+        at once may keep it together. Of columns with a dictionary, its items say more. Of several columns, the one counts whose
+        pages have the fewest rows.
         """
+        columns = self.column_metas(fields, column_of)
         longest = [
             max(page.num_rows for page in column.pages)
-            for column in self.column_metas(fields, column_of)
+            for column in columns
             if len(column.pages) > 1
         ]
+        if self.version in ((2, 1), (2, 2)):
+            from lance_spark.encoding.v2_1.expansion import dictionary_item_bytes
+
+            items = [dictionary_item_bytes(page) for column in columns for page in column.pages]
+            # Compressed to a half, as it were.
+            most = 2 * max(items, default=0.0)
+            if most > _LONG_ITEM:
+                longest.append(max(1, int(_PAGE_BYTES / most)))
         return min(longest, default=None)
 
     def column_metas(

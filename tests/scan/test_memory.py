@@ -61,3 +61,27 @@ def test_batches_keep_to_a_size(tmp_path: Path) -> None:
         assert max(sizes) <= 17 * MIB
         assert np.mean(sizes[:-1]) > 4 * MIB
     assert [batch.num_rows for batch in dataset.to_batches(["id"])] == [20_000]
+
+
+def test_long_items_of_dictionaries(tmp_path: Path) -> None:
+    """A page that repeats a few long texts takes little of a file, however many rows it has."""
+    path = tmp_path / "t.lance"
+    rng = np.random.default_rng(5)
+    texts = ["".join(chr(c) for c in rng.integers(97, 123, 4_000)) for _ in range(50)]
+    rows = [texts[number] for number in rng.integers(0, 50, 20_000)]
+    # As one batch, which pylance makes one page of.
+    lance.write_dataset(pa.table({"t": rows}), str(path), data_storage_version="2.2")
+    usual = pa.default_memory_pool()
+    pool = pa.proxy_memory_pool(usual)
+    pa.set_memory_pool(pool)
+    try:
+        seen = 0
+        for batch in lance_spark.open_dataset(str(path)).to_batches():
+            found = batch.column("t").to_pylist()
+            assert found == rows[seen : seen + len(found)]
+            seen += len(found)
+            del batch
+    finally:
+        pa.set_memory_pool(usual)
+    assert seen == len(rows)
+    assert pool.max_memory() < 64 * MIB

@@ -62,6 +62,25 @@ def most_bytes(page: PageMeta, read: Read | None = None) -> int | None:
     return None
 
 
+def dictionary_item_bytes(page: PageMeta) -> float:
+    """Return how many bytes an item of the dictionary of a page takes in the file, on average; 0 if it has none.
+
+    Values that repeat one long item take next to nothing in a page, and as much as the item each once they are decoded.
+    """
+    try:
+        message = parse_layout(page.encoding)
+    except DecodeError:
+        return 0.0
+    if message.WhichOneof("layout") != "mini_block_layout":
+        return 0.0
+    layout = message.mini_block_layout
+    if not layout.HasField("dictionary") or not layout.num_dictionary_items:
+        return 0.0
+    if len(page.buffers) < 3:
+        return 0.0
+    return float(page.buffers[2].length / layout.num_dictionary_items)
+
+
 def _mini_block(
     layout: pb.MiniBlockLayout, page: PageMeta, stored: int, read: Read | None
 ) -> int | None:
