@@ -15,13 +15,13 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from lance_spark.changes.rewriting import keeping_references
-from lance_spark.changes.rows_at import RowsAt, by_fragment
+from lance_spark.changes.rows_at import RowsAt, note_once
 from lance_spark.changes.update_task import carrying
 from lance_spark.errors import InvalidInputError, StorageError
 from lance_spark.file.blob_fields import input_schema
 from lance_spark.file.schema import Schema
 from lance_spark.table.align import align
-from lance_spark.table.deletion_writer import bitmap_of, encode_bitmap
+from lance_spark.table.deletion_writer import encode_bitmap
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.fragment_writer import DEFAULT_MAX_ROWS_PER_FILE, FragmentWriter
 from lance_spark.table.open import OpenTable
@@ -190,17 +190,7 @@ class RowMover:
         self._moving.write(pa.RecordBatch.from_arrays([new[one] for one in names], names=names))
 
     def _note(self, addresses: Words) -> None:
-        unique = np.unique(addresses)
-        repeated = len(unique) < len(addresses)
-        for number, offsets in by_fragment(unique):
-            found = bitmap_of(offsets)
-            before = self._rows.setdefault(number, BitMap())
-            repeated = repeated or not before.isdisjoint(found)
-            before |= found
-        if repeated:
-            raise InvalidInputError(
-                f"{self._table.store.display}: a row's address comes twice, and so would the row"
-            )
+        note_once(self._table, self._rows, addresses)
         self._num_rows += len(addresses)
 
     def _writer(self) -> FragmentWriter:

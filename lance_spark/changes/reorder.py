@@ -26,7 +26,7 @@ from lance_spark.changes.compact import CompactionMetrics, covered_fragments
 from lance_spark.changes.deletion_vectors import union
 from lance_spark.changes.optimistic import check_rows_writable
 from lance_spark.changes.rewriting import keeping_references
-from lance_spark.changes.rows_at import RowsAt, by_fragment
+from lance_spark.changes.rows_at import RowsAt, note_once
 from lance_spark.errors import (
     InvalidInputError,
     LanceError,
@@ -123,7 +123,7 @@ class Reorder:
         """
         if not len(addresses):
             return
-        self._note(addresses)
+        note_once(self._table, self._rows, addresses)
         step = self._rows_at.window_rows(int(addresses[0]))
         for at in range(0, len(addresses), step):
             rows = self._rows_at.read(addresses[at : at + step])
@@ -145,19 +145,6 @@ class Reorder:
         self._rows_at.close()
         with suppress(StorageError):
             self._writer.abort()
-
-    def _note(self, addresses: Words) -> None:
-        unique = np.unique(addresses)
-        repeated = len(unique) < len(addresses)
-        for number, offsets in by_fragment(unique):
-            found = bitmap_of(offsets)
-            before = self._rows.setdefault(number, BitMap())
-            repeated = repeated or not before.isdisjoint(found)
-            before |= found
-        if repeated:
-            raise InvalidInputError(
-                f"{self._table.store.display}: a row's address comes twice, and so would the row"
-            )
 
 
 def groups_of(table: OpenTable, excluded: Collection[int] = ()) -> list[tuple[Fragment, ...]]:

@@ -10,12 +10,14 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pyroaring import BitMap
 
 from lance_spark.changes.rewriting import MovedRows, RowReader, merged
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.blob_fields import input_schema
 from lance_spark.file.schema import Field, Schema
 from lance_spark.table.align import align
+from lance_spark.table.deletion_writer import bitmap_of
 from lance_spark.table.deletions import Offsets
 from lance_spark.table.open import OpenTable
 from lance_spark.table.row_counts import counted_fragments
@@ -34,6 +36,27 @@ def by_fragment(addresses: Words) -> Iterator[tuple[int, Offsets]]:
     stops = [*starts[1:].tolist(), len(addresses)]
     for start, stop in zip(starts.tolist(), stops, strict=True):
         yield int(numbers[start]), (addresses[start:stop] & _OFFSETS).astype(np.int64)
+
+
+def note_once(table: OpenTable, rows: dict[int, BitMap], addresses: Words) -> None:
+    """Add addresses, in any order, to the bitmaps of offsets by fragment.
+
+    Raises
+    ------
+    InvalidInputError
+        One comes twice, or is there already.
+    """
+    unique = np.unique(addresses)
+    repeated = len(unique) < len(addresses)
+    for number, offsets in by_fragment(unique):
+        found = bitmap_of(offsets)
+        before = rows.setdefault(number, BitMap())
+        repeated = repeated or not before.isdisjoint(found)
+        before |= found
+    if repeated:
+        raise InvalidInputError(
+            f"{table.store.display}: a row's address comes twice, and so would the row"
+        )
 
 
 class RowsAt:

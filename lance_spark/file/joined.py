@@ -10,14 +10,11 @@ from collections.abc import Mapping, Sequence
 
 from lance_spark.encoding.meta import ColumnMeta, PageMeta
 from lance_spark.errors import UnsupportedEncodingError
-from lance_spark.file.reader import FileReader
+from lance_spark.file.reader import PAGE_BYTES, FileReader
 from lance_spark.file.schema import Field
 from lance_spark.storage.joined import JoinedSource
 from lance_spark.storage.local import LocalSource
 from lance_spark.storage.source import ByteRange, Bytes
-
-#: What a page has at most if nothing else is known: writers end it there.
-PAGE_BYTES = 8 * 1024 * 1024
 
 
 class JoinedReader(FileReader):

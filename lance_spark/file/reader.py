@@ -37,7 +37,7 @@ from lance_spark.storage.source import ByteSource, Ranges, ReadPlan, run_plans
 #: Descriptors and schemas that are kept parsed: the files of a table have few, or one.
 _KEPT = 32
 #: What writers make pages of, in bytes of values.
-_PAGE_BYTES = 8 * 1024 * 1024
+PAGE_BYTES = 8 * 1024 * 1024
 #: Bytes of an item of a dictionary from which on it says how large decoded values are.
 _LONG_ITEM = 256
 
@@ -215,7 +215,7 @@ class FileReader:
             # Compressed to a half, as it were.
             most = 2 * max(items, default=0.0)
             if most > _LONG_ITEM:
-                longest.append(max(1, int(_PAGE_BYTES / most)))
+                longest.append(max(1, int(PAGE_BYTES / most)))
         return min(longest, default=None)
 
     def column_metas(

@@ -19,6 +19,7 @@ from lance_spark.encoding.rows import RowNumbers, Rows
 from lance_spark.errors import CorruptTableError
 from lance_spark.file.blob_fields import PLACE
 from lance_spark.file.open import DataFileReader, open_file
+from lance_spark.file.reader import PAGE_BYTES
 from lance_spark.file.schema import Field, Schema
 from lance_spark.scan.assemble import FieldPart, assemble, files_of, locate
 from lance_spark.scan.blobs import BlobLoader, Places
@@ -41,7 +42,7 @@ _FAR_WINDOWS = 2
 #: Rows of a window at most, so that narrow columns do not make windows of many chunks' bookkeeping.
 MAX_WINDOW_ROWS = 512 * 1024
 #: Pages that make a window: writers end them at about 8 MiB of values.
-_PAGES = WINDOW_BYTES // (8 * 1024 * 1024)
+_PAGES = WINDOW_BYTES // PAGE_BYTES
 #: Bytes of a batch at most, if its rows allow.
 BATCH_BYTES = 16 * 1024 * 1024
 
@@ -122,6 +123,7 @@ class FragmentReader:
         # Columns that the filters have read already: their place in the schema, and among those of the filters.
         self._known: dict[int, int] = {}
         self._costs: Costs | None = None
+        self._most_rows: int | None = None
         if filters:
             judged = Schema.of_paths(path for part in filters for path in part.paths)
             self._judge = self._like(judged, first_position)
@@ -215,13 +217,15 @@ class FragmentReader:
         Values that were compressed a hundred times over, or are all the same long string, decode to far more than is
         estimated. How many of them filled a page says how many fill a window.
         """
-        row_bytes = estimate_row_bytes(self._arrow, self._stored_row_bytes())
-        rows = min(int(WINDOW_BYTES / max(row_bytes, 1.0)), self._rows_in_pages())
-        if not self._paths.store.is_local:
-            rows *= _FAR_WINDOWS
-        if rows >= ALIGNMENT * 2:
-            rows -= rows % ALIGNMENT
-        return min(max(rows, 1), MAX_WINDOW_ROWS)
+        if self._most_rows is None:
+            row_bytes = estimate_row_bytes(self._arrow, self._stored_row_bytes())
+            rows = min(int(WINDOW_BYTES / max(row_bytes, 1.0)), self._rows_in_pages())
+            if not self._paths.store.is_local:
+                rows *= _FAR_WINDOWS
+            if rows >= ALIGNMENT * 2:
+                rows -= rows % ALIGNMENT
+            self._most_rows = min(max(rows, 1), MAX_WINDOW_ROWS)
+        return self._most_rows
 
     def stored_bytes(self) -> int:
         """Return the bytes that the pages of the columns take in the data files."""
