@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lance_spark.changes.rows_at import offsets_by_fragment
 from lance_spark.errors import CommitConflictError, InvalidInputError
 from lance_spark.scan.fragment import FragmentReader, live_to_physical
 from lance_spark.scan.positions import (
@@ -77,8 +78,8 @@ class ChosenRows:
         if addresses is None:
             fragments = counted_fragments(table.paths, table.manifest)
             found, known = RowFinder(table, fragments).find(self._ids)
-            return _by_fragment(known[found])
-        rows = _by_fragment(addresses)
+            return dict(offsets_by_fragment(np.unique(known[found])))
+        rows = dict(offsets_by_fragment(np.unique(addresses)))
         counts = {one.id: one.physical_rows for one in table.manifest.fragments}
         for number, offsets in rows.items():
             if number in counts and int(offsets[-1]) < (counts[number] or 1 << OFFSET_BITS):
@@ -102,11 +103,3 @@ def _addresses_of(table: OpenTable, indices: Any) -> _Words:
         reader = FragmentReader(table.paths, fragment, table.schema.select([]))
         parts.append(live_to_physical(rows, reader.deleted()) + (fragment.id << OFFSET_BITS))
     return np.concatenate(parts).astype(np.uint64)
-
-
-def _by_fragment(addresses: _Words) -> dict[int, Offsets]:
-    unique = np.unique(addresses)
-    holders, starts = np.unique(unique >> np.uint64(OFFSET_BITS), return_index=True)
-    offsets = (unique & np.uint64((1 << OFFSET_BITS) - 1)).astype(np.int64)
-    parts = np.split(offsets, starts[1:])
-    return dict(zip(holders.tolist(), parts, strict=True)) if len(unique) else {}

@@ -29,7 +29,7 @@ _OPEN = 8
 _OFFSETS = np.uint64((1 << OFFSET_BITS) - 1)
 
 
-def by_fragment(addresses: Words) -> Iterator[tuple[int, Offsets]]:
+def offsets_by_fragment(addresses: Words) -> Iterator[tuple[int, Offsets]]:
     """Yield the fragments that addresses, which increase, are in, each with the offsets there."""
     numbers = addresses >> np.uint64(OFFSET_BITS)
     starts = np.flatnonzero(np.diff(numbers, prepend=numbers[:1] ^ np.uint64(1)))
@@ -48,7 +48,7 @@ def note_once(table: OpenTable, rows: dict[int, BitMap], addresses: Words) -> No
     """
     unique = np.unique(addresses)
     repeated = len(unique) < len(addresses)
-    for number, offsets in by_fragment(unique):
+    for number, offsets in offsets_by_fragment(unique):
         found = bitmap_of(offsets)
         before = rows.setdefault(number, BitMap())
         repeated = repeated or not before.isdisjoint(found)
@@ -118,7 +118,7 @@ class RowsAt:
         CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
         """
         unique, inverse = np.unique(addresses, return_inverse=True)
-        parts = [self._read(number, offsets) for number, offsets in by_fragment(unique)]
+        parts = [self._read(number, offsets) for number, offsets in offsets_by_fragment(unique)]
         if len(parts) == 1 and np.array_equal(inverse, np.arange(len(unique))):
             return parts[0]
         return MovedRows(

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from lance_spark.changes.deletion_vectors import union
-from lance_spark.changes.rows_at import by_fragment
+from lance_spark.changes.rows_at import offsets_by_fragment
 from lance_spark.scan.row_meta import ROW_ADDRESS
 from lance_spark.table.deletion_writer import bitmap_of, encode_bitmap
 from lance_spark.table.segments import Words
@@ -32,7 +32,7 @@ class FindRows:
         """Yield the offsets of the rows by fragment, as Roaring bitmaps."""
         found: dict[int, BitMap] = {}
         for batch in batches:
-            for number, offsets in by_fragment(np.unique(addresses_of(batch))):
+            for number, offsets in offsets_by_fragment(np.unique(addresses_of(batch))):
                 rows = found.setdefault(number, BitMap())
                 rows |= bitmap_of(offsets)
         if found:
