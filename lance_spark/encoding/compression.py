@@ -145,7 +145,7 @@ def decompress_many(scheme: str, buffers: Sequence[Bytes], max_size: int) -> lis
     pieces: list[Bytes] = []
     left = max_size
     begin = size = 0
-    for i, of_next in enumerate([*sizes[1:], _TOGETHER], 1):
+    for i, of_next in enumerate([*sizes[1:], _TOGETHER + 1], 1):
         size += sizes[i - 1]
         if size + of_next <= _TOGETHER:
             continue

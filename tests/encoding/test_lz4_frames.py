@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lance_spark.encoding.compression import compress, decompress, decompress_many
@@ -25,6 +25,8 @@ def stored(texts: list[bytes], scheme: str = "lz4") -> list[np.ndarray]:
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(TEXT, max_size=12), st.sampled_from(["lz4", "zstd"]))
+@example([b"", b""], "zstd")
+@example([b"a" * (3 << 20), b"b" * (3 << 20), b"", b""], "zstd")
 def test_many(texts: list[bytes], scheme: str) -> None:
     found = decompress_many(scheme, stored(texts, scheme), 1 << 24)
     assert [piece.tobytes() for piece in found] == texts
