@@ -15,13 +15,16 @@ demo: java $(VENV)/.test
 	$(BIN)/python examples/quickstart.py
 
 test: java $(VENV)/.test
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --durations=40 --durations-min=5 tests
 
-# The random tables and queries of the suite, ten times as many; 25 times as many histories; 2 GiB of blobs through a small executor.
+# The random tables and queries of the suite, ten times as many; 25 times as many histories; 2 GiB of blobs through a small executor;
+# all races of two Spark jobs; LanceTable on a cluster with two million rows.
 test-long: java $(VENV)/.test
 	LANCE_SPARK_TEST_TABLES=10000 LANCE_SPARK_TEST_HISTORIES=1000 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests/interop
 	LANCE_SPARK_TEST_QUERIES=2000 $(BIN)/python -m pytest -q tests/spark/test_rule_queries.py
 	$(BIN)/python -m pytest -q tests/spark/long_blobs.py
+	LANCE_SPARK_TEST_CLUSTER_ROWS=2000000 $(BIN)/python -m pytest -q tests/spark/table/test_cluster.py
+	LANCE_SPARK_TEST_PAIRS=all $(BIN)/python -m pytest -q tests/spark/table/test_pairs.py
 
 # The tests that need Spark on every minor version of it, each in an environment that is thrown away.
 test-pyspark: java
@@ -62,6 +65,7 @@ bench: java $(VENV)/.bench
 	$(BIN)/python benchmarks/encodings.py
 	$(BIN)/python benchmarks/start.py
 	$(BIN)/python benchmarks/changes.py
+	$(BIN)/python benchmarks/lance_table.py
 	$(BIN)/python benchmarks/table.py
 
 $(VENV)/bin/python:

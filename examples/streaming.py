@@ -50,7 +50,7 @@ def main() -> None:
     # Files become versions of a table. A table with stable row ids tells updates with both images.
     empty = pa.schema([("sensor", pa.int64()), ("hour", pa.int32()), ("celsius", pa.float64())])
     lance_spark.write_dataset(empty.empty_table(), readings, enable_stable_row_ids=True)
-    for hour in range(3):
+    for hour in range(2):
         arrive(spark, landing, hour)
         files = spark.readStream.schema(schema).parquet(landing)
         run(files, str(folder / "c1"), readings)
@@ -61,7 +61,7 @@ def main() -> None:
     hot = spark.readStream.format("lance").load(readings).where("celsius > 24.9")
     run(hot, str(folder / "c2"), alarms)
     print(f"{lance_spark.open_dataset(alarms).count_rows()} alarms")
-    arrive(spark, landing, 3)
+    arrive(spark, landing, 2)
     run(spark.readStream.schema(schema).parquet(landing), str(folder / "c1"), readings)
     run(hot, str(folder / "c2"), alarms)
     print(f"{lance_spark.open_dataset(alarms).count_rows()} alarms an hour later")

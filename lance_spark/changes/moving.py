@@ -56,6 +56,24 @@ class Moved:
     num_inserted: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Rest:
+    """What is read of rows, some of whose columns are given.
+
+    Attributes
+    ----------
+    given : pyarrow.Schema
+    rows : RowsAt
+        Of the other columns.
+    reads : bool
+        Whether there are any.
+    """
+
+    given: pa.Schema
+    rows: RowsAt
+    reads: bool
+
+
 class RowMover:
     """Writes rows that move, and new ones. One for each task.
 
@@ -66,7 +84,7 @@ class RowMover:
     schema : Schema
         Of the table.
     given : sequence of str
-        Top-level columns whose values come along; those of the others are read.
+        Top-level columns whose values come along by default; those of the others are read.
     tag : bytes
         Ends the names of the files.
     max_rows_per_file : int
@@ -84,11 +102,8 @@ class RowMover:
         self._table = table
         self._schema = schema
         self._arrow = input_schema(schema)
-        chosen = set(given)
-        self._given = pa.schema([one for one in self._arrow if one.name in chosen])
-        rest = tuple(one for one in schema.fields if one.name not in chosen)
-        self._rest = RowsAt(table, rest)
-        self._reads = bool(rest)
+        self._given = tuple(given)
+        self._rests: dict[tuple[str, ...], _Rest] = {}
         self._stable = table.manifest.flags.stable_row_ids
         self._tag = tag
         self._max_rows = max_rows_per_file
@@ -98,7 +113,9 @@ class RowMover:
         self._rows: dict[int, BitMap] = {}
         self._num_rows = self._num_inserted = 0
 
-    def move(self, addresses: Words, values: pa.RecordBatch) -> None:
+    def move(
+        self, addresses: Words, values: pa.RecordBatch, given: Sequence[str] | None = None
+    ) -> None:
         """Write rows with new values.
 
         Parameters
@@ -107,6 +124,8 @@ class RowMover:
             Of live rows.
         values : pa.RecordBatch
             The columns that are given, in the types that a writer of the table takes.
+        given : sequence of str, optional
+            Their names, if they are not those of the other rows.
 
         Raises
         ------
@@ -120,12 +139,13 @@ class RowMover:
         if not len(addresses):
             return
         self._note(addresses)
-        values = align(values, self._given)
+        rest = self._rest_of(self._given if given is None else tuple(given))
+        values = align(values, rest.given)
         step = _BATCH_ROWS
-        if self._reads:
-            step = min(step, self._rest.window_rows(int(addresses[0])))
+        if rest.reads:
+            step = min(step, rest.rows.window_rows(int(addresses[0])))
         for at in range(0, len(addresses), step):
-            self._write(addresses[at : at + step], values.slice(at, step))
+            self._write(rest, addresses[at : at + step], values.slice(at, step))
 
     def mark(self, addresses: Words) -> None:
         """Note rows that go, and are not written anywhere.
@@ -153,7 +173,7 @@ class RowMover:
 
     def finish(self) -> Moved:
         """Close the files, and return what was written."""
-        self._rest.close()
+        self._close()
         fragments = self._moving.finish() if self._moving is not None else []
         inserted = self._inserting.finish() if self._inserting is not None else []
         if self._stable:
@@ -170,16 +190,29 @@ class RowMover:
 
     def abort(self) -> None:
         """Delete everything that was written; what cannot be deleted is left to cleanup."""
-        self._rest.close()
+        self._close()
         for writer in (self._moving, self._inserting):
             if writer is not None:
                 with suppress(StorageError):
                     writer.abort()
 
-    def _write(self, addresses: Words, values: pa.RecordBatch) -> None:
+    def _rest_of(self, given: tuple[str, ...]) -> _Rest:
+        found = self._rests.get(given)
+        if found is None:
+            fields = tuple(one for one in self._schema.fields if one.name not in given)
+            chosen = pa.schema([one for one in self._arrow if one.name in given])
+            found = _Rest(chosen, RowsAt(self._table, fields), bool(fields))
+            self._rests[given] = found
+        return found
+
+    def _close(self) -> None:
+        for rest in self._rests.values():
+            rest.rows.close()
+
+    def _write(self, rest: _Rest, addresses: Words, values: pa.RecordBatch) -> None:
         new = dict(zip(values.schema.names, values.columns, strict=True))
-        if self._reads or self._stable:
-            there = self._rest.read(addresses)
+        if rest.reads or self._stable:
+            there = rest.rows.read(addresses)
             new.update(zip(there.values.schema.names, there.values.columns, strict=True))
             if self._stable:
                 self._ids.append(there.row_ids)

@@ -54,7 +54,11 @@ def at_version(table: OpenTable, manifest: Manifest) -> OpenTable:
 
 
 def retried(
-    table: OpenTable, change: Callable[[OpenTable], Manifest], conflict_retries: int
+    table: OpenTable,
+    change: Callable[[OpenTable], Manifest],
+    conflict_retries: int,
+    *,
+    whatever: bool = False,
 ) -> OpenTable:
     """Make a change; plan it again on the newest version as often as others commit what it does not fit.
 
@@ -66,6 +70,9 @@ def retried(
         Plans and commits; returns the new version.
     conflict_retries : int
         How often to plan it again.
+    whatever : bool
+        Whether it is planned from nothing but the version it gets, so that it holds whatever others have made of the table: then it is
+        planned again on what it contradicts too, such as an overwrite.
 
     Returns
     -------
@@ -89,13 +96,17 @@ def retried(
         try:
             return at_version(table, change(table))
         except CommitConflictError as error:
-            if not error.retryable or not left:
+            if not left or not (error.retryable or (whatever and _is_overtaken(table))):
                 raise
         # The time that it takes is the measure of how many writers can take turns in a while.
         wait = min(max(2 * wait, time.monotonic() - started), _LONGEST_WAIT)
         time.sleep(random.uniform(0, wait))  # noqa: S311 - no secret
         table = at_version(table, read_latest(table.store))
     raise AssertionError("the last attempt returns or raises")
+
+
+def _is_overtaken(table: OpenTable) -> bool:
+    return read_latest(table.store).version > table.version
 
 
 def commit_rows(

@@ -169,7 +169,7 @@ class Field(_Cached):
         for key, value in self.metadata.items():
             proto.metadata[key] = value
         if not self.carried:
-            _set_keys(proto, self.metadata)
+            set_keys(proto, self.metadata)
         return proto
 
     @classmethod
@@ -477,13 +477,16 @@ def _encoding_hint(logical: str) -> int:
     return int(pb.DICTIONARY if logical.startswith("dict:") else pb.PLAIN)
 
 
-def _set_keys(proto: pb.Field, metadata: Mapping[str, bytes]) -> None:
-    """Set the key fields of a new message; pylance takes them from the Arrow metadata."""
-    position = _position(metadata, f"{_PRIMARY_KEY}:position")
-    if position or metadata.get(_PRIMARY_KEY, b"").lower() == b"true":
+def set_keys(proto: pb.Field, metadata: Mapping[str, bytes]) -> None:
+    """Set the key fields of a message by the metadata of the field, as pylance does."""
+    place = f"{_PRIMARY_KEY}:position"
+    position = _position(metadata, place)
+    if place in metadata or metadata.get(_PRIMARY_KEY, b"").lower() in (b"true", b"1", b"yes"):
         proto.unenforced_primary_key = True
         proto.unenforced_primary_key_position = position
-    proto.unenforced_clustering_key_position = _position(metadata, f"{_CLUSTERING_KEY}:position")
+    place = f"{_CLUSTERING_KEY}:position"
+    if place in metadata:
+        proto.unenforced_clustering_key_position = _position(metadata, place)
 
 
 def _position(metadata: Mapping[str, bytes], key: str) -> int:

@@ -7,6 +7,14 @@ from html import escape
 
 from lance_spark.inspect.facts import FragmentFacts, TableFacts, VersionFacts
 from lance_spark.inspect.plots import Bar, columns_plot, rows_plot, shared
+from lance_spark.inspect.rows import (
+    FRAGMENT_NAMES,
+    INDEX_NAMES,
+    VERSION_NAMES,
+    fragment_rows,
+    index_rows,
+    version_rows,
+)
 from lance_spark.inspect.words import clean, counted, moment, number, share, size
 
 #: Fragments, columns and files that are told one by one.
@@ -189,51 +197,18 @@ def _columns(facts: TableFacts) -> str:
 
 
 def _versions(facts: TableFacts) -> str:
-    rows = [
-        [
-            str(one.version),
-            moment(one.timestamp),
-            one.operation or "?",
-            number(one.num_rows),
-            number(one.num_deleted_rows),
-            number(one.num_fragments),
-            size(one.num_bytes),
-            one.message,
-        ]
-        for one in facts.versions
-    ]
+    rows = version_rows(facts.versions)
     more = facts.num_versions - len(rows)
     note = f"<p>and {number(more)} older ones</p>" if more > 0 else ""
-    names = [
-        "version",
-        "time (UTC)",
-        "operation",
-        "rows",
-        "deleted",
-        "fragments",
-        "size",
-        "message",
-    ]
-    return "<h2>Versions</h2>" + _table(names, rows, "nnnrrrrt") + note if rows else ""
+    return "<h2>Versions</h2>" + _table(VERSION_NAMES, rows, "nnnrrrrt") + note if rows else ""
 
 
 def _fragments(about: VersionFacts) -> str:
     shown = about.fragments[:_FRAGMENTS]
-    rows = [
-        [
-            str(one.id),
-            number(one.num_rows),
-            number(one.num_deleted_rows),
-            one.deletion_file,
-            number(one.num_files),
-            size(one.num_bytes),
-        ]
-        for one in shown
-    ]
+    rows = fragment_rows(shown)
     more = len(about.fragments) - len(shown)
     note = f"<p>and {number(more)} more</p>" if more else ""
-    names = ["fragment", "rows", "deleted", "deletions", "data files", "size"]
-    told = _table(names, rows, "nrrnrr") + note
+    told = _table(FRAGMENT_NAMES, rows, "nrrnrr") + note
     return _folded(f"all {counted(len(about.fragments), 'fragment')}", told) if rows else ""
 
 
@@ -264,19 +239,8 @@ def _files(facts: TableFacts) -> str:
 def _around(facts: TableFacts) -> str:
     parts = []
     if facts.indexes:
-        rows = [
-            [
-                one.name,
-                one.kind,
-                ", ".join(one.columns),
-                number(one.num_rows),
-                number(one.num_segments),
-                "" if one.num_bytes is None else size(one.num_bytes),
-            ]
-            for one in facts.indexes
-        ]
-        names = ["name", "type", "columns", "rows", "segments", "size"]
-        parts.append("<h2>Indexes</h2>" + _table(names, rows, "nntrrr"))
+        told = _table(INDEX_NAMES, index_rows(facts.indexes), "nntrrr")
+        parts.append(f"<h2>Indexes</h2>{told}")
     named = [("Tags", facts.tags), ("Branches", facts.branches)]
     named += [("Configuration", facts.version.config), ("Metadata", facts.version.metadata)]
     for title, entries in named:

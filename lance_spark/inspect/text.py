@@ -7,6 +7,14 @@ from collections.abc import Collection, Iterator, Sequence
 from lance_spark.inspect.facts import FileFacts, TableFacts, VersionFacts
 from lance_spark.inspect.features import feature_names
 from lance_spark.inspect.pages import ColumnPages
+from lance_spark.inspect.rows import (
+    FRAGMENT_NAMES,
+    INDEX_NAMES,
+    VERSION_NAMES,
+    fragment_rows,
+    index_rows,
+    version_rows,
+)
 from lance_spark.inspect.words import clean, counted, moment, number, share, shortened, size
 
 #: Fragments that are told one by one.
@@ -70,73 +78,26 @@ def _sections(facts: TableFacts, chosen: Collection[int] | None) -> Iterator[str
     yield _fragments(facts.version, chosen)
     yield _columns(facts)
     if facts.indexes:
-        rows = [
-            [
-                clean(one.name),
-                one.kind,
-                clean(", ".join(one.columns)),
-                number(one.num_rows),
-                number(one.num_segments),
-                "" if one.num_bytes is None else size(one.num_bytes),
-            ]
-            for one in facts.indexes
-        ]
-        yield _table(
-            "indexes", ["name", "type", "columns", "rows", "segments", "size"], rows, "lllrrr"
-        )
+        yield _table("indexes", INDEX_NAMES, index_rows(facts.indexes), "lllrrr")
     named = [("tag", facts.tags), ("branch", facts.branches)]
     named += [("config", facts.version.config), ("metadata", facts.version.metadata)]
     for title, entries in named:
         if entries:
-            rows = [
-                [clean(key), clean(shortened(text, 200))] for key, text in sorted(entries.items())
-            ]
+            rows = [[key, shortened(text, 200)] for key, text in sorted(entries.items())]
             yield _table(title, [], rows, "ll")
 
 
 def _versions(title: str, facts: TableFacts) -> str:
-    names = [
-        "version",
-        "time (UTC)",
-        "operation",
-        "rows",
-        "deleted",
-        "fragments",
-        "size",
-        "message",
-    ]
-    rows = [
-        [
-            str(one.version),
-            moment(one.timestamp),
-            clean(one.operation) or "?",
-            number(one.num_rows),
-            number(one.num_deleted_rows),
-            number(one.num_fragments),
-            size(one.num_bytes),
-            clean(shortened(one.message, _MESSAGE)),
-        ]
-        for one in facts.versions
-    ]
-    return _table(title, names, rows, "rllrrrrl")
+    rows = version_rows(facts.versions)
+    for row in rows:
+        row[-1] = shortened(row[-1], _MESSAGE)
+    return _table(title, VERSION_NAMES, rows, "rllrrrrl")
 
 
 def _fragments(about: VersionFacts, chosen: Collection[int] | None) -> str:
     told = [one for one in about.fragments if chosen is None or one.id in chosen]
     shown = told[:_FRAGMENTS] if chosen is None else told
-    rows = [
-        [
-            str(one.id),
-            number(one.num_rows),
-            number(one.num_deleted_rows),
-            one.deletion_file,
-            number(one.num_files),
-            size(one.num_bytes),
-        ]
-        for one in shown
-    ]
-    names = ["fragment", "rows", "deleted", "deletions", "data files", "size"]
-    lines = _table("fragments", names, rows, "rrrlrr")
+    lines = _table("fragments", FRAGMENT_NAMES, fragment_rows(shown), "rrrlrr")
     more = len(about.fragments) - len(shown)
     return lines + (f"\n{_INDENT}and {number(more)} more" if more else "")
 
@@ -144,7 +105,7 @@ def _fragments(about: VersionFacts, chosen: Collection[int] | None) -> str:
 def _columns(facts: TableFacts) -> str:
     if not facts.files:
         plain = [
-            [clean(one.name), clean(one.kind), "" if one.nullable else "not null"]
+            [one.name, one.kind, "" if one.nullable else "not null"]
             for one in facts.version.columns
         ]
         return _table("columns", [], plain, "lll")
@@ -153,8 +114,8 @@ def _columns(facts: TableFacts) -> str:
     for one in facts.columns:
         per_row = f"{one.num_bytes / one.num_rows:,.1f}" if one.num_rows else ""
         first = [
-            clean(one.path),
-            clean(one.kind),
+            one.path,
+            one.kind,
             size(one.num_bytes),
             share(one.num_bytes, whole),
             per_row,
@@ -182,7 +143,7 @@ def _file(file: FileFacts) -> str:
 
 
 def _pages(column: ColumnPages) -> Iterator[list[str]]:
-    name = clean(column.path)
+    name = column.path
     if column.own_bytes:
         yield [name, "-", "", size(column.own_bytes), "of the column", ""]
     together = column.num_pages != len(column.pages)
@@ -199,8 +160,8 @@ def _pages(column: ColumnPages) -> Iterator[list[str]]:
 
 def _table(title: str, names: Sequence[str], rows: Sequence[Sequence[str]], sides: str) -> str:
     """Return lines with their columns below one another; `sides` has l or r for each column."""
-    every: list[Sequence[str]] = [names] if names else []
-    every += rows
+    every = [names] if names else []
+    every = [*every, *([clean(cell) for cell in row] for row in rows)]
     widths = [max((len(row[place]) for row in every), default=0) for place in range(len(sides))]
     lines = [title]
     for row in every:

@@ -6,15 +6,18 @@ version that is named, whatever others commit meanwhile, and is always read by t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema import Field
+from lance_spark.scan.plan import chosen, default_target_rows, estimated_bytes, read_bytes
 from lance_spark.scan.row_meta import META_FIELDS, ROW_ADDRESS
+from lance_spark.spark.jobs import parallelism
 from lance_spark.spark.planning import known_columns
 from lance_spark.spark.types import to_spark_schema
 
@@ -27,6 +30,10 @@ if TYPE_CHECKING:
     from lance_spark.spark.table.base import TableBase
 
 TIME_ZONE = "spark.sql.session.timeZone"
+_OVER = re.compile(r"\bover\s*(\(|\w)", re.IGNORECASE)
+_TARGET_ROWS = "target_rows_per_partition"
+#: Rows of a task that writes, at least.
+_LEAST_ROWS = 65_536
 #: Bits of an address that say where in its fragment a row is.
 _OFFSET_BITS = 32
 
@@ -74,6 +81,9 @@ def frame(
         reader = reader.option("fragment_ids", ranges(fragments))
     if whole_fragments:
         reader = reader.option("whole_fragments", "true")
+        if _TARGET_ROWS not in {name.lower() for name in base.options}:
+            target = _rows_of_tasks(base, dataset, columns, fragments)
+            reader = reader.option(_TARGET_ROWS, target)
     if filter is not None:
         reader = reader.option("filter", filter).option("timezone", time_zone(base))
     if blob_handling is not None:
@@ -87,6 +97,8 @@ def matching(
     condition: str | Column | None,
     *expressions: str | Column,
     fragments: Collection[int] | None = None,
+    whole_fragments: bool = False,
+    called: Sequence[str] = (),
 ) -> DataFrame:
     """Return the rows that meet a condition, with their addresses and the columns that expressions name.
 
@@ -101,19 +113,25 @@ def matching(
         What is to be selected of the frame.
     fragments : collection of int, optional
         Ids of those to read; all by default.
+    whole_fragments : bool
+        Whether all rows of a fragment are in one partition, in order, unless the condition needs other rows.
+    called : sequence of str
+        What errors call each of the expressions.
 
     Raises
     ------
     InvalidInputError
         Spark cannot make sense of the condition, or of an expression.
     """
+    which: dict[str, Any] = {"fragments": fragments, "whole_fragments": whole_fragments}
     if condition is None or native(base, dataset, condition) is not None:
-        columns = resolved(base, dataset, named_in(dataset, *expressions), *expressions)
+        names = named_in(dataset, *expressions)
+        columns = resolved(base, dataset, names, *expressions, called=called)
         text = condition if isinstance(condition, str) else None
-        return frame(base, dataset, columns, fragments=fragments, filter=text)
+        return frame(base, dataset, columns, filter=text, **which)
     names = named_in(dataset, condition, *expressions)
-    columns = resolved(base, dataset, names, *expressions, condition=condition)
-    rows = frame(base, dataset, columns, fragments=fragments)
+    columns = resolved(base, dataset, names, *expressions, condition=condition, called=called)
+    rows = frame(base, dataset, columns, **which)
     return rows.where(to_column(condition, "condition"))
 
 
@@ -126,7 +144,9 @@ def schema_of(
 
 
 def named_in(dataset: Dataset, *expressions: str | Column | None) -> list[str]:
-    """Return the columns whose names occur in the texts of expressions, and maybe some more.
+    """Return the columns whose names occur as words in the texts of expressions.
+
+    Some may not be meant, but few: times in nanoseconds, for one, cannot be read by Spark if they are not whole microseconds.
 
     Parameters
     ----------
@@ -139,7 +159,12 @@ def named_in(dataset: Dataset, *expressions: str | Column | None) -> list[str]:
         Of the table, in its order, then of those that every table has of its rows.
     """
     text = "\n".join(str(one) for one in expressions if one is not None).lower()
-    return [name for name in (*dataset.schema.names, *META_FIELDS) if name.lower() in text]
+    return [name for name in (*dataset.schema.names, *META_FIELDS) if is_named(name, text)]
+
+
+def is_named(name: str, text: str) -> bool:
+    """Tell whether a text in small letters has a name as a word of its own."""
+    return re.search(rf"(?<!\w){re.escape(name.lower())}(?!\w)", text) is not None
 
 
 def resolved(
@@ -148,6 +173,7 @@ def resolved(
     columns: Sequence[str],
     *expressions: str | Column | None,
     condition: str | Column | None = None,
+    called: Sequence[str] = (),
 ) -> list[str]:
     """Return columns with which expressions can be analysed: those that are given, or all.
 
@@ -161,6 +187,8 @@ def resolved(
         Of any type.
     condition : str, Column or None
         Of rows.
+    called : sequence of str
+        What errors call each of the expressions.
 
     Raises
     ------
@@ -169,7 +197,13 @@ def resolved(
     """
     from pyspark.errors import AnalysisException
 
-    given = [to_column(one, "expression") for one in expressions if one is not None]
+    names_of = called or ["expression"] * len(expressions)
+    by_name = [
+        (name, to_column(one, name))
+        for name, one in zip(names_of, expressions, strict=True)
+        if one is not None
+    ]
+    given = [one for _, one in by_name]
     where = None if condition is None else to_column(condition, "condition")
     if not given and where is None:
         return list(columns)
@@ -179,13 +213,21 @@ def resolved(
         shown = schema_of(dataset, [*names, ROW_ADDRESS.name])
         empty = _aliased(base, base.spark.createDataFrame([], shown))
         try:
-            with understood("condition or expression" if names is every else None):
-                rows = empty if where is None else empty.where(where)
-                # Spark Connect analyses when it is asked for the schema.
-                _ = (rows.select(*given) if given else rows).schema
+            rows = empty if where is None else empty.where(where)
+            # Spark Connect analyses when it is asked for the schema.
+            _ = (rows.select(*given) if given else rows).schema
         except AnalysisException:
             continue
         return names
+    # One by one, so that the error says which.
+    with understood("condition"):
+        rows = empty if where is None else empty.where(where)
+        _ = rows.schema
+    for name, one in by_name:
+        with understood(name):
+            _ = rows.select(one).schema
+    with understood("expressions"):
+        _ = rows.select(*given).schema
     raise AssertionError("the second time returns or raises")
 
 
@@ -204,6 +246,11 @@ def understood(what: str | None) -> Iterator[None]:
         if isinstance(error, ParseException):
             hint = ""
         raise InvalidInputError(f"{what}: {first}{hint}") from error
+
+
+def has_windows(*expressions: str | Column | None) -> bool:
+    """Tell whether expressions seem to have window functions, whose rows come in another order; text that looks the same counts."""
+    return any(_OVER.search(str(one)) for one in expressions if one is not None)
 
 
 def to_column(given: str | Column, what: str) -> Column:
@@ -281,6 +328,24 @@ def ranges(numbers: Collection[int]) -> str:
         else:
             parts.append([number, number])
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)
+
+
+def _rows_of_tasks(
+    base: TableBase, dataset: Dataset, columns: Sequence[str], fragments: Collection[int] | None
+) -> int:
+    """Return how many rows tasks get that write what they compute.
+
+    Reading alone is worth a task for millions of rows only; functions of users can take long for each of them, so that all cores
+    should have some.
+    """
+    table = dataset._table
+    there = chosen(dataset.fragments, fragments)
+    rows = sum(one.physical_rows for one in there)
+    fields = [one for one in table.schema.fields if one.name in columns]
+    read = read_bytes(estimated_bytes(there, rows), rows, fields, table.schema.fields)
+    cores = parallelism(base.spark)
+    usual = default_target_rows(rows, read, cores, max(len(columns), 1))
+    return min(usual, max(-(-rows // cores), _LEAST_ROWS))
 
 
 def _aliased(base: TableBase, given: DataFrame) -> DataFrame:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
+from lance_spark.errors import SchemaMismatchError
 from lance_spark.file.blob_fields import given_as
 from lance_spark.spark.convert import BatchConverter
 from lance_spark.spark.layout import with_offsets
@@ -24,9 +25,19 @@ class Incoming:
         Columns as a writer takes them; those that are not among `names` are left out.
     names : sequence of str
         For each column of Spark's batches, the column that it goes to.
+
+    Raises
+    ------
+    SchemaMismatchError
+        There is no such column.
     """
 
     def __init__(self, target: pa.Schema, names: Sequence[str]) -> None:
+        missing = [name for name in names if name not in target.names]
+        if missing:
+            raise SchemaMismatchError(
+                f"there is no column {missing[0]!r} to write to, only {', '.join(target.names)}"
+            )
         self._target = target
         self._names = list(names)
         self._source: pa.Schema | None = None

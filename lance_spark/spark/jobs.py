@@ -6,21 +6,20 @@
 | `Job.run_frame` | the batches of a partition of a frame | what the work yields |
 
 Executors send rows ``place, attempt, stage, value``, each value a pickle. An error of ours that a second attempt would meet again
-travels as a value too, so that it is raised on the driver as what it is, and at once. All others Spark gets: it tries again.
+travels as a value too, so that it is raised on the driver as what it is, and at once. All others Spark gets: it tries again, and if
+no attempt succeeds, an error of ours is told from what Spark says of the last one.
 
 All files that the tasks of one job write carry its tag. Those of attempts that came to nothing are found by it at the end.
 """
 
 from __future__ import annotations
 
-import json
 import pickle
-import threading
+import time
 import uuid
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -29,7 +28,12 @@ import pyarrow as pa
 
 from lance_spark.changes.job_files import new_tag, sweep
 from lance_spark.changes.runner import Runner
-from lance_spark.errors import LanceError, StorageError, UncertainCommitError
+from lance_spark.errors import (
+    LanceError,
+    StorageError,
+    UncertainCommitError,
+)
+from lance_spark.spark.attempts import raised_by_task, wait_for_attempts
 from lance_spark.spark.progress import shown
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.open import OpenTable, open_table, read_latest
@@ -58,6 +62,8 @@ _ARROW = pa.schema(
     ]
 )
 _PROPERTIES = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
+#: Seconds after which Spark has killed the Python workers of a job that failed, if nobody tells.
+_ENDING = 4.5
 #: Versions that are looked at for files of a job that failed.
 _LOOKED_AT = 100
 
@@ -91,6 +97,8 @@ class Job(AbstractContextManager["Job"]):
         self._title = f"lance {what} {table.store.display}"
         self._is_committed = False
         self._again = False
+        self._has_failed = False
+        self._jobs: set[int] = set()
         self._tag: bytes | None = None
 
     @property
@@ -140,6 +148,8 @@ class Job(AbstractContextManager["Job"]):
         ------
         LanceError
             What a task raised, unless a second attempt could have helped.
+        StorageError
+            What the last attempt of a task raised.
         PySparkException
             Tasks failed for other reasons, as often as Spark tries.
         """
@@ -179,6 +189,8 @@ class Job(AbstractContextManager["Job"]):
         ------
         LanceError
             What the work raised, unless a second attempt could have helped.
+        StorageError
+            What the last attempt of a task raised.
         PySparkException
             What the frame's own expressions raised, or tasks failed for other reasons as often as Spark tries.
         """
@@ -194,6 +206,7 @@ class Job(AbstractContextManager["Job"]):
         """
         self._is_committed = True
         if self._again:
+            self._wait_for_attempts()
             with suppress(StorageError):
                 sweep(self._table, self.tag, manifest)
 
@@ -209,6 +222,7 @@ class Job(AbstractContextManager["Job"]):
             # Nobody has written anything.
             return
         with suppress(Exception):
+            self._wait_for_attempts()
             kept = self._committed_since()
             if kept is not None:
                 sweep(self._table, self.tag, kept)
@@ -230,7 +244,18 @@ class Job(AbstractContextManager["Job"]):
     def _collect(self, frame: DataFrame, work: Any, step: str, writes: bool) -> list[Any]:
         title = f"{self._title}: {step}"
         with _named(self._spark, title) as group, shown(self._spark, group, title):
-            rows = frame.mapInArrow(work, _SCHEMA).toArrow()
+            before = self._jobs_of(group)
+            try:
+                rows = frame.mapInArrow(work, _SCHEMA).toArrow()
+            except BaseException as error:
+                self._has_failed |= writes
+                ours = raised_by_task(error)
+                if ours is None:
+                    raise
+                raise ours from error
+            finally:
+                if writes:
+                    self._jobs |= self._jobs_of(group) - before
         if writes and not self._again:
             self._again = self._was_repeated(rows)
         places, numbers, values = (rows[name].to_pylist() for name in ("place", "number", "value"))
@@ -242,6 +267,21 @@ class Job(AbstractContextManager["Job"]):
                 raise value
             results.append(value)
         return results
+
+    def _jobs_of(self, group: str) -> set[int]:
+        """Return Spark's numbers of the jobs of a group; none through Spark Connect, which does not tell."""
+        with suppress(Exception):
+            if not is_connect(self._spark):
+                return set(self._spark.sparkContext.statusTracker().getJobIdsForGroup(group))
+        return set()
+
+    def _wait_for_attempts(self) -> None:
+        """Wait for tasks that nobody needs any more: what they write until they are killed has to be deleted too."""
+        with suppress(Exception):
+            if not is_connect(self._spark):
+                wait_for_attempts(self._spark.sparkContext.statusTracker(), self._jobs)
+            elif self._has_failed:
+                time.sleep(_ENDING)
 
     def _was_repeated(self, rows: pa.Table) -> bool:
         """Tell whether a task may have run that none of the results are of."""
@@ -278,53 +318,6 @@ class SparkRunner(Runner):
     ) -> list[_R]:
         """Run tasks; see `Runner.run` and `Job.run_tasks`."""
         return self._job.run_tasks(tasks, run, self._step)
-
-
-@dataclass(frozen=True, slots=True)
-class Pinned:
-    """What executors open a version of a table by.
-
-    Attributes
-    ----------
-    uri : str
-        Root of the table, or of a branch.
-    version : int
-    storage_options : mapping, not shown by `repr`
-    """
-
-    uri: str
-    version: int
-    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
-
-    def open(self) -> OpenTable:
-        """Open the table; the last two that were opened are kept by the process.
-
-        Raises
-        ------
-        VersionNotFoundError, CorruptTableError, StorageError
-        """
-        options = json.dumps(dict(self.storage_options), sort_keys=True, default=repr)
-        key = (self.uri, self.version, options)
-        with _lock:
-            found = _opened.pop(key, None)
-            if found is None:
-                found = open_table(
-                    self.uri, version=self.version, storage_options=self.storage_options or None
-                )
-            _opened[key] = found
-            while len(_opened) > _KEPT:
-                _opened.popitem(last=False)
-        return found
-
-
-_KEPT = 2
-_lock = threading.Lock()
-_opened: OrderedDict[tuple[str, int, str], OpenTable] = OrderedDict()
-
-
-def pinned(table: OpenTable) -> Pinned:
-    """Return what executors open a table at its version by."""
-    return Pinned(table.store.uri, table.version, table.store.options)
 
 
 def parallelism(spark: SparkSession) -> int:

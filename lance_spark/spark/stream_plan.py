@@ -42,8 +42,9 @@ from lance_spark.table.versions import describe, list_manifests
 
 #: What brings no rows, and takes none that a stream has not handed on already.
 _NOTHING_NEW = NO_ROWS | {"delete"}
-#: Versions that are kept while batches are planned.
+#: Versions that are kept while batches are planned, and fragments that they have together, at most.
 _KEPT_PARTS = 64
+_KEPT_FRAGMENTS = 200_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +71,13 @@ class Limit:
 
     Attributes
     ----------
-    fragments, bytes : int or None
-        No limit if None.
+    fragments, bytes, versions : int or None
+        No limit if None. Versions count whatever they bring: each has to be looked at.
     """
 
     fragments: int | None = None
     bytes: int | None = None
+    versions: int | None = None
 
 
 @dataclass(slots=True)
@@ -144,7 +146,8 @@ class StreamPlan:
             if at.snapshot or start.is_beginning:
                 # A batch that begins at the beginning names its version by its end.
                 return at
-        while at.version <= newest:
+        last = newest if limit.versions is None else min(newest, at.version + limit.versions - 1)
+        while at.version <= last:
             try:
                 after = self._advance(at, budget)
             except UnsupportedError:
@@ -245,9 +248,12 @@ class StreamPlan:
                 part = self._snapshot(version) if snapshot else self._brought(version)
             except VersionNotFoundError:
                 raise self._gone(version) from None
-            while len(self._parts) >= _KEPT_PARTS:
-                del self._parts[next(iter(self._parts))]
             self._parts[key] = part
+            held = sum(map(_held, self._parts.values()))
+            while len(self._parts) > 1 and (
+                len(self._parts) > _KEPT_PARTS or held > _KEPT_FRAGMENTS
+            ):
+                held -= _held(self._parts.pop(next(iter(self._parts))))
         return part
 
     def _snapshot(self, version: int) -> Part:
@@ -260,6 +266,7 @@ class StreamPlan:
     def _brought(self, version: int) -> Part:
         if self.change_feed:
             (told,) = changes_between(self.table, version, version)
+            self._kinds[version] = told.operation
             return Part(told.after, (), told)
         manifest = self._manifest(version)
         transaction = read_transaction(self.table.store, manifest)
@@ -311,6 +318,12 @@ def as_inserted(manifest: Manifest, fragments: Sequence[Fragment]) -> VersionCha
     changes = [ChangedRows("insert", one, None, one.num_rows) for one in fragments if one.num_rows]
     stamp = manifest.timestamp_ns // 1000
     return VersionChanges(manifest.version, stamp, "append", None, manifest, tuple(changes))
+
+
+def _held(part: Part) -> int:
+    """Return how many fragments the manifests of a part have."""
+    before = None if part.changes is None else part.changes.before
+    return len(part.manifest.fragments) + (0 if before is None else len(before.fragments))
 
 
 def _fragments(part: Part) -> tuple[Fragment, ...]:

@@ -10,12 +10,13 @@ batch which is made again after a restart has the same rows.
 | Spark | |
 | --- | --- |
 | 4.2 and later | asks with the start and a limit, so that batches can be small, and says when all that is there now is to be read |
-| before | asks for the newest position only |
+| before | asks for the newest position only: a batch is all that is there |
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -72,6 +73,10 @@ except ImportError:
 #: Rows that tasks of small versions are put together to at least, and at most so many partitions are aimed at.
 _SMALL_ROWS = 100_000
 _PARTITIONS = 2 * MIN_PARTITIONS
+#: Versions that a batch looks at, at most, and changes of so many that are planned together: manifests of large tables are large.
+MOST_VERSIONS = 1_000
+_TOGETHER = 32
+_NO_LIMIT = 2**31 - 1
 
 
 class StreamPartition(InputPartition):
@@ -144,7 +149,11 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start is None:
             return Position(newest + 1).to_json()
         unlimited = HAS_LIMITS and isinstance(limit, ReadAllAvailable)
-        most = Limit() if unlimited else Limit(self.feed.max_fragments, self.feed.max_bytes)
+        most = (
+            Limit()
+            if unlimited
+            else Limit(self.feed.max_fragments, self.feed.max_bytes, MOST_VERSIONS)
+        )
         return self._planned().next(Position.parse(start), newest, most).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
@@ -153,7 +162,8 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxFiles(self.feed.max_fragments)
         if self.feed.max_bytes is not None:
             return ReadMaxBytes(self.feed.max_bytes)
-        return ReadAllAvailable()
+        # Without a limit of its own a batch has one all the same: of versions. `once` alone asks for all.
+        return ReadMaxFiles(_NO_LIMIT)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
         """Return where the table ends, for the progress of the query."""
@@ -170,17 +180,17 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ------
         VersionNotFoundError, UnsupportedError, SchemaMismatchError
         """
-        parts = list(self._planned().parts(Position.parse(start), Position.parse(end)))
-        if not parts:
-            return []
-        now = newest_of(self.options).manifest
+        parts = self._planned().parts(Position.parse(start), Position.parse(end))
+        now: Manifest | None = None
         tasks: list[ScanTask | ChangeTask] = []
-        if self.feed.change_feed:
-            told = [part.changes for part in parts if part.changes is not None]
-            tasks += self._changes(told, now)
-        else:
-            for part in parts:
-                tasks += self._scans(part, now)
+        # Manifests are dropped as soon as it is known what is read of them.
+        while some := list(islice(parts, _TOGETHER if self.feed.change_feed else 1)):
+            now = now or newest_of(self.options).manifest
+            if self.feed.change_feed:
+                told = [part.changes for part in some if part.changes is not None]
+                tasks += self._changes(told, now)
+            else:
+                tasks += self._scans(some[0], now)
         return _together(tasks)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -134,11 +134,11 @@ class LanceWriter(DataSourceArrowWriter):
             raise LanceError(
                 "a task of the write sent no result: nothing was committed; run the write again"
             )
+        from lance_spark.table.commit_again import commit_again
         from lance_spark.table.transaction import with_message
-        from lance_spark.table.write_job import commit_or_clean_up
 
         with suppress(AlreadyCommittedError):
-            commit_or_clean_up(
+            commit_again(
                 self.job_for(messages),
                 _fragments(messages),
                 with_message(None, self.commit_message),

@@ -9,15 +9,19 @@ committed with the change, or not at all.
 | `number_key` | which of its changes, as a decimal number |
 
 A change is there already if one of the same id and of its number, or a higher one, is in the history. The search goes back from the
-version that the change is planned on, and ends at the newest transaction of that id: one manifest, if nobody else writes. The versions
-that others commit meanwhile are looked at by `commit` itself, in the loop that it tries in: of two that try the same change at the same
-time, one finds that of the other.
+version that the change is planned on, and ends at the newest transaction of that id: one manifest, if nobody else writes; for the first
+change of an id it is all that may be looked at, in remote stores sixteen at a time. The versions that others commit meanwhile are
+looked at by `commit` itself, in the loop that it tries in: of two that try the same change at the same time, one finds that of the
+other.
 
 History that has been cleaned up, and the history of the branch that a branch was made from, is not looked at.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 
 from lance_spark.errors import AlreadyCommittedError, InvalidInputError, MissingFileError
@@ -26,12 +30,14 @@ from lance_spark.table import versions
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.manifest_file import read_manifest
 from lance_spark.table.transaction import Transaction, read_transaction
+from lance_spark.table.versions import ManifestLocation
 
 #: The properties of writes that an application numbers itself.
 APP_ID, APP_VERSION = "lance.txn.appId", "lance.txn.version"
 #: How many versions are looked at for the newest transaction of an id.
 DEFAULT_LOOKBACK = 1_000
 _INT64_MAX = 2**63 - 1
+_READ_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +141,28 @@ def committed_before(store: ObjectStore, manifest: Manifest, once: Once) -> int 
     if once.number_in(transaction) is not None:
         return manifest.version if once.is_met_by(transaction) else None
     older = [one for one in versions.list_manifests(store) if one.version < manifest.version]
-    for location in older[: -once.lookback : -1] if once.lookback > 1 else []:
-        try:
-            transaction = read_transaction(store, read_manifest(store, location))
-        except MissingFileError:
-            # What is older has been cleaned up too.
-            return None
+    searched = older[: -once.lookback : -1] if once.lookback > 1 else []
+    for version, transaction in _transactions(store, searched):
         if once.number_in(transaction) is not None:
-            return location.version if once.is_met_by(transaction) else None
+            return version if once.is_met_by(transaction) else None
     return None
+
+
+def _transactions(
+    store: ObjectStore, located: Sequence[ManifestLocation]
+) -> Iterator[tuple[int, Transaction | None]]:
+    """Yield versions and what made them, in the order given, up to one that has been cleaned up: so has what is older."""
+
+    def read(location: ManifestLocation) -> Transaction | None:
+        return read_transaction(store, read_manifest(store, location))
+
+    with suppress(MissingFileError):
+        if store.is_local:
+            for location in located:
+                yield location.version, read(location)
+            return
+        with ThreadPoolExecutor(_READ_AT_ONCE) as pool:
+            for at in range(0, len(located), _READ_AT_ONCE):
+                some = located[at : at + _READ_AT_ONCE]
+                for location, found in zip(some, pool.map(read, some), strict=True):
+                    yield location.version, found

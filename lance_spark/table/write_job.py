@@ -14,7 +14,8 @@ are appended to theirs.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypeVar, get_args
 
@@ -284,6 +285,18 @@ class WriteJob:
         )
 
 
+@contextmanager
+def cleaned_up(job: WriteJob, fragments: Sequence[Fragment]) -> Iterator[None]:
+    """Delete the files of fragments if their commit fails, unless it is not certain that it did."""
+    try:
+        yield
+    except UncertainCommitError:
+        raise
+    except LanceError:
+        job.abort(fragments)
+        raise
+
+
 def commit_or_clean_up(
     job: WriteJob,
     fragments: Sequence[Fragment],
@@ -297,13 +310,8 @@ def commit_or_clean_up(
     LanceError
         What `WriteJob.commit` raises.
     """
-    try:
+    with cleaned_up(job, fragments):
         manifest = job.commit_manifest(fragments, properties=properties, once=once)
-    except UncertainCommitError:
-        raise
-    except LanceError:
-        job.abort(fragments)
-        raise
     store = ObjectStore.from_uri(job.uri, job.storage_options)
     return OpenTable(TablePaths(store, manifest.base_paths, job.storage_options), manifest)
 

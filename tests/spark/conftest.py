@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.spark.processes import JAVA_OPTIONS
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -27,6 +29,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         SparkSession.builder.master("local[2,2]")
         .appName("lance_spark tests")
         .config("spark.ui.enabled", "false")
+        .config("spark.driver.extraJavaOptions", JAVA_OPTIONS)
         .config("spark.driver.host", "localhost")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "2")

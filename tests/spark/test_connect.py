@@ -117,6 +117,42 @@ done = [
 ]
 found["done"] = [(one.version, one.num_deleted_rows, one.num_updated_rows) for one in done]
 found["refused"] = refusal(lambda: lance_table.update("id = 500", {"g": "nowhere + 1"}))
+
+source = spark.range(8990, 9010).selectExpr("id", "-id AS g")
+merge = lance_table.merge(source, F.col("target.id") == source["id"])
+merge = merge.whenMatchedUpdateAll().whenNotMatchedInsertAll("id < 9005")
+result = merge.whenNotMatchedBySourceDelete("id < 200").execute()
+found["merged"] = [result.num_inserted_rows, result.num_updated_rows, result.num_deleted_rows]
+found["ambiguous"] = refusal(lambda: lance_table.merge(
+    source.union(source), "target.id = source.id").whenMatchedUpdateAll().execute())
+
+source = spark.range(200, 205).selectExpr("id", "0L AS g")
+replaced = lance_table.replaceWhere(source, (F.col("id") < 210) & (F.col("g") >= 0))
+whole = lance_table.updateColumns({"g": "g + 1"})
+found["replaced"] = [replaced.num_inserted_rows, replaced.num_deleted_rows, whole.num_updated_rows]
+"""
+
+KEPT = """
+from pyspark.sql import functions as F
+
+kept = folder + "/kept.lance"
+frame = spark.range(0, 4000, 1, 4).selectExpr("id", "id % 7 as g")
+frame.write.format("lance").mode("append").save(kept)
+lance_table = lance_spark.LanceTable.forPath(spark, kept)
+source = spark.range(3990, 4010).selectExpr("id", "-id as g").alias("s")
+merge = lance_table.alias("t").merge(source, "t.id = s.id", commit_message="merged")
+done = merge.whenMatchedUpdate("t.id < 3995", {"g": "s.g + t.g"}).whenNotMatchedInsertAll().execute()
+found["merged"] = [done.num_updated_rows, done.num_inserted_rows, done.num_deleted_rows]
+lance_table.addColumns({"double": "g * 2", "next": F.col("id") + 1}, commit_message="two more")
+fragments = lance_table.detail().first().num_fragments
+found["optimize"] = lance_table.optimize().first().asDict()
+found["fragments"] = [fragments, lance_table.detail().first().num_fragments]
+found["history"] = [
+    [row.version, row.operation, row.message, row.num_rows] for row in lance_table.history().collect()
+]
+found["dry"] = lance_table.vacuum(retain_versions=1, dryRun=True).first().asDict()
+found["vacuum"] = lance_table.vacuum(retain_versions=1).first().asDict()
+found["versions"] = [row.version for row in lance_table.history().collect()]
 """
 
 REFUSED = """
@@ -235,8 +271,45 @@ def test_tables_are_changed(server: str, folder: Path) -> None:
     changed = lance.dataset(str(folder / "changed.lance"))
     changed.validate()
     rows = changed.to_table().sort_by("id").to_pydict()
-    assert rows["id"] == list(range(100, 9000))
-    assert rows["g"] == [n * 10 if n % 7 == 3 else n % 7 for n in rows["id"]]
+    assert found["merged"] == [5, 10, 100]
+    assert "AmbiguousMergeError" in found["ambiguous"]
+    assert rows["id"] == [*range(200, 205), *range(210, 9005)]
+    assert found["replaced"] == [5, 10, 8800]
+    old = [n * 10 + 1 if n % 7 == 3 else n % 7 + 1 for n in range(210, 8990)]
+    assert rows["g"] == [*[1] * 5, *old, *(1 - n for n in range(8990, 9005))]
+
+
+def test_tables_get_columns_and_are_kept_small(server: str, folder: Path) -> None:
+    found = client(KEPT, server, folder)
+    assert found["merged"] == [5, 10, 0]
+    before, after = found["fragments"]
+    assert before > after == 1
+    assert found["optimize"]["fragments_removed"] == before
+    assert found["optimize"]["fragments_added"] == 1
+    # A compaction makes two versions.
+    assert [one[1:] for one in found["history"]] == [
+        ["rewrite", None, 4010],
+        ["reserve_fragments", None, 4010],
+        ["merge", "two more", 4010],
+        ["update", "merged", 4010],
+        ["overwrite", None, 4000],
+    ]
+    assert [one[0] for one in found["history"]] == [5, 4, 3, 2, 1]
+    assert found["dry"] == found["vacuum"]
+    assert found["vacuum"]["old_versions"] == 4
+    assert found["vacuum"]["bytes_removed"] > 0
+    assert found["versions"] == [5]
+    kept = lance.dataset(str(folder / "kept.lance"))
+    kept.validate()
+    assert len(list((folder / "kept.lance" / "data").iterdir())) == 1
+    g = {n: n % 7 - n * (n >= 3990) if n < 3995 else n % 7 for n in range(4000)}
+    g.update({n: -n for n in range(4000, 4010)})
+    assert kept.to_table().select(["id", "g", "double", "next"]).sort_by("id").to_pydict() == {
+        "id": list(g),
+        "g": list(g.values()),
+        "double": [one * 2 for one in g.values()],
+        "next": [n + 1 for n in g],
+    }
 
 
 def test_a_configured_server_pushes_down(found: dict[str, Any]) -> None:

@@ -89,6 +89,8 @@ def test_a_lost_message_commits_nothing(tmp_path: Path) -> None:
 class Job:
     """A job whose commit fails."""
 
+    commit_retries = 3
+
     def __init__(self, error: Exception) -> None:
         self.error = error
         self.aborted: list[Any] = []

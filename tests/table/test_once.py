@@ -24,6 +24,7 @@ from lance_spark.table.operations.append import Append
 from lance_spark.table.operations.overwrite import Overwrite
 from lance_spark.table.transaction import Transaction, read_transaction
 from lance_spark.table.versions import list_manifests
+from lance_spark.write import write_dataset
 from tests.table.pylance_tables import ids, manifests, new_table, rows, written_by_pylance
 from tests.table.test_concurrency import run
 
@@ -123,6 +124,24 @@ def test_the_search_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     read.clear()
     assert committed_before(store, newest, once(0, "nobody", lookback=1)) is None
     assert read == []
+
+
+def test_remote_stores_are_searched_in_the_same_order(tmp_path: Path) -> None:
+    uri = f"memory://{tmp_path.name}/t"
+    store = ObjectStore.from_uri(uri)
+    write_dataset(rows(0), uri)
+    for number in range(40):
+        base = read_latest(store)
+        properties = {} if number % 4 else once(number // 4).properties()
+        commit(store, Transaction.new(base.version, Append(()), properties), base)
+    newest = read_latest(store)
+    assert newest.version == 41
+    assert committed_before(store, newest, once(10)) is None
+    assert (
+        committed_before(store, newest, once(9)) == committed_before(store, newest, once(0)) == 38
+    )
+    assert committed_before(store, newest, once(9, lookback=3)) is None
+    assert committed_before(store, newest, once(0, "nobody")) is None
 
 
 def test_history_that_is_cleaned_up_is_not_searched(tmp_path: Path) -> None:

@@ -31,12 +31,14 @@ from lance_spark.scan.row_meta import META_FIELDS, ROW_ADDRESS
 from lance_spark.spark.frames import (
     cast_to,
     frame,
+    has_windows,
     named_in,
     resolved,
     to_column,
     understood,
 )
-from lance_spark.spark.jobs import Job, pinned
+from lance_spark.spark.jobs import Job
+from lance_spark.spark.pinned import pinned
 from lance_spark.spark.projection import find
 from lance_spark.spark.table.patch_job import (
     PatchColumns,
@@ -72,9 +74,13 @@ def add_expressions(
 ) -> Manifest:
     """Add columns to a version, once; see `LanceTable.addColumns`."""
     table = dataset._table
-    columns = {name: to_column(one, f"new column {name!r}") for name, one in given.items()}
+    called = [f"new column {name!r}" for name in given]
+    columns = {
+        name: to_column(one, what) for what, (name, one) in zip(called, given.items(), strict=True)
+    }
     check_new(table, columns)
-    used = resolved(base, dataset, named_in(dataset, *given.values()), *columns.values())
+    names = named_in(dataset, *given.values())
+    used = resolved(base, dataset, names, *columns.values(), called=called)
     wanted: list[str | Column] = [ROW_ADDRESS.name]
     wanted += (one.alias(name) for name, one in columns.items())
     empty = frame(base, dataset, used)
@@ -84,9 +90,14 @@ def add_expressions(
     computation.start(table, schema)
     missing = _missing(table, computation)
     if missing:
-        rows = frame(base, dataset, used, fragments=missing, whole_fragments=True)
+        sort = has_windows(*given.values())
+        rows = frame(base, dataset, used, fragments=missing, whole_fragments=not sort)
+        rows = rows.select(*wanted)
         work = PatchColumns(pinned(table), schema, job.tag)
-        patched = patched_in_order(job, table, work, rows.select(*wanted), missing, every=True)
+        if sort:
+            patched = patched_sorted(job, work, rows, missing)
+        else:
+            patched = patched_in_order(job, table, work, rows, missing, every=True)
         _note(table, computation, patched)
     return _finish(table, schema, computation, properties)
 

@@ -122,7 +122,7 @@ class TableBase:
         Raises
         ------
         CommitConflictError
-            It contradicts what others committed, or did not fit `conflict_retries` + 1 times.
+            It did not fit what others committed, `conflict_retries` + 1 times.
         LanceError, PySparkException
             What `plan` raises. Nothing is left behind, unless it is not certain that it was not committed.
         """
@@ -133,7 +133,7 @@ class TableBase:
             def attempt(current: OpenTable) -> Manifest:
                 return plan(job, Dataset(current, storage))
 
-            manifest = retried(table, attempt, conflict_retries).manifest
+            manifest = retried(table, attempt, conflict_retries, whatever=True).manifest
             job.committed(manifest)
         return manifest
 

@@ -48,6 +48,16 @@ def delete(
         The new version, and how many rows were deleted.
     """
     table = dataset._table
+    deletions = find_and_write(base, job, dataset, condition)
+    manifest = commit_deletes(table, deletions, text_of(condition), properties=properties)
+    return manifest, sum(one.num_rows for one in deletions)
+
+
+def find_and_write(
+    base: TableBase, job: Job, dataset: Dataset, condition: str | Column | None
+) -> list[FragmentDeletion]:
+    """Find the rows that meet a condition, and write deletion files for them; nothing refers to these yet."""
+    table = dataset._table
     check_rows_writable(table, data_files=False)
     predicate = native(base, dataset, condition)
     if predicate is not None or condition is None:
@@ -56,9 +66,7 @@ def delete(
         tasks = plan_delete(table, filters, rows=rows, tag=job.tag)
     else:
         tasks = plan_vectors(table, find_rows(base, job, dataset, condition), tag=job.tag)
-    deletions = run(job, tasks)
-    manifest = commit_deletes(table, deletions, text_of(condition), properties=properties)
-    return manifest, sum(one.num_rows for one in deletions)
+    return run(job, tasks)
 
 
 def run(job: Job, tasks: list[DeleteTask]) -> list[FragmentDeletion]:

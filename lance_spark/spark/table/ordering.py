@@ -18,7 +18,7 @@ from lance_spark.errors import InvalidInputError
 from lance_spark.scan.row_meta import ROW_ADDRESS
 from lance_spark.spark import frames
 from lance_spark.spark.found_addresses import addresses_of
-from lance_spark.spark.jobs import Pinned, pinned
+from lance_spark.spark.pinned import Pinned, pinned
 from lance_spark.spark.table.zorder import PLACE, with_places
 
 if TYPE_CHECKING:

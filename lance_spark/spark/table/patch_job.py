@@ -29,7 +29,8 @@ from lance_spark.file.schema import Field, Schema
 from lance_spark.spark.found_addresses import addresses_of
 from lance_spark.spark.frames import by_fragment
 from lance_spark.spark.incoming import Incoming
-from lance_spark.spark.jobs import Job, Pinned, parallelism, pinned
+from lance_spark.spark.jobs import Job, parallelism
+from lance_spark.spark.pinned import Pinned, pinned
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

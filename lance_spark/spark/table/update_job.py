@@ -1,19 +1,26 @@
-"""Updating rows by Spark: executors compute new values and move the rows that get them.
+"""Updating rows by Spark: executors compute new values, and write them where the mode says.
 
-A frame has the addresses of the rows and their new values, and no other column. Who writes a row notes its address; deletion files are
-made of these notes, so that what is deleted is what was written, even if a condition would not say the same again.
+| mode | executors write | bytes, about |
+| --- | --- | --- |
+| rows | whole rows that get values, to new fragments; deletion files where they were | of all columns, for each such row |
+| columns | new data files of the columns that get values, with all rows of a fragment | of these columns, for each row of the fragments, read and written |
+
+The mode "auto" finds the rows first, and takes what has fewer bytes. A frame has the addresses of the rows and their new values, and no
+other column. Who writes a row notes its address; what is committed is made of these notes, so that what is deleted is what was written,
+even if a condition would not say the same again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 import pyarrow as pa
+from pyroaring import BitMap
 
 from lance_spark.changes.deletion_vectors import plan_vectors, union
+from lance_spark.changes.job_files import aborted_on_error
 from lance_spark.changes.moving import Moved, RowMover
 from lance_spark.changes.optimistic import check_rows_writable, commit_rows
 from lance_spark.changes.update import update_operation
@@ -25,18 +32,22 @@ from lance_spark.errors import (
     SchemaMismatchError,
     UnsupportedError,
 )
-from lance_spark.file.blob_fields import input_schema
-from lance_spark.file.schema import Schema
+from lance_spark.file.blob_fields import has_blobs, input_schema
+from lance_spark.file.schema import Field, Schema
 from lance_spark.file.writer import check_types
+from lance_spark.scan.plan import estimated_bytes, read_bytes
 from lance_spark.scan.row_meta import ROW_ADDRESS
 from lance_spark.spark.found_addresses import addresses_of, find_rows
-from lance_spark.spark.frames import by_fragment, cast_to, matching, to_column
+from lance_spark.spark.frames import by_fragment, cast_to, has_windows, matching, to_column
 from lance_spark.spark.incoming import Incoming
-from lance_spark.spark.jobs import Job, Pinned, pinned
+from lance_spark.spark.jobs import Job
+from lance_spark.spark.pinned import Pinned, pinned
 from lance_spark.spark.projection import find
 from lance_spark.spark.table.delete_job import run
+from lance_spark.spark.table.patch_job import update_in_place
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.open import OpenTable
+from lance_spark.table.row_counts import counted_fragments
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -74,7 +85,7 @@ class MoveRows:
         given = Schema(tuple(one for one in table.schema.fields if one.name in chosen))
         incoming = Incoming(input_schema(given), self.names)
         mover = RowMover(table, table.schema, self.names, tag=self.tag)
-        try:
+        with aborted_on_error(mover.abort):
             for batch in batches:
                 addresses = addresses_of(batch)
                 at = 0
@@ -82,10 +93,6 @@ class MoveRows:
                     mover.move(addresses[at : at + values.num_rows], values)
                     at += values.num_rows
             moved = mover.finish()
-        except BaseException:
-            with suppress(Exception):
-                mover.abort()
-            raise
         if moved.num_rows:
             yield moved
 
@@ -108,31 +115,66 @@ def update(
     """
     if mode not in get_args(UpdateMode):
         raise InvalidOptionError(f"mode {mode!r} is none of {', '.join(get_args(UpdateMode))}")
-    if mode == "columns":
-        raise UnsupportedError(
-            'update: mode "columns" is not in this release; use "rows" or "auto"'
-        )
     table = dataset._table
     check_rows_writable(table, data_files=True)
     check_types(table.schema, table.manifest.data_storage_version)
     assigned = assignments(table.schema, values)
-    rows: DataFrame | None
+    by_name = {one.name: one for one in table.schema.fields}
+    fields = [by_name[name] for name in assigned]
+    blobs = [one.name for one in fields if has_blobs(one)]
+    if blobs and mode == "columns":
+        raise UnsupportedError(
+            f'update: blobs of column {blobs[0]!r} cannot be set in mode "columns"; use "rows" or "auto"'
+        )
+    found: dict[int, BitMap] | None = None
+    matched = 0
     if mode == "auto":
         found = {n: one for n, one in find_rows(base, job, dataset, condition).items() if one}
+        if not found:
+            return _commit(job, table, [], assigned, properties)
         matched = sum(map(len, found.values()))
-        rows = None
-        if found:
-            rows = new_values(base, dataset, condition, assigned, fragments=found)
-            if matched < _FEW_ROWS * len(found):
-                # A partition of a scan is not worth a file of its own.
-                rows = by_fragment(rows, -(-matched // _ROWS_PER_FILE))
-    else:
-        rows = new_values(base, dataset, condition, assigned)
-    moved: list[Moved] = []
-    if rows is not None:
-        work = MoveRows(pinned(table), tuple(assigned), job.tag)
-        moved = job.run_frame(rows, work, "write rows")
+        if not blobs and columns_are_cheaper(table, fields, found, matched):
+            mode = "columns"
+    if mode == "columns":
+        in_order = not has_windows(condition, *assigned.values())
+        rows = new_values(
+            base, dataset, condition, assigned, fragments=found, whole_fragments=in_order
+        )
+        there = found or [one.id for one in counted_fragments(table.paths, table.manifest)]
+        return update_in_place(job, table, fields, rows, there, properties, ordered=in_order)
+    rows = new_values(base, dataset, condition, assigned, fragments=found)
+    if found is not None and matched < _FEW_ROWS * len(found):
+        # A partition of a scan is not worth a file of its own.
+        rows = by_fragment(rows, -(-matched // _ROWS_PER_FILE))
+    work = MoveRows(pinned(table), tuple(assigned), job.tag)
+    moved: list[Moved] = job.run_frame(rows, work, "write rows")
     return _commit(job, table, moved, assigned, properties)
+
+
+def columns_are_cheaper(
+    table: OpenTable, fields: Sequence[Field], fragments: Collection[int], matched: int
+) -> bool:
+    """Tell whether new files of some columns have fewer bytes than rows that move.
+
+    Parameters
+    ----------
+    table : OpenTable
+    fields : sequence of Field
+        Top-level columns that get new values, none of them of blobs.
+    fragments : collection of int
+        Ids of those with rows that get them.
+    matched : int
+        Such rows.
+    """
+    there = counted_fragments(table.paths, table.manifest)
+    touched = [one for one in there if one.id in fragments]
+    physical = sum(one.physical_rows for one in touched)
+    stored = estimated_bytes(touched, physical)
+    if not stored:
+        # Nobody noted the sizes of the files.
+        return matched >= physical
+    moved = stored * matched / physical
+    return 2 * read_bytes(stored, physical, fields, table.schema.fields) < moved
 
 
 def assignments(
@@ -175,10 +217,19 @@ def new_values(
     assigned: Mapping[str, str | Column],
     *,
     fragments: Mapping[int, object] | None = None,
+    whole_fragments: bool = False,
 ) -> DataFrame:
     """Return the addresses of the rows that meet a condition, and their new values, cast to what the columns have."""
     ids = None if fragments is None else list(fragments)
-    rows = matching(base, dataset, condition, *assigned.values(), fragments=ids)
+    rows = matching(
+        base,
+        dataset,
+        condition,
+        *assigned.values(),
+        fragments=ids,
+        whole_fragments=whole_fragments,
+        called=[f"set[{name!r}]" for name in assigned],
+    )
     fields = {one.name: one for one in dataset._table.schema.fields}
     columns = [
         cast_to(to_column(value, f"set[{name!r}]"), fields[name]).alias(f"__new_{at}")

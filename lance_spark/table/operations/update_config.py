@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, TypeVar
 
 from lance_spark.errors import InvalidInputError
+from lance_spark.file.schema import set_keys
 from lance_spark.proto import transaction_pb2
 from lance_spark.table.draft import Draft
 from lance_spark.table.operations.base import SCHEMA_METADATA, Conflict, Operation
@@ -226,6 +227,9 @@ class UpdateConfig(Operation):
             if number not in fields:
                 raise InvalidInputError(f"the table has no field of the id {number}")
             _replace_bytes(fields[number].metadata, update)
+            if not fields[number].unenforced_primary_key:
+                # A key that is set stays.
+                set_keys(fields[number], dict(fields[number].metadata))
 
     def _same_key_as(self, committed: Operation) -> bool:
         """Tell whether both name a key of the configuration, and not only to delete it."""

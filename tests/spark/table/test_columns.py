@@ -16,7 +16,8 @@ from pyspark.sql.window import Window
 from lance_spark.changes import columns as columns_module
 from lance_spark.dataset import open_dataset
 from lance_spark.errors import CommitConflictError, InvalidInputError, SchemaMismatchError
-from lance_spark.spark.table import LanceTable
+from lance_spark.spark.jobs import Job
+from lance_spark.spark.table import LanceTable, backfill_job
 from tests.spark.table.tables import checked
 
 Large = Callable[[str], tuple[Path, pa.Table]]
@@ -107,8 +108,18 @@ def test_only_named_columns_are_read(spark: Any, path: Path) -> None:
     assert [row["m"] for row in rows(path, "m")] == [2 * (row["id"] + 1) for row in rows(path)]
 
 
-def test_expressions_that_need_other_rows(spark: Any, path: Path) -> None:
-    """Rows come from other fragments' tasks, in another order; nothing of the first try is left."""
+def test_expressions_that_need_other_rows(
+    spark: Any, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows come from other fragments' tasks, in another order; they are sorted by address."""
+    steps: list[str] = []
+    run = Job.run_frame
+
+    def noted(self: Any, frame: Any, work: Any, step: str, **more: Any) -> Any:
+        steps.append(step)
+        return run(self, frame, work, step, **more)
+
+    monkeypatch.setattr(Job, "run_frame", noted)
     window = Window.partitionBy("g").orderBy(F.desc("id"))
     LanceTable.forPath(spark, str(path)).addColumns(
         {"rank": F.row_number().over(window), "best": "max(id) over (partition by g)"}
@@ -119,6 +130,13 @@ def test_expressions_that_need_other_rows(spark: Any, path: Path) -> None:
         assert [row["rank"] for row in own] == list(range(1, 1 + len(own)))
         assert {row["best"] for row in own} == {own[0]["id"]}
     assert len(files(path)) == 10
+    assert steps == ["write columns"]
+    # A shuffle that nothing tells of beforehand: nothing of the first try is left.
+    monkeypatch.setattr(backfill_job, "has_windows", lambda *_: False)
+    LanceTable.forPath(spark, str(path)).addColumns({"again": F.row_number().over(window)})
+    assert all(row["again"] == row["rank"] for row in rows(path, "rank", "again"))
+    assert len(files(path)) == 15
+    assert steps[1:] == ["compute columns", "write columns"]
 
 
 def test_columns_of_a_frame(spark: Any, path: Path) -> None:
@@ -213,7 +231,7 @@ def test_failures_leave_the_table_as_it_was(
         ({"TEXT": "1"}, "'text' already"),
         ({"a.b": "1"}, "no name of a column"),
         ({"_rowid": "1"}, "_rowid"),
-        ({"n": "nothing + 1"}, "nothing"),
+        ({"m": "1", "n": "nothing + 1"}, "new column 'n': .*nothing"),
         ({"n": "id +"}, "Syntax error"),
         ({}, "there are none"),
         ({"n": 7}, "F.lit"),

@@ -188,3 +188,16 @@ def test_whole_fragments_and_some(spark: Any, large: Large) -> None:
     assert frame.count() == 40_000
     with pytest.raises(Exception, match="no fragment 50"):
         seen(fragment_ids="50")
+
+
+def test_columns_whose_names_are_part_of_a_word_are_not_read(spark: Any, tmp_path: Path) -> None:
+    """Spark could not read these times: they are no whole microseconds."""
+    times = pa.array([n * 1_000 + 1 for n in range(10)], pa.timestamp("ns"))
+    rows = pa.table({"hits": range(10), "ts": times})
+    write_dataset(rows, str(tmp_path / "t"))
+    table = LanceTable.forPath(spark, str(tmp_path / "t"))
+    assert table.delete("pmod(hits, 3) = 1").num_deleted_rows == 3
+    assert table.update("pmod(hits, 3) = 2", {"hits": "-hits"}).num_updated_rows == 3
+    found = checked(tmp_path / "t").to_table().sort_by("ts")
+    assert found["hits"].to_pylist() == [0, -2, 3, -5, 6, -8, 9]
+    assert found["ts"].combine_chunks() == times.take([0, 2, 3, 5, 6, 8, 9])

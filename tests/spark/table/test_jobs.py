@@ -7,14 +7,23 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from lance_spark.errors import CommitConflictError, InvalidInputError, UncertainCommitError
+from lance_spark.errors import (
+    CommitConflictError,
+    InvalidInputError,
+    MissingFileError,
+    StorageError,
+    UncertainCommitError,
+)
 from lance_spark.spark import jobs, progress
-from lance_spark.spark.jobs import Job, Pinned, pinned
+from lance_spark.spark.attempts import raised_by_task, wait_for_attempts
+from lance_spark.spark.jobs import Job
+from lance_spark.spark.pinned import Pinned, pinned
 from lance_spark.table.fragment_writer import FragmentWriter
 from lance_spark.table.open import OpenTable, open_table
 from lance_spark.write import write_dataset
@@ -53,6 +62,10 @@ class Writes:
         if self.marker.stat().st_size <= self.attempts:
             os._exit(1)
         return fragments
+
+
+def full(_: int) -> None:
+    raise StorageError("s3://bucket: the disk is full,\nas it seems")
 
 
 def failing(number: int) -> int:
@@ -152,6 +165,42 @@ def test_a_job_that_fails_leaves_nothing(spark: Any, table: OpenTable, tmp_path:
         job.run_tasks([task], Writes.run, "write")
     assert (tmp_path / "marker").stat().st_size == 2
     assert files(table) == before
+
+
+def test_errors_of_stores_arrive_when_no_attempt_is_left(spark: Any, table: OpenTable) -> None:
+    with pytest.raises(StorageError) as error, Job(spark, table, "test") as job:
+        job.run_tasks([1], full, "write")
+    assert str(error.value) == "s3://bucket: the disk is full,\nas it seems"
+    assert "Python worker" in str(error.value.__cause__)
+
+
+def test_errors_of_others_are_none_of_ours() -> None:
+    text = "Traceback (most recent call last):\n  File x\nlance_spark.errors.{}"
+    for told in ("StorageError: a\n\nTraceback (most recent call last):\nValueError: b", "Path: a"):
+        assert raised_by_task(ValueError(text.format(told))) is None
+    assert raised_by_task(ValueError("lance_spark.errors.UncertainCommitError: a")) is None
+    # It is made of more than a text.
+    assert raised_by_task(ValueError("lance_spark.errors.CommitConflictError: a")) is None
+    found = raised_by_task(ValueError(text.format("MissingFileError: a: b\n\tat org.apache.spark")))
+    assert (type(found), str(found)) == (MissingFileError, "a: b")
+
+
+def test_attempts_that_run_on_are_waited_for() -> None:
+    active = {1: [2, 1, 0], 2: [0], 3: [1, 1, 1, 0]}
+
+    class Tracker:
+        def getJobInfo(self, job: int) -> Any:
+            return {7: SimpleNamespace(stageIds=[1, 2]), 8: SimpleNamespace(stageIds=[3])}.get(job)
+
+        def getStageInfo(self, stage: int) -> Any:
+            return SimpleNamespace(numActiveTasks=active[stage].pop(0))
+
+    assert wait_for_attempts(Tracker(), [7, 8, 9])
+    assert not any(active.values())
+    active[2] = [1] * 3
+    active[1] = [0]
+    assert not wait_for_attempts(Tracker(), [7], patience=0)
+    assert wait_for_attempts(Tracker(), [])
 
 
 @pytest.mark.parametrize("error", [UncertainCommitError("?"), KeyboardInterrupt()], ids=type)

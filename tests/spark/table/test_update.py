@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,12 @@ from lance_spark.errors import (
     InvalidOptionError,
     SchemaMismatchError,
     UnsupportedError,
+    VersionNotFoundError,
 )
+from lance_spark.spark.incoming import Incoming
+from lance_spark.spark.pinned import pinned
 from lance_spark.spark.table import update_job
+from lance_spark.table.open import open_table
 from lance_spark.write import write_dataset
 from tests.spark.table.tables import checked, left_over
 
@@ -144,8 +149,8 @@ def test_errors_leave_nothing(spark: Any, path: Path) -> None:
         table.update("id = 1", {"n": "3", "N": "4"})
     with pytest.raises(InvalidOptionError, match="mode"):
         table.update("id = 1", {"n": "3"}, mode="other")  # type: ignore[arg-type]
-    with pytest.raises(UnsupportedError, match="columns"):
-        table.update("id = 1", {"n": "3"}, mode="columns")
+    with pytest.raises(UnsupportedError, match="'blob'"):
+        table.update("id = 1", {"blob": "CAST(text AS binary)"}, mode="columns")
     # A cast that fails for one row, after others were written.
     with pytest.raises(Exception, match="CAST_INVALID_INPUT"):
         table.update("id > 10", {"n": "CASE WHEN id = 99 THEN text ELSE '1' END"}, mode="rows")
@@ -198,9 +203,9 @@ def test_others_meanwhile(spark: Any, path: Path, monkeypatch: pytest.MonkeyPatc
         return done
 
     monkeypatch.setattr(update_job, "run", slow)
-    assert table.update("id = 7", {"n": "-1"}).num_updated_rows == 1
+    assert table.update("id = 7", {"n": "-1"}, mode="rows").num_updated_rows == 1
     # One of the rows is gone when it is to be committed: planned anew.
-    assert table.update("id in (4, 5)", {"n": "-2"}).num_updated_rows == 1
+    assert table.update("id in (4, 5)", {"n": "-2"}, mode="rows").num_updated_rows == 1
     rows = checked(path).to_table(["id", "n"], filter="n < 0").sort_by("id").to_pydict()
     assert rows == {"id": [5, 7], "n": [-2, -1]}
     assert checked(path).count_rows() == 98
@@ -214,3 +219,23 @@ def test_a_random_condition_loses_no_row(spark: Any, path: Path) -> None:
         assert result.num_updated_rows > 0
     total = sum(n // 1000 for n in contents(path)["n"].to_pylist())
     assert 0 < total <= 200
+
+
+def test_a_table_that_is_made_anew_is_another_one(tmp_path: Path) -> None:
+    """Workers keep tables open; one at the same path can have the same version number and other columns."""
+    path = str(tmp_path / "t")
+    write_dataset(pa.table({"a": [1]}), path)
+    first = pinned(open_table(path))
+    assert first.open() is first.open()
+    shutil.rmtree(path)
+    write_dataset(pa.table({"b": [1]}), path)
+    second = pinned(open_table(path))
+    assert (second.version, second.open().schema.names) == (first.version, ["b"])
+    assert first.open().schema.names == ["a"]
+    for one in ("x", "y"):
+        write_dataset(pa.table({one: [1]}), str(tmp_path / one))
+        pinned(open_table(str(tmp_path / one))).open()
+    with pytest.raises(VersionNotFoundError, match="made anew"):
+        first.open()
+    with pytest.raises(SchemaMismatchError, match="'a'"):
+        Incoming(second.open().schema.to_arrow(), ["a"])

@@ -1,0 +1,120 @@
+"""What happens to tasks on executors while a test runs: their process is killed, they are slow, they fail."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark import TaskContext
+
+#: Longer than any run of the tests: who sleeps so long is killed, or the test fails.
+FOR_EVER = 100.0
+
+
+def is_first(marker: str) -> bool:
+    """Tell whether nobody asked before: one process is the first one, whatever runs at the same time."""
+    try:
+        os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True
+
+
+def kill_executor() -> None:
+    """Kill the JVM that this Python worker works for; the process between them is the one that forks workers."""
+    stat = Path(f"/proc/{os.getppid()}/stat").read_text()
+    os.kill(int(stat.rpartition(")")[2].split()[1]), signal.SIGKILL)
+    time.sleep(FOR_EVER)
+
+
+@dataclass(frozen=True)
+class Killing:
+    """Runs a task; the executor of the first one is killed when its files are written.
+
+    Attributes
+    ----------
+    run : callable
+    marker : str
+        A file that is there once somebody was the first.
+    """
+
+    run: Callable[[Any], Any]
+    marker: str
+
+    def __call__(self, task: Any) -> Any:
+        """Run it."""
+        result = self.run(task)
+        if is_first(self.marker):
+            kill_executor()
+        return result
+
+
+@dataclass(frozen=True)
+class Slow:
+    """Runs a task; the first one is not done before the table has another version, and writes its files only then.
+
+    Attributes
+    ----------
+    run : callable
+    marker : str
+    versions : str
+        Folder of the manifests.
+    """
+
+    run: Callable[[Any], Any]
+    marker: str
+    versions: str
+
+    def __call__(self, task: Any) -> Any:
+        """Run it."""
+        if is_first(self.marker):
+            before = len(os.listdir(self.versions))
+            end = time.monotonic() + FOR_EVER
+            while len(os.listdir(self.versions)) == before and time.monotonic() < end:
+                time.sleep(0.02)
+            time.sleep(0.5)
+            result = self.run(task)
+            time.sleep(FOR_EVER)
+            return result
+        return self.run(task)
+
+
+@dataclass(frozen=True)
+class Failing:
+    """Runs a task and fails, while others are about to write their files.
+
+    Attributes
+    ----------
+    run : callable
+    error : BaseException
+    attempts : int
+        So many that fail end the job.
+    marker : str
+    """
+
+    run: Callable[[Any], Any]
+    error: BaseException
+    attempts: int
+    marker: str
+
+    def __call__(self, task: Any) -> Any:
+        """Run it."""
+        if is_first(self.marker):
+            # Is running yet when the job has failed.
+            place = Path(self.marker)
+            while not list(place.parent.glob(f"{place.name}.failed.*.{self.attempts}")):
+                time.sleep(0.02)
+            time.sleep(0.5)
+            result = self.run(task)
+            time.sleep(FOR_EVER)
+            return result
+        self.run(task)
+        context = TaskContext.get()
+        assert context is not None
+        Path(f"{self.marker}.failed.{context.partitionId()}.{context.attemptNumber() + 1}").touch()
+        raise self.error

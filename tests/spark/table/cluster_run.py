@@ -1,0 +1,323 @@
+"""What a cluster does to tables: each method of `LanceTable` once, and then while executors are killed, tasks fail or are slow.
+
+spark-submit --master "local-cluster[2,1,1024]" cluster_run.py FOLDER
+
+FOLDER has `t.lance` and the same rows, without `ts`, as `rows.parquet`; and `small.lance`. After each step the same is done to a plain
+DataFrame, which is kept as `expected/STEP`; `steps.json` says which version of which table it is to be compared with.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import lance_spark
+from lance_spark import LanceTable
+from lance_spark.changes.compaction import CompactionTask
+from lance_spark.errors import StorageError
+from tests.spark.table import cluster_hooks as hooks
+
+ATTEMPTS = 2
+#: Two workers on one machine, by names that Spark takes for two: it never runs a task twice on one.
+HOSTS = ("127.0.0.1", "127.0.0.2")
+
+
+class Run:
+    """The tables of a folder, and what is expected of them."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark = spark
+        self.folder = folder
+        self.path = str(folder / "t.lance")
+        self.table = LanceTable.forPath(spark, self.path)
+        self.plain = spark.read.parquet(str(folder / "rows.parquet"))
+        self.steps: dict[str, Any] = {}
+
+    def expect(self, step: str, plain: DataFrame, *, table: str = "t.lance") -> None:
+        """Note what a step has made of a table; it is what the next one begins with."""
+        folder = str(self.folder / "expected" / step)
+        plain.write.parquet(folder)
+        version = lance_spark.open_dataset(str(self.folder / table)).version
+        self.steps[step] = {"table": table, "version": version}
+        self.plain = self.spark.read.schema(plain.schema).parquet(folder)
+
+    def set(self, condition: str, values: dict[str, str]) -> DataFrame:
+        """Return the plain rows with new values where a condition is true."""
+        new = {
+            name: F.when(F.expr(condition), F.expr(value).cast(self.plain.schema[name].dataType))
+            .otherwise(F.col(name))
+            .alias(name)
+            for name, value in values.items()
+        }
+        return self.plain.select(*(new.get(name, F.col(name)) for name in self.plain.columns))
+
+    def without(self, condition: str) -> DataFrame:
+        """Return the plain rows but those that meet a condition."""
+        return self.plain.where(f"NOT coalesce({condition}, false)")
+
+
+def rows(run: Run) -> None:
+    """Rows are deleted and updated."""
+    table = run.table
+    condition = "id BETWEEN 30 AND 20000 OR text LIKE '%77'"
+    assert table.delete(condition).num_deleted_rows > 0
+    run.expect("delete", run.without(condition))
+
+    run.plain.where("id % 97 = 5").select("id").createOrReplaceTempView("gone")
+    table.delete("id IN (SELECT id FROM gone)")
+    run.expect("delete by a subquery", run.without("id % 97 = 5"))
+
+    values = {"text": "concat(text, '!')", "g": "g + 1000"}
+    table.update("g = 3", values)
+    run.expect("update", run.set("g = 3", values))
+
+    values = {"vector": "transform(vector, x -> x * 2)"}
+    table.update("pmod(id, 50) = 7", values, mode="rows")
+    run.expect("update rows", run.set("id % 50 = 7", values))
+
+    table.update("g > 50", {"text": "upper(text)"}, mode="columns")
+    run.expect("update columns", run.set("g > 50", {"text": "upper(text)"}))
+
+
+def columns(run: Run) -> None:
+    """Columns are added, updated and altered."""
+    table = run.table
+    table.addColumns({"twice": "id * 2", "first": "element_at(vector, 1)"})
+    run.expect(
+        "addColumns",
+        run.plain.withColumns(
+            {"twice": F.expr("id * 2"), "first": F.expr("element_at(vector, 1)")}
+        ),
+    )
+    source = run.plain.where("id % 3 = 1").select(
+        "id", F.concat(F.lit("label "), "id").alias("label")
+    )
+    table.addColumnsFrom(source, "id")
+    run.expect("addColumnsFrom", run.plain.join(source, "id", "left"))
+
+    source = run.plain.where("id % 11 = 4").select("id", (F.col("twice") + 1).alias("twice"))
+    table.updateColumnsFrom(source, "id")
+    run.expect("updateColumnsFrom", run.set("id % 11 = 4", {"twice": "twice + 1"}))
+
+    table.updateColumns({"first": "first + g"})
+    run.expect("updateColumns", run.set("true", {"first": "first + g"}))
+
+    table.alterColumn("g", dataType="bigint")
+    table.renameColumn("first", "head")
+    table.dropColumns("twice")
+    table.reorderColumns("id", "label")
+    plain = run.plain.withColumn("g", F.col("g").cast("bigint")).drop("twice")
+    run.expect("columns altered", plain.withColumnRenamed("first", "head"))
+
+
+def writes(run: Run) -> None:
+    """Rows are appended and replaced by writes."""
+
+    def save(frame: DataFrame, mode: str = "append", **options: object) -> None:
+        # Spark has no nanoseconds: the times of new rows are whole microseconds.
+        timed = frame.withColumn("ts", F.timestamp_micros("id"))
+        timed.write.format("lance").mode(mode).options(**options).save(run.path)
+
+    new = run.plain.where("id % 10 = 1").withColumn("id", F.col("id") + 10**9)
+    save(new)
+    run.expect("append", run.plain.unionByName(new))
+
+    new = run.plain.where("g = 9").withColumn("id", F.col("id") + 2 * 10**9)
+    save(new, "overwrite", replaceWhere="g = 9")
+    run.expect("replaceWhere", run.without("g = 9").unionByName(new))
+
+
+def merges(run: Run) -> None:
+    """Rows are replaced, merged, and inserted or updated by their key."""
+    table = run.table
+    new = run.plain.where("g = 11").withColumn("id", F.col("id") + 3 * 10**9)
+    table.replaceWhere(new.withColumn("ts", F.timestamp_micros("id")), "g = 11")
+    run.expect("replaceWhere by Spark", run.without("g = 11").unionByName(new))
+
+    known = run.plain.where("id % 40 = 3").withColumn("text", F.concat("text", F.lit("?")))
+    new = known.where("id % 3 = 0").withColumn("id", F.col("id") + 4 * 10**9)
+    source = known.unionByName(new).withColumn("ts", F.timestamp_micros("id"))
+    merge = table.merge(source, "target.id = source.id")
+    merge = merge.whenMatchedUpdate(set={"text": "source.text"}).whenNotMatchedInsertAll()
+    merge.whenNotMatchedBySourceDelete("target.id % 500 = 9").execute()
+    run.plain = run.set("id % 40 = 3", {"text": "concat(text, '?')"})
+    run.expect("merge", run.without("id % 500 = 9").unionByName(new))
+
+    # Rows whose times Spark has: all values of theirs come from the source.
+    known = run.plain.where(f"id >= {10**9} AND id % 2 = 1").withColumn("g", F.col("g") + 7)
+    new = known.where("id % 3 = 0").withColumn("id", F.col("id") + 20 * 10**9)
+    table.upsert(known.unionByName(new).withColumn("ts", F.timestamp_micros("id")))
+    plain = run.set(f"id >= {10**9} AND id % 2 = 1", {"g": "g + 7"})
+    run.expect("upsert", plain.unionByName(new))
+
+
+def feed(run: Run) -> None:
+    """Changes of rows are told of: what each version has that the one before it has not, and the other way round."""
+    last = run.steps["update rows"]["version"]
+    options = {"readChangeFeed": True, "startingVersion": 2, "endingVersion": last}
+    # Spark has no nanoseconds.
+    names = json.dumps(["id", "g", "text", "vector"])
+    changes = run.spark.read.format("lance").options(**options, columns=names).load(run.path)
+    changes.drop("_commit_timestamp").write.parquet(str(run.folder / "feed"))
+
+
+def maintenance(run: Run) -> None:
+    """Fragments are rewritten, in the order of rows and in another."""
+    table = run.table
+    table.optimize(target_rows_per_fragment=60_000)
+    run.expect("optimize", run.plain)
+    table.optimize(sortBy=["g", "id"], target_rows_per_fragment=60_000)
+    run.expect("optimize with sortBy", run.plain)
+    table.createTag("sorted", table.dataset().version)
+
+
+def streams(run: Run) -> None:
+    """A table is read as a stream and written to another one, and goes on from where it was."""
+    target = str(run.folder / "copy.lance")
+
+    def go_on() -> None:
+        stream = run.spark.readStream.format("lance").option("columns", '["id", "text", "g"]')
+        writer = stream.load(run.path).writeStream.format("lance")
+        writer = writer.option("checkpointLocation", str(run.folder / "checkpoint"))
+        query = writer.trigger(availableNow=True).start(target)
+        assert query.awaitTermination(300)
+
+    go_on()
+    new = run.plain.where("id % 1000 = 1").withColumn("id", F.col("id") + 50 * 10**9)
+    timed = new.withColumn("ts", F.timestamp_micros("id"))
+    timed.write.format("lance").mode("append").save(run.path)
+    run.expect("append for the stream", run.plain.unionByName(new))
+    whole = run.plain
+    go_on()
+    run.expect("streams", whole.select("id", "text", "g"), table="copy.lance")
+    LanceTable.forPath(run.spark, target).vacuum(retain_versions=1, delete_unverified=True)
+    run.plain = whole
+
+
+def history(run: Run) -> None:
+    """An older version comes back; at last all is written anew."""
+    table = run.table
+    table.restoreToVersion(run.steps["update"]["version"])
+    run.expect("restoreToVersion", run.spark.read.parquet(str(run.folder / "expected" / "update")))
+    plain = run.plain.where("id % 2 = 0")
+    timed = plain.withColumn("ts", F.timestamp_micros("id"))
+    timed.write.format("lance").mode("overwrite").save(run.path)
+    run.expect("overwrite", plain)
+
+
+@contextmanager
+def hooked(make: Callable[[Any], Any]) -> Any:
+    """Let compactions run their tasks by something else."""
+    run = CompactionTask.run
+    CompactionTask.run = make(run)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        CompactionTask.run = run  # type: ignore[method-assign]
+
+
+def compact_small(spark: SparkSession, path: Path) -> dict[str, int]:
+    """Make five fragments of fifty."""
+    table = LanceTable.forPath(spark, str(path))
+    done = table.optimize(target_rows_per_fragment=10_000).collect()[0]
+    return done.asDict()
+
+
+def killed(run: Run) -> dict[str, Any]:
+    """An executor is killed amid `optimize`."""
+    path = run.folder / "killed.lance"
+    marker = run.folder / "killed.marker"
+    with hooked(lambda task: hooks.Killing(task, str(marker))):
+        done = compact_small(run.spark, path)
+    return {**done, "killed": marker.exists()}
+
+
+def failed(run: Run) -> dict[str, Any]:
+    """All attempts of a task fail while another task is running."""
+    path = run.folder / "failed.lance"
+    marker = run.folder / "failed.marker"
+    error = StorageError("the disk is full")
+    told = ""
+    with hooked(lambda task: hooks.Failing(task, error, ATTEMPTS, str(marker))):
+        try:
+            compact_small(run.spark, path)
+        except Exception as raised:
+            told = f"{type(raised).__name__}: {raised}"[:300]
+    return {
+        "error": told,
+        "failed": len(list(run.folder.glob(f"failed.marker.failed.*.{ATTEMPTS}"))),
+    }
+
+
+def speculated(spark: SparkSession, folder: Path) -> dict[str, Any]:
+    """A slow task is run a second time, and writes its files when the other one's are part of the table."""
+    path = folder / "slow.lance"
+    marker = folder / "slow.marker"
+    with hooked(lambda task: hooks.Slow(task, str(marker), str(path / "_versions"))):
+        done = compact_small(spark, path)
+    # Else workers start executors for it again and again, until they are stopped themselves.
+    spark.stop()
+    return {**done, "slow": marker.exists()}
+
+
+def two_hosts(spark: SparkSession) -> SparkSession:
+    """Return a session of another cluster, whose workers have two names, with speculation."""
+    jvm = spark._jvm
+    conf = spark.sparkContext._jsc.sc().conf()
+    spark.stop()
+    deploy = jvm.org.apache.spark.deploy
+    master = deploy.master.Master.startRpcEnvAndEndpoint(HOSTS[0], 0, 0, conf)
+    url = f"spark://{master._1().address().hostPort()}"
+    urls = spark._sc._gateway.new_array(jvm.java.lang.String, 1)
+    urls[0] = url
+    none = jvm.scala.Option.apply(None)
+    for host in HOSTS:
+        deploy.worker.Worker.startRpcEnvAndEndpoint(
+            host, 0, 0, 1, 1024, urls, None, none, conf, none
+        )
+    speculation = {
+        "spark.speculation": "true",
+        "spark.speculation.interval": "100ms",
+        "spark.speculation.quantile": "0.2",
+        "spark.speculation.multiplier": "1.1",
+        "spark.speculation.efficiency.enabled": "false",
+    }
+    return SparkSession.builder.master(url).config(map=speculation).getOrCreate()
+
+
+#: In this order: each begins with what those before have made.
+PARTS = (rows, feed, columns, writes, merges, maintenance, streams, history, killed, failed)
+
+
+def main(folder: Path, *names: str) -> None:
+    """Run all parts, or some, and note how long they took."""
+    spark = SparkSession.builder.getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    told: dict[str, Any] = {"seconds": {}}
+
+    def timed(name: str, part: Callable[..., Any], *given: Any) -> None:
+        begun = time.monotonic()
+        told[name] = part(*given)
+        told["seconds"][name] = round(time.monotonic() - begun, 1)
+        print(name, told["seconds"][name], flush=True)
+
+    run = Run(spark, folder)
+    for part in PARTS:
+        if not names or part.__name__ in names:
+            timed(part.__name__, part, run)
+    told["steps"] = run.steps
+    if not names or "speculated" in names:
+        timed("speculated", lambda: speculated(two_hosts(spark), folder))
+    (folder / "told.json").write_text(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *sys.argv[2:])

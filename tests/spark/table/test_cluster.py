@@ -1,0 +1,211 @@
+"""Each method of `LanceTable` on executors that are processes of their own, and while these are killed, slow, or fail.
+
+Two million rows with LANCE_SPARK_TEST_CLUSTER_ROWS=2000000.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pyspark
+import pytest
+
+from lance_spark.write import write_dataset
+from tests.spark.processes import ROOT, environment
+from tests.spark.table.tables import FRAGMENTS, checked, copied, large_rows
+
+ROWS = int(os.environ.get("LANCE_SPARK_TEST_CLUSTER_ROWS", "200000"))
+SMALL = 50_000
+SUBMIT = Path(sys.executable).with_name("spark-submit")
+SCRIPT = Path(__file__).with_name("cluster_run.py")
+#: Many short-lived JVMs: no time for their best code.
+JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+pytestmark = [
+    pytest.mark.skipif(not SUBMIT.exists(), reason=f"no spark-submit beside {sys.executable}"),
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc and 127.0.0.2"),
+]
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What a run has left: a folder, what it tells, and the rows of the tables before it."""
+
+    folder: Path
+    told: dict[str, Any]
+    rows: pa.Table
+    small: pa.Table
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
+    folder = tmp_path_factory.mktemp("cluster")
+    rows, small = large_rows(ROWS), large_rows(SMALL)
+    key = pa.field("id", pa.int64(), False, {"lance-schema:unenforced-primary-key": "true"})
+    keyed = rows.cast(rows.schema.set(0, key))
+    write_dataset(keyed, str(folder / "t.lance"), max_rows_per_file=ROWS // FRAGMENTS)
+    write_dataset(small, str(folder / "killed.lance"), max_rows_per_file=SMALL // FRAGMENTS)
+    for name in ("failed.lance", "slow.lance"):
+        copied(folder / "killed.lance", folder / name)
+    plain = rows.drop_columns("ts")
+    lists = plain["vector"].cast(pa.list_(pa.float32()))
+    pq.write_table(
+        plain.set_column(plain.schema.get_field_index("vector"), "vector", lists),
+        folder / "rows.parquet",
+    )
+    # Executors leave their logs in the home of Spark: one of links keeps them out of the installed package.
+    home = folder / "home"
+    home.mkdir()
+    for name in ("bin", "jars", "python"):
+        (home / name).symlink_to(Path(pyspark.__file__).parent / name)
+    given = {
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "localhost",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": JAVA,
+        "spark.executor.extraJavaOptions": JAVA,
+        "spark.sql.shuffle.partitions": "2",
+        "spark.task.maxFailures": "2",
+        "spark.executorEnv.PYTHONPATH": str(ROOT),
+        "spark.executorEnv.PYSPARK_PYTHON": sys.executable,
+    }
+    confs = [word for name, value in given.items() for word in ("--conf", f"{name}={value}")]
+    command = [str(SUBMIT), "--master", "local-cluster[2,1,1024]", *confs, str(SCRIPT), str(folder)]
+    ran = subprocess.run(
+        command,
+        cwd=folder,
+        env=environment(SPARK_HOME=str(home), SPARK_LOCAL_DIRS=str(folder / "local")),
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr[ran.stderr.find("Traceback") :][:6000]
+    executors = {path.parent.name for path in home.glob("work/*/*/stderr")}
+    assert len(executors) >= 2
+    return Cluster(folder, json.loads((folder / "told.json").read_text()), rows, small)
+
+
+def nanoseconds(ids: np.ndarray) -> np.ndarray:
+    """Times of rows by their ids: those that were there first, and those that Spark has made since."""
+    return np.where(ids < ROWS, ids * 1_000_000_007 + 1, ids * 1000)
+
+
+def test_every_method_makes_what_it_makes_of_a_plain_frame(cluster: Cluster) -> None:
+    steps = cluster.told["steps"]
+    assert len(steps) > 15
+    for name, step in steps.items():
+        dataset = lance.dataset(cluster.folder / step["table"], version=step["version"])
+        dataset.validate()
+        wanted = pq.read_table(cluster.folder / "expected" / name).sort_by("id")
+        found = dataset.to_table().sort_by("id")
+        ids = wanted["id"].to_numpy()
+        assert len(np.unique(ids)) == len(ids) > 0, name
+        if "ts" in found.column_names:
+            at = found["ts"].cast(pa.int64()).to_numpy()
+            scale = 1 if found.schema.field("ts").type.unit == "ns" else 1000
+            whole = nanoseconds(ids) if name != "overwrite" else ids * 1000
+            np.testing.assert_array_equal(at * scale, whole, name)
+        assert set(found.column_names) - {"ts"} == set(wanted.column_names), name
+        for column in wanted.column_names:
+            got, want = found[column], wanted[column].combine_chunks()
+            assert got.cast(want.type).combine_chunks().equals(want), (name, column)
+    assert lance.dataset(cluster.folder / "t.lance").tags.list().keys() == {"sorted"}
+    copy = lance.dataset(cluster.folder / "copy.lance")
+    assert [one["version"] for one in copy.versions()] == [copy.version]
+    checked(cluster.folder / "t.lance")
+    checked(cluster.folder / "copy.lance")
+
+
+def test_fewer_fragments_in_order(cluster: Cluster) -> None:
+    steps = cluster.told["steps"]
+
+    def version(name: str) -> lance.LanceDataset:
+        return lance.dataset(cluster.folder / "t.lance", version=steps[name]["version"])
+
+    before, after = version("replaceWhere"), version("optimize")
+    assert len(after.get_fragments()) < len(before.get_fragments())
+    assert all(one.deletion_file() is None for one in after.get_fragments())
+    groups = version("optimize with sortBy").to_table(["g"])["g"]
+    # Nulls come first.
+    order = groups.fill_null(-1).to_numpy()
+    assert (np.diff(order) >= 0).all()
+
+
+def test_the_changes_that_versions_made(cluster: Cluster) -> None:
+    names = ["delete", "delete by a subquery", "update", "update rows"]
+    found = pq.read_table(cluster.folder / "feed")
+    before = pq.read_table(cluster.folder / "rows.parquet")
+    total = 0
+    for name in names:
+        version = cluster.told["steps"][name]["version"]
+        after = pq.read_table(cluster.folder / "expected" / name)
+        for kind, here, there in (("insert", after, before), ("delete", before, after)):
+            wanted = _without(here, there)
+            rows = found.filter(
+                (pc.field("_commit_version") == version) & (pc.field("_change_type") == kind)
+            )
+            got = rows.select(here.column_names).sort_by("id")
+            for column in here.column_names:
+                want = wanted[column].combine_chunks()
+                assert got[column].cast(want.type).combine_chunks().equals(want), (name, kind)
+            total += rows.num_rows
+        before = after
+    assert total == found.num_rows > 0
+
+
+def _without(here: pa.Table, there: pa.Table) -> pa.Table:
+    """Return the rows of one table that another does not have, or has otherwise."""
+    other = there.sort_by("id")
+    here = here.sort_by("id")
+    at = pc.index_in(here["id"], other["id"])
+    same = pc.is_valid(at)
+    matched = other.take(pc.fill_null(at, 0))
+    for column in ("g", "text"):
+        one, two = here[column], matched[column]
+        equal = pc.fill_null(pc.equal(one, two), False)
+        same = pc.and_(same, pc.or_(equal, pc.and_(pc.is_null(one), pc.is_null(two))))
+    values = [_vectors(here), _vectors(matched)]
+    same = pc.and_(same, pa.chunked_array([pa.array((values[0] == values[1]).all(axis=1))]))
+    return here.filter(pc.invert(same))
+
+
+def _vectors(table: pa.Table) -> np.ndarray:
+    return table["vector"].combine_chunks().flatten().to_numpy().reshape(-1, 8)
+
+
+def test_a_killed_executor_changes_nothing(cluster: Cluster) -> None:
+    told = cluster.told["killed"]
+    assert told["killed"]
+    assert (told["fragments_removed"], told["fragments_added"]) == (50, 5)
+    dataset = checked(cluster.folder / "killed.lance")
+    assert dataset.version in (2, 3)
+    assert dataset.to_table() == cluster.small
+
+
+def test_a_job_that_fails_leaves_a_table_as_it_was(cluster: Cluster) -> None:
+    told = cluster.told["failed"]
+    assert told["error"].startswith("StorageError: the disk is full")
+    assert told["failed"] >= 1
+    dataset = checked(cluster.folder / "failed.lance")
+    assert dataset.version == 1
+    assert dataset.to_table() == cluster.small
+
+
+def test_a_slow_task_is_run_twice_and_leaves_nothing(cluster: Cluster) -> None:
+    told = cluster.told["speculated"]
+    assert told["slow"]
+    assert (told["fragments_removed"], told["fragments_added"]) == (50, 5)
+    dataset = checked(cluster.folder / "slow.lance")
+    assert dataset.to_table() == cluster.small

@@ -1,0 +1,80 @@
+"""What the driver keeps in memory while fragments are put together does not grow with their rows: no list of addresses, no dictionary."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from lance_spark import LanceTable
+from lance_spark.write import write_dataset
+from tests.spark.table.tables import checked
+
+FRAGMENTS = 1000
+FEW, MANY = 100, 2000
+MIB = 1024 * 1024
+if not Path("/proc/self/clear_refs").exists():
+    pytest.skip("Linux tells how much memory a process had", allow_module_level=True)
+
+
+@contextmanager
+def watched(found: dict[str, int]) -> Iterator[None]:
+    """Note how much more memory this process takes at most: of Python's objects, and of all."""
+    status = Path("/proc/self/status")
+
+    def kib(name: str) -> int:
+        lines = status.read_text().splitlines()
+        return next(int(one.split()[1]) for one in lines if one.startswith(name + ":"))
+
+    tracemalloc.start()
+    # The highest mark of resident memory begins anew.
+    Path("/proc/self/clear_refs").write_text("5")
+    before = kib("VmRSS")
+    try:
+        yield
+    finally:
+        found["objects"] = tracemalloc.get_traced_memory()[1]
+        found["all"] = (kib("VmHWM") - before) * 1024
+        tracemalloc.stop()
+
+
+def written(path: Path, rows: int) -> Path:
+    """Write a table of many fragments, every tenth row of which is deleted."""
+    ids = np.arange(FRAGMENTS * rows)
+    write_dataset(pa.table({"id": ids, "v": ids % 7}), str(path), max_rows_per_file=rows)
+    lance.dataset(path).delete("id % 10 = 3")
+    return path
+
+
+def test_a_thousand_small_fragments(spark: Any, tmp_path: Path) -> None:
+    found: dict[str, int] = {}
+    # The first one is for what is loaded once.
+    for rows in (FEW, MANY):
+        path = written(tmp_path / str(rows), rows)
+        with watched(found):
+            row = LanceTable.forPath(spark, str(path)).optimize().first()
+        assert row is not None
+        assert row.fragments_removed == FRAGMENTS
+        assert 1 <= row.fragments_added <= 3
+        table = checked(path).to_table()
+        ids = np.arange(FRAGMENTS * rows)
+        assert np.array_equal(table["id"].to_numpy(), ids[ids % 10 != 3])
+    # Of 1,000 fragments before and their deletion vectors; 8 bytes for each row that moved are 14 MB.
+    assert found["objects"] < 8 * MIB
+    assert found["all"] < 24 * MIB
+
+
+def test_addresses_would_be_noticed() -> None:
+    found: dict[str, int] = {}
+    with watched(found):
+        addresses = np.arange(FRAGMENTS * MANY * 9 // 10)
+        assert addresses[-1]
+    # What a process has beside is no measure of that: it may take memory that it had before.
+    assert found["objects"] > 13 * MIB

@@ -1,0 +1,447 @@
+"""Two Spark jobs at once, in two processes: both effects are there, or the second was told so and did its work anew.
+
+Each pair is a race: both processes plan on the first version and stop before their first commit (`writers.py`); then one commits, and the
+other finds the version that it wanted to make taken. Of all orders of all pairs `make test` runs every other one, so that each pair
+comes once, and of the races about different rows those without merges; `make test-long` runs all of them (LANCE_SPARK_TEST_PAIRS=all).
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+
+import lance_spark
+from tests.spark.processes import environment
+from tests.spark.table.tables import checked
+from tests.spark.table.writers import PATIENCE
+
+FRAGMENTS, ROWS = 6, 10
+COLUMNS = ("id", "g", "v")
+MESSAGE = "__lance_commit_message"
+ALL = os.environ.get("LANCE_SPARK_TEST_PAIRS") == "all"
+START = "from tests.spark.table.writers import main; main({!r})"
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What a table holds: its columns, and its rows as often as they are there."""
+
+    columns: tuple[str, ...]
+    rows: Counter[tuple[int | None, ...]]
+
+    def mapped(self, change: Callable[[dict[str, Any]], dict[str, Any] | None]) -> Rows:
+        """Give each row another one, or none."""
+        found: Counter[tuple[int | None, ...]] = Counter()
+        for row, times in self.rows.items():
+            changed = change(dict(zip(self.columns, row, strict=True)))
+            if changed is not None:
+                found[tuple(changed.get(name) for name in self.columns)] += times
+        return replace(self, rows=found)
+
+    def is_like(self, other: Rows) -> bool:
+        """Tell whether columns and rows are the same, in whatever order."""
+        names = sorted(self.columns)
+        return names == sorted(other.columns) and self.of(names) == other.of(names)
+
+    def of(self, names: Sequence[str]) -> Counter[tuple[int | None, ...]]:
+        places = [self.columns.index(name) for name in names]
+        found: Counter[tuple[int | None, ...]] = Counter()
+        for row, times in self.rows.items():
+            found[tuple(row[at] for at in places)] += times
+        return found
+
+    def with_rows(self, first: int, stop: int, factor: int) -> Rows:
+        return replace(self, rows=self.rows + made(self.columns, first, stop, factor))
+
+
+def made(columns: tuple[str, ...], first: int, stop: int, factor: int) -> Counter[Any]:
+    rows = [{"id": n, "g": n % 5, "v": n * factor} for n in range(first, stop)]
+    return Counter(tuple(row.get(name) for name in columns) for row in rows)
+
+
+def append(state: Rows, first: int, stop: int) -> Rows:
+    return state.with_rows(first, stop, 10)
+
+
+def overwrite(state: Rows, first: int, stop: int, columns: list[str]) -> Rows:
+    names = tuple(columns)
+    return Rows(names, made(names, first, stop, -1))
+
+
+def delete(state: Rows, ids: list[int]) -> Rows:
+    return state.mapped(lambda row: None if row["id"] in ids else row)
+
+
+def update(state: Rows, ids: list[int], mode: str) -> Rows:
+    return state.mapped(lambda row: {**row, "v": row["v"] * 2 + 1} if row["id"] in ids else row)
+
+
+def merge(state: Rows, ids: list[int], first: int, stop: int) -> Rows:
+    keys = {*ids, *range(first, stop)}
+    there = {row[state.columns.index("id")] for row in state.rows}
+    found = state.mapped(lambda row: {**row, "v": row["v"] * 3} if row["id"] in keys else row)
+    for number in sorted(keys - there):
+        found = found.with_rows(number, number + 1, 10)
+    return found
+
+
+def optimize(state: Rows, where: str | None) -> Rows:
+    return state
+
+
+def add_columns(state: Rows, column: str) -> Rows:
+    at = state.columns.index("v")
+    rows: Counter[Any] = Counter()
+    for row, times in state.rows.items():
+        rows[(*row, row[at] + 1)] += times
+    return Rows((*state.columns, column), rows)
+
+
+MODELS: dict[str, Callable[..., Rows]] = {
+    one.__name__: one for one in (append, delete, update, merge, optimize, add_columns, overwrite)
+}
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change as one of two processes makes it.
+
+    Attributes
+    ----------
+    job : str
+        Name of a method of `writers.Jobs`, and of a function here.
+    arguments : dict
+    before : str
+        The operation that it stops before; any if it is empty.
+    more : dict
+        Arguments of `LanceTable`'s methods.
+    """
+
+    job: str
+    arguments: dict[str, Any]
+    before: str = ""
+    more: dict[str, Any] = field(default_factory=dict)
+
+    def __call__(self, state: Rows) -> Rows:
+        return MODELS[self.job](state, **self.arguments)
+
+    def __str__(self) -> str:
+        given = ", ".join(f"{name}={value}" for name, value in self.arguments.items())
+        return f"{self.job}({given})" + (f" held before {self.before}" if self.before else "")
+
+
+@dataclass
+class Writer:
+    """A process with a Spark session."""
+
+    name: str
+    process: subprocess.Popen[str]
+    log: Path
+
+    def tell(self, folder: Path, change: Change) -> None:
+        (folder / f"{self.name}.hold").write_text(change.before)
+        told = {
+            "race": str(folder),
+            "job": change.job,
+            "arguments": change.arguments,
+            "more": change.more,
+        }
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(told) + "\n")
+        self.process.stdin.flush()
+
+    def wait(self, file: Path, otherwise: Path | None = None) -> str:
+        """Return the text of a file as soon as it is there."""
+        deadline = time.monotonic() + PATIENCE
+        while not file.exists():
+            assert self.process.poll() is None, self.log.read_text()[-3000:]
+            assert time.monotonic() < deadline, (
+                f"{file} did not come: {self.log.read_text()[-3000:]}"
+            )
+            assert otherwise is None or not otherwise.exists(), otherwise.read_text()
+            time.sleep(0.005)
+        return file.read_text()
+
+    def stopped(self, folder: Path) -> int:
+        """Return the version that it knew when it stopped before its commit."""
+        return int(self.wait(folder / f"{self.name}.ready", folder / f"{self.name}.answer"))
+
+    def go(self, folder: Path) -> dict[str, Any]:
+        """Let it commit; return what it says at the end."""
+        (folder / f"{self.name}.go").touch()
+        found: dict[str, Any] = json.loads(self.wait(folder / f"{self.name}.answer"))
+        return found
+
+    def conflicts(self, folder: Path) -> list[tuple[str, bool, str]]:
+        """Return its commits that did not fit: operation, whether a retry can help, the error."""
+        file = folder / f"{self.name}.conflicts"
+        lines = file.read_text().splitlines() if file.exists() else []
+        return [tuple(json.loads(line)) for line in lines]
+
+
+@pytest.fixture(scope="module")
+def writers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Writer, Writer]]:
+    folder = tmp_path_factory.mktemp("writers")
+    started = []
+    for name in "ab":
+        log = folder / f"{name}.log"
+        with log.open("w") as said:
+            process = subprocess.Popen(
+                [sys.executable, "-c", START.format(name)],
+                env=environment(SPARK_LOCAL_DIRS=str(folder / name)),
+                cwd=folder,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=said,
+                text=True,
+            )
+        started.append(Writer(name, process, log))
+    try:
+        for one in started:
+            assert one.process.stdout is not None
+            assert one.process.stdout.readline() == "ready\n", one.log.read_text()[-3000:]
+        first, second = started
+        yield first, second
+    finally:
+        for one in started:
+            assert one.process.stdin is not None
+            one.process.stdin.close()
+        for one in started:
+            try:
+                one.process.wait(30)
+            except subprocess.TimeoutExpired:
+                one.process.kill()
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Tables of six fragments: as they come, with stable row ids, and with a primary key."""
+    folder = tmp_path_factory.mktemp("sources")
+    ids = range(FRAGMENTS * ROWS)
+    plain = pa.table(
+        {
+            "id": pa.array(ids, pa.int64()),
+            "g": pa.array([n % 5 for n in ids], pa.int32()),
+            "v": pa.array([n * 10 for n in ids], pa.int64()),
+        }
+    )
+    key = pa.field("id", pa.int64(), False, {"lance-schema:unenforced-primary-key": "true"})
+    keyed = plain.cast(pa.schema([key, *list(plain.schema)[1:]]))
+    for name, rows in (("plain", plain), ("stable", plain), ("keyed", keyed)):
+        lance.write_dataset(
+            rows, folder / name, max_rows_per_file=ROWS, enable_stable_row_ids=name == "stable"
+        )
+    return {name: folder / name for name in ("plain", "stable", "keyed")}
+
+
+def found_rows(table: pa.Table) -> Rows:
+    names = tuple(table.column_names)
+    return Rows(names, Counter(zip(*(table[name].to_pylist() for name in names), strict=True)))
+
+
+@dataclass
+class Race:
+    """What came of a race."""
+
+    folder: Path
+    before: Rows
+    after: Rows
+    first: dict[str, Any]
+    second: dict[str, Any]
+    conflicts: list[tuple[str, bool, str]]
+    messages: list[str | None]
+
+
+class Races:
+    """Lets changes race on copies of tables."""
+
+    def __init__(
+        self, writers: tuple[Writer, Writer], sources: dict[str, Path], folder: Path
+    ) -> None:
+        self.writers = writers
+        self.sources = sources
+        self.folder = folder
+        self._number = 0
+
+    def run(self, source: str, first: Change, second: Change) -> Race:
+        self._number += 1
+        folder = self.folder / str(self._number)
+        folder.mkdir()
+        path = folder / "t"
+        shutil.copytree(self.sources[source], path)
+        before = found_rows(lance.dataset(path).to_table())
+        one, other = self.writers
+        try:
+            one.tell(folder, first)
+            if second.before:
+                # It commits before it stops: the other one has to have planned by then.
+                one.stopped(folder)
+            other.tell(folder, second)
+            planned_on = [one.stopped(folder), other.stopped(folder)]
+            assert planned_on == [1, 2 if second.before else 1]
+            said = one.go(folder)
+            assert not one.conflicts(folder)
+            told = other.go(folder)
+        finally:
+            for writer in self.writers:
+                (folder / f"{writer.name}.go").touch()
+        dataset = checked(path)
+        theirs = found_rows(dataset.to_table())
+        assert found_rows(lance_spark.open_dataset(str(path)).to_table()) == theirs
+        noted = [dataset.read_transaction(each["version"]) for each in dataset.versions()]
+        messages = [each.transaction_properties.get(MESSAGE) for each in noted]
+        return Race(folder, before, theirs, said, told, other.conflicts(folder), messages)
+
+
+@pytest.fixture(scope="module")
+def races(
+    writers: tuple[Writer, Writer],
+    sources: dict[str, Path],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Races:
+    return Races(writers, sources, tmp_path_factory.mktemp("races"))
+
+
+PAIRS = list(itertools.combinations_with_replacement(MODELS, 2))
+
+
+def change(job: str, side: int, same: bool, mode: str) -> Change:
+    """Return a change as the first or the second process makes it: of the same rows as the other one, or of others.
+
+    Other rows are rows of the same fragments, but for what compaction rewrites.
+    """
+    ids = [2, 15, 17, *range(30, 40)] if same else [2 + side, 15 + 2 * side]
+    where = None if same else ("id between 20 and 39", "id >= 40")[side]
+    first = 100 + 50 * side
+    arguments: dict[str, dict[str, Any]] = {
+        "append": {"first": first, "stop": first + 3},
+        "overwrite": {"first": first, "stop": first + 5, "columns": list(COLUMNS)},
+        "delete": {"ids": ids},
+        "update": {"ids": ids, "mode": mode},
+        "merge": {"ids": ids, "first": 200 + first, "stop": 202 + first},
+        "optimize": {"where": where},
+        "add_columns": {"column": f"n{side}"},
+    }
+    return Change(job, arguments[job])
+
+
+def orders(pairs: Sequence[tuple[str, str]]) -> Iterator[tuple[int, str, str]]:
+    """Yield each pair in one of its orders, or in both, with a number."""
+    for number, (one, other) in enumerate(pairs):
+        both = [(one, other)] if one == other else [(one, other), (other, one)]
+        for first, second in both if ALL else [both[number % len(both)]]:
+            yield number, first, second
+
+
+def problem(race: Race, first: Change, second: Change) -> str | None:
+    """Return what is wrong with a race of which both changes have to succeed."""
+    if race.first or race.second:
+        return f"failed: {race.first or race.second}"
+    # An overwrite contradicts what was planned on the rows that it took away; all is planned anew then, too.
+    stuck = [one for one in race.conflicts if not one[1] and first.job != "overwrite"]
+    if stuck:
+        return f"a conflict that no retry helps against: {stuck[0]}"
+    wanted = [second(first(race.before))]
+    if not race.conflicts:
+        wanted.append(first(second(race.before)))
+    if not any(race.after.is_like(one) for one in wanted):
+        return (
+            f"{len(race.conflicts)} conflicts; {race.after} is not {' or '.join(map(str, wanted))}"
+        )
+    # Compaction finds nothing to do where all was overwritten, or put together.
+    idle = second.job == "optimize" and first.job in ("overwrite", "optimize")
+    if not {"a", *(() if idle else "b")} <= set(race.messages):
+        return f"the history has only changes of {race.messages}"
+    return None
+
+
+def others_rows(pair: tuple[str, str]) -> bool:
+    """Whether changes of this pair race about different rows too: what rows or fragments they touch is theirs to choose."""
+    return set(pair) <= {"delete", "update", "merge", "optimize"} and (ALL or "merge" not in pair)
+
+
+def test_pairs(races: Races) -> None:
+    """About the same rows, and about others."""
+    problems, again = [], set()
+    for same, pairs in ((True, PAIRS), (False, list(filter(others_rows, PAIRS)))):
+        for number, one, other in orders(pairs):
+            modes = ("rows", "columns") if number % 2 else ("columns", "rows")
+            first = change(one, 0, same, modes[0])
+            second = change(other, 1, same, modes[1])
+            source = ("plain", "stable", "keyed")[number % 3]
+            race = races.run(source, first, second)
+            found = problem(race, first, second)
+            if found is not None:
+                problems.append(f"{first}, then {second}, {source}: {found}")
+            if race.conflicts:
+                again.add((same, one, other))
+    assert not problems, "\n".join(problems)
+    # Both effects are there at once where nothing that one changes is of the other: not all is done again and again.
+    quiet = [("delete", "append"), ("append", "optimize"), ("add_columns", "append")]
+    assert not again & {(True, *pair) for pair in quiet}
+    assert not again & {
+        (False, one, other) for one in ("delete", "optimize") for other in ("delete", "optimize")
+    }
+    # And a race about the same rows is one.
+    assert again >= {(True, "delete", "delete"), (True, "update", "update")}
+
+
+def test_both_insert_one_key(races: Races) -> None:
+    """With a primary key a row that both insert is there once, which the second one finds; two appends know nothing of keys."""
+    first, second = (Change("merge", {"ids": [side], "first": 300, "stop": 302}) for side in (1, 2))
+    race = races.run("keyed", first, second)
+    assert problem(race, first, second) is None
+    assert [one[1] for one in race.conflicts] == [True]
+    assert race.after.is_like(second(first(race.before)))
+
+
+def test_a_compaction_that_has_reserved_its_fragments(races: Races) -> None:
+    """What is committed between its two commits neither gets lost nor comes back."""
+    rewrite = Change("optimize", {"where": None}, before="rewrite")
+    for first in (
+        Change("delete", {"ids": [2, 15, *range(30, 40)]}),
+        Change("append", {"first": 100, "stop": 103}),
+    ):
+        race = races.run("plain", first, rewrite)
+        assert problem(race, first, rewrite) is None
+        assert bool(race.conflicts) == (first.job == "delete")
+
+
+def test_who_does_not_want_to_try_again_is_told(races: Races) -> None:
+    """The error says what happened and what helps; nothing of the change is there, in the table or beside it."""
+    first = Change("update", {"ids": [2, 3], "mode": "rows"})
+    second = Change("delete", {"ids": [3, 4]}, more={"conflict_retries": 0})
+    race = races.run("plain", first, second)
+    assert race.second["error"] == "CommitConflictError"
+    assert race.second["retryable"] is True
+    assert "rows 3 of fragment 0 were changed too since version 1" in race.second["text"]
+    assert "plan it again on the newest version" in race.second["text"]
+    assert race.after.is_like(first(race.before))
+
+    # Rows for columns that are gone have no place any more.
+    overwrite = Change("overwrite", {"first": 200, "stop": 205, "columns": ["id", "v"]})
+    append = Change("append", {"first": 100, "stop": 103})
+    race = races.run("plain", overwrite, append)
+    assert "append contradicts version 2 (overwrite)" in race.second["text"]
+    assert race.after.is_like(overwrite(race.before))
+
+    # A retry finds that the other one has made the very column.
+    column = Change("add_columns", {"column": "n"})
+    race = races.run("plain", column, column)
+    assert race.second["error"] == "InvalidInputError"
+    assert "there is a column 'n' already" in race.second["text"]
+    assert race.after.is_like(column(race.before))

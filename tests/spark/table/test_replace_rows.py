@@ -1,0 +1,190 @@
+"""`LanceTable.replaceWhere`: rows that meet a condition go, those of a DataFrame come, in one version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from pyspark.sql import functions as F
+
+from lance_spark import LanceTable
+from lance_spark.errors import CommitConflictError, InvalidInputError, SchemaMismatchError
+from lance_spark.spark.table import replace_job
+from tests.spark.table.tables import checked
+
+Large = Callable[..., tuple[Path, pa.Table]]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Four fragments of 50 rows, of which some are deleted."""
+    ids = np.arange(200)
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.arange(400, dtype="f4")), 2)
+    schema = pa.schema(
+        [
+            pa.field("id", pa.int64(), nullable=False),
+            ("day", pa.int32()),
+            ("word", pa.large_string()),
+            ("small", pa.uint8()),
+            ("vector", pa.list_(pa.float32(), 2)),
+        ]
+    )
+    columns = [ids, (ids // 10).astype("i4"), ["old"] * 200, ids.astype("u1"), vectors]
+    path = tmp_path / "t"
+    dataset = lance.write_dataset(
+        pa.table(columns, schema=schema), path, max_rows_per_file=50, enable_stable_row_ids=True
+    )
+    dataset.delete("id % 20 = 3")
+    return path
+
+
+def content(path: Path) -> dict[int, tuple[Any, ...]]:
+    rows = checked(path).to_table().to_pydict()
+    names = ("day", "word", "small", "vector")
+    return dict(zip(rows["id"], zip(*(rows[name] for name in names), strict=True), strict=True))
+
+
+def frame(spark: Any, start: int, stop: int) -> Any:
+    return spark.range(start, stop, 1, 2).select(
+        F.lit("new").alias("WORD"),
+        (F.col("id") / 10).cast("int").alias("day"),
+        "id",
+        (F.col("id") % 50).alias("small"),
+        F.array(F.lit(1.5), F.lit(2.5)).cast("array<float>").alias("vector"),
+    )
+
+
+def test_rows_go_and_come(spark: Any, path: Path) -> None:
+    table = LanceTable.forPath(spark, str(path))
+    expected = content(path)
+    ids = checked(path).to_table(["id", "_rowid"]).to_pydict()
+    result = table.replaceWhere(
+        frame(spark, 40, 45), "day = 4", commit_message="again", transaction_properties={"a": "b"}
+    )
+    assert (result.version, result.num_inserted_rows, result.num_deleted_rows) == (3, 5, 9)
+    expected = {k: v for k, v in expected.items() if not 40 <= k < 50}
+    expected |= {k: (4, "new", k, [1.5, 2.5]) for k in range(40, 45)}
+    assert content(path) == expected
+    properties = checked(path).read_transaction(3).transaction_properties
+    assert properties == {"__lance_commit_message": "again", "a": "b"}
+    # Others keep their ids, new ones have ids of their own.
+    after = checked(path).to_table(["id", "_rowid"]).to_pydict()
+    old = dict(zip(ids["id"], ids["_rowid"], strict=True))
+    for one, row_id in zip(after["id"], after["_rowid"], strict=True):
+        assert (row_id == old.get(one)) == (not 40 <= one < 45)
+
+    # Subqueries, an alias, a missing column; all rows of two fragments.
+    spark.createDataFrame([(n,) for n in range(10, 20)], "d int").createOrReplaceTempView("days")
+    given = frame(spark, 150, 152).drop("word").withColumn("id", F.col("id").cast("int"))
+    result = table.alias("t").replaceWhere(given, "t.day IN (SELECT d FROM days)")
+    assert (result.num_inserted_rows, result.num_deleted_rows) == (2, 95)
+    expected = {k: v for k, v in expected.items() if k < 100}
+    expected |= {k: (15, None, k % 50, [1.5, 2.5]) for k in (150, 151)}
+    assert content(path) == expected
+    # Of Columns; of the table itself; nothing comes.
+    own = table.toDF().where("day = 0").withColumn("word", F.lit("self"))
+    table.replaceWhere(own, F.col("day").isNull() | (F.col("day") < 1))
+    expected |= {k: (0, "self", *v[2:]) for k, v in expected.items() if v[0] == 0}
+    assert content(path) == expected
+    table.replaceWhere(table.toDF().limit(0), "word = 'new'")
+    assert content(path) == {k: v for k, v in expected.items() if v[1] != "new"}
+    # What the DataFrame does not have is null, also for the condition.
+    table.replaceWhere(frame(spark, 160, 161).drop("word"), "word IS NULL")
+    assert [k for k, v in content(path).items() if v[1] is None] == [160]
+
+
+def test_rows_that_do_not_fit_leave_nothing(spark: Any, path: Path) -> None:
+    table = LanceTable.forPath(spark, str(path))
+    good = frame(spark, 40, 60)
+    with pytest.raises(InvalidInputError, match="does not meet 'day = 4': day is 5"):
+        table.replaceWhere(good, "day = 4")
+    with pytest.raises(InvalidInputError, match="day is None"):
+        table.replaceWhere(good.withColumn("day", F.lit(None).cast("int")), "day = 4")
+    with pytest.raises(InvalidInputError, match="small"):
+        table.replaceWhere(good.withColumn("small", F.col("id") + 200), "day > 0")
+    with pytest.raises(InvalidInputError, match="id"):
+        table.replaceWhere(good.withColumn("id", F.expr("nullif(id, 55)")), "day > 0")
+    with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
+        table.replaceWhere(
+            good.withColumn("day", F.expr("100 div (id - 59)").cast("int")), "day > -1000"
+        )
+    for condition, said in (
+        ("nothing = 1", "nothing"),
+        ("day =", "Syntax error"),
+        ("day + 1", "neither true nor false"),
+        (None, "NoneType"),
+        ("_rowid = 1", "_rowid"),
+    ):
+        with pytest.raises(InvalidInputError, match=said):
+            table.replaceWhere(good, condition)  # type: ignore[arg-type]
+    for given, said in (
+        (good.drop("id"), "has no id"),
+        (good.withColumn("other", F.lit(1)), "no other"),
+        (good.withColumn("vector", F.lit("x")), "vector"),
+    ):
+        with pytest.raises(SchemaMismatchError, match=said):
+            table.replaceWhere(given, "day = 4")
+    assert checked(path).version == 2
+
+
+def test_what_others_commit_meanwhile(
+    spark: Any, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = replace_job.commit_rows
+    others: list[Callable[[lance.LanceDataset], object]] = []
+    planned: list[int] = []
+
+    def slow(table: Any, *given: Any, **more: Any) -> Any:
+        planned.append(table.version)
+        if others:
+            others.pop()(lance.dataset(path))
+        return commit(table, *given, **more)
+
+    monkeypatch.setattr(replace_job, "commit_rows", slow)
+    table = LanceTable.forPath(spark, str(path))
+    expected = {k: v[1] for k, v in content(path).items()}
+    # Another row of the same fragment is deleted: both hold.
+    others.append(lambda d: d.delete("id = 30"))
+    table.replaceWhere(frame(spark, 40, 41), "day = 4")
+    expected = {k: v for k, v in expected.items() if k != 30 and not 41 <= k < 50}
+    expected[40] = "new"
+    assert {k: v[1] for k, v in content(path).items()} == expected
+    assert planned == [2]
+    # A row that is to go moves meanwhile: it goes all the same.
+    others.append(lambda d: d.update({"word": "'moved'"}, "id = 60"))
+    table.replaceWhere(frame(spark, 61, 62), "day = 6")
+    expected = {k: v for k, v in expected.items() if not 60 <= k < 70} | {61: "new"}
+    assert {k: v[1] for k, v in content(path).items()} == expected
+    assert planned == [2, 4, 5]
+    others.append(lambda d: d.delete("id = 80"))
+    with pytest.raises(CommitConflictError):
+        table.replaceWhere(frame(spark, 81, 82), "day = 8", conflict_retries=0)
+    del expected[80]
+    assert {k: v[1] for k, v in content(path).items()} == expected
+
+
+def test_two_million_rows(spark: Any, large: Large) -> None:
+    path, expected = large()
+    table = LanceTable.forPath(spark, str(path))
+    # Spark has no nanoseconds.
+    new = table.toDF(["id", "g", "text", "vector"]).where("g = 17 AND id % 2 = 0")
+    new = new.withColumn("text", F.lit("new"))
+    result = table.replaceWhere(new, "g = 17 OR pmod(id, 40000) < 3")
+    ids = expected["id"].to_numpy()
+    hit = pc.fill_null(pc.equal(expected["g"], 17), False).to_numpy()
+    gone = hit | (ids % 40_000 < 3)
+    back = hit & (ids % 2 == 0)
+    assert result.num_deleted_rows == gone.sum()
+    assert result.num_inserted_rows == back.sum()
+    found = checked(path).to_table().sort_by("id")
+    kept = expected.filter(pa.array(~gone | back))
+    texts = pc.if_else(pa.array(back[~gone | back]), "new", kept["text"])
+    assert found["text"].equals(texts)
+    for name in ("id", "g", "vector"):
+        assert found[name].combine_chunks().equals(kept[name].combine_chunks()), name

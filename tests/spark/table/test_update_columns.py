@@ -1,0 +1,297 @@
+"""`LanceTable.update` in the mode "columns", and `updateColumns`: rows stay where they are, new files have the columns that change."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from pyspark.sql import functions as F
+from pyspark.sql.window import Window
+
+from lance_spark import LanceTable
+from lance_spark.dataset import open_dataset
+from lance_spark.errors import CommitConflictError, InvalidInputError, UnsupportedError
+from lance_spark.spark.frames import frame
+from lance_spark.spark.table import patch_job
+from lance_spark.write import write_dataset
+from tests.spark.table.tables import checked, copied
+
+Large = Callable[..., tuple[Path, pa.Table]]
+LINEAGE = ("_rowid", "_rowaddr", "_row_created_at_version", "_row_last_updated_at_version")
+COUNT = 400
+
+
+def rows_of(count: int = COUNT) -> pa.Table:
+    ids = np.arange(count)
+    texts = pa.array([None if n % 7 == 0 else f"text {n}" for n in range(count)])
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.arange(4.0 * count, dtype="f4")), 4)
+    return pa.table(
+        {
+            "id": ids,
+            "g": pa.array((ids % 10).astype(np.int32), mask=ids % 11 == 0),
+            "text": texts,
+            "inner": pa.array([{"a": int(n), "b": f"b{n}"} for n in ids]),
+            "vector": vectors,
+        }
+    )
+
+
+def write(path: Path, *, stable: bool = True, version: str = "2.2") -> Path:
+    """Five fragments, one of which has changed columns already; some rows deleted, of the last fragment all but two."""
+    lance.write_dataset(
+        rows_of(),
+        path,
+        max_rows_per_file=80,
+        enable_stable_row_ids=stable,
+        data_storage_version=version,
+    )
+    open_dataset(str(path)).update({"g": 99}, [("id", "<", 3)], mode="columns")
+    lance.dataset(path).delete("id % 13 = 5 OR (id > 330 AND id < 399)")
+    return path
+
+
+def content(path: Path) -> list[dict[str, Any]]:
+    dataset = checked(path)
+    stable = dataset.has_stable_row_ids
+    names = ["id", "g", "text", "inner", "vector", *(LINEAGE if stable else LINEAGE[:2])]
+    return dataset.to_table(columns=names).sort_by("id").to_pylist()
+
+
+def mode_of(path: Path) -> str:
+    """How the newest version was made, as pylance reads its transaction."""
+    dataset = lance.dataset(path)
+    return str(dataset.read_transaction(dataset.version).operation.update_mode)
+
+
+CONDITIONS = [
+    ("g = 3", "g = 3"),
+    ("text IS NULL OR id BETWEEN 85 AND 240", "text IS NULL OR (id >= 85 AND id <= 240)"),
+    ("pmod(id, 3) = 1 AND g IS NOT NULL", "id % 3 = 1 AND g IS NOT NULL"),
+]
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+@pytest.mark.parametrize("stable", [False, True], ids=["addresses", "stable ids"])
+def test_both_modes_give_what_pylance_gives(
+    spark: Any, tmp_path: Path, version: str, stable: bool
+) -> None:
+    source = write(tmp_path / "t", stable=stable, version=version)
+    before = {row["id"]: row for row in content(source)}
+    ours, theirs = random.Random(f"{version} {stable}").choice(CONDITIONS)
+    values = {"text": "concat('new ', id)", "g": "g * 2"}
+    other = copied(source, tmp_path / "pylance")
+    lance.dataset(other).update({"text": "'new ' || CAST(id AS STRING)", "g": "g * 2"}, theirs)
+    wanted = content(other)
+    changed = {
+        row["id"] for row in checked(source).to_table(columns=["id"], filter=theirs).to_pylist()
+    }
+    assert 0 < len(changed) < len(before)
+    for mode in ("rows", "columns"):
+        path = copied(source, tmp_path / mode)
+        result = LanceTable.forPath(spark, str(path)).update(ours, values, mode=mode)
+        assert (result.version, result.num_updated_rows) == (4, len(changed))
+        found = content(path)
+        for row, expected in zip(found, wanted, strict=True):
+            for name in ("id", "g", "text", "inner", "vector"):
+                assert row[name] == expected[name], (mode, row["id"], name)
+            old = before[row["id"]]
+            if mode == "columns":
+                assert row["_rowaddr"] == old["_rowaddr"]
+            if stable:
+                assert row["_rowid"] == old["_rowid"]
+                assert row["_row_created_at_version"] == old["_row_created_at_version"]
+                last = 4 if row["id"] in changed else old["_row_last_updated_at_version"]
+                assert row["_row_last_updated_at_version"] == last
+    assert mode_of(tmp_path / "columns") == "rewrite_columns"
+
+
+def test_what_changes_little_moves_and_what_changes_much_stays(spark: Any, tmp_path: Path) -> None:
+    def updated(name: str, condition: str | None, values: dict[str, Any]) -> tuple[str, int]:
+        path = copied(source, tmp_path / name)
+        result = LanceTable.forPath(spark, str(path)).update(condition, values)
+        checked(path)
+        return mode_of(path), result.num_updated_rows
+
+    schema = pa.schema(
+        [
+            ("id", pa.int64()),
+            ("small", pa.int32()),
+            ("vector", pa.list_(pa.float32(), 64)),
+            pa.field("blob", pa.large_binary(), metadata={"lance-encoding:blob": "true"}),
+        ]
+    )
+    ids = np.arange(1_000)
+    random_floats = np.random.default_rng(1).random(64_000, np.float32)
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(random_floats), 64)
+    table = pa.table([ids, ids.astype("i4"), vectors, [b"x"] * 1_000], schema=schema)
+    source = tmp_path / "source"
+    write_dataset(table, str(source), max_rows_per_file=250)
+    columns, rows = "rewrite_columns", "rewrite_rows"
+    assert updated("one", "id = 3", {"small": "1"}) == (rows, 1)
+    assert updated("few", "id % 100 = 3", {"small": "1"}) == (rows, 10)
+    assert updated("many", "id % 2 = 1", {"small": "small + 1"}) == (columns, 500)
+    assert updated("fragment", "id < 250", {"small": "1"}) == (columns, 250)
+    assert updated("all", None, {"small": "small + 1"}) == (columns, 1_000)
+    # All bytes of rows, and of columns twice as many.
+    assert updated("wide", None, {"vector": F.reverse("vector")}) == (rows, 1_000)
+    assert updated("blob", None, {"blob": F.lit(b"y")}) == (rows, 1_000)
+    path = copied(source, tmp_path / "refused")
+    with pytest.raises(UnsupportedError, match="'blob'"):
+        LanceTable.forPath(spark, str(path)).updateColumns({"blob": F.lit(b"y")})
+    assert checked(path).version == 1
+
+
+def test_whole_columns(spark: Any, tmp_path: Path) -> None:
+    """Expressions on values of before, of other rows too; files that there are stay as they are."""
+    path = write(tmp_path / "t")
+    before = content(path)
+    files = {one.name: one.stat().st_mtime_ns for one in (path / "data").iterdir()}
+    table = LanceTable.forPath(spark, str(path))
+    result = table.updateColumns(
+        {
+            "G": "id + 1",
+            "vector": F.transform("vector", lambda x: x + F.col("g").cast("float")),
+            "inner": F.struct((F.col("id") * 2).alias("a"), F.lit(None).cast("string").alias("b")),
+        },
+        commit_message="all",
+    )
+    assert (result.version, result.num_updated_rows) == (4, len(before))
+    for row in before:
+        add = row["g"]
+        row["vector"] = [None if add is None else one + add for one in row["vector"]]
+        row |= {"g": row["id"] + 1, "inner": {"a": 2 * row["id"], "b": None}}
+        row["_row_last_updated_at_version"] = 4
+    assert content(path) == before
+    now = {one.name: one.stat().st_mtime_ns for one in (path / "data").iterdir()}
+    assert {name: now[name] for name in files} == files
+    assert len(now) - len(files) == 5
+    properties = checked(path).read_transaction(4).transaction_properties
+    assert properties == {"__lance_commit_message": "all"}
+
+    # What needs other rows is sorted by address again.
+    window = Window.partitionBy(F.col("id") % 3).orderBy(F.desc("id"))
+    table.updateColumns({"g": F.row_number().over(window)})
+    ranks: dict[int, int] = {}
+    for row in reversed(before):
+        ranks[row["id"] % 3] = ranks.get(row["id"] % 3, 0) + 1
+        row |= {"g": ranks[row["id"] % 3], "_row_last_updated_at_version": 5}
+    assert content(path) == before
+    spark.range(0, 100, 2).createOrReplaceTempView("update_columns_even")
+    result = table.update("id IN (SELECT id FROM update_columns_even)", {"g": "-1"}, mode="columns")
+    even = [row for row in before if row["id"] < 100 and row["id"] % 2 == 0]
+    for row in even:
+        row |= {"g": -1, "_row_last_updated_at_version": 6}
+    assert result.num_updated_rows == len(even)
+    assert content(path) == before
+    assert table.update("id < 0", {"g": "1"}, mode="columns").num_updated_rows == 0
+    # Each row gets what its own draw said.
+    result = table.update("rand() < 0.5", {"g": "1000"}, mode="columns")
+    assert sum(row["g"] == 1000 for row in content(path)) == result.num_updated_rows > 0
+
+
+def test_failures_leave_the_table_as_it_was(spark: Any, tmp_path: Path) -> None:
+    path = write(tmp_path / "t")
+    table = LanceTable.forPath(spark, str(path))
+    with pytest.raises(Exception, match="CAST_INVALID_INPUT"):
+        table.updateColumns({"g": "CASE WHEN id = 324 THEN text ELSE '1' END"})
+    with pytest.raises(InvalidInputError, match=r"set\['g'\]: .*nothing"):
+        table.updateColumns({"text": "'x'", "g": "nothing + 1"})
+    with pytest.raises(InvalidInputError, match=r"set\['g'\]: .*Syntax error"):
+        table.updateColumns({"text": "'x'", "g": "id +"})
+    with pytest.raises(InvalidInputError, match="set must map"):
+        table.updateColumns({})
+    table.alterColumn("text", nullable=True)
+    table.alterColumn("id", nullable=False)
+    version = lance.dataset(path).version
+    with pytest.raises(InvalidInputError, match="id"):
+        table.updateColumns({"id": "nullif(id, 201)"})
+    assert checked(path).version == version
+
+
+def test_what_others_commit_meanwhile(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of the same fragment that go or change have it planned anew; others, and rows that come, are kept."""
+    source = write(tmp_path / "source")
+    commit = patch_job.commit_patched
+    others: list[Callable[[lance.LanceDataset], object]] = []
+    planned: list[int] = []
+
+    def slow(table: Any, *given: Any) -> Any:
+        planned.append(table.version)
+        if others:
+            others.pop()(lance.dataset(path))
+        return commit(table, *given)
+
+    monkeypatch.setattr(patch_job, "commit_patched", slow)
+    new = rows_of(COUNT + 5).slice(COUNT)
+    for name, other, times, wanted in (
+        ("delete", lambda d: d.delete("id = 100"), 2, {100: None}),
+        ("update", lambda d: d.update({"g": "7"}, "id = 101"), 2, {101: 14, 102: 4}),
+        ("append", lambda d: d.insert(new), 1, {COUNT + 2: 2, 102: 4}),
+        ("apart", lambda d: d.delete("id = 1"), 1, {1: None, 102: 4}),
+    ):
+        path = copied(source, tmp_path / name)
+        planned.clear()
+        others.append(other)
+        condition = None if name != "apart" else "id >= 80"
+        LanceTable.forPath(spark, str(path)).update(condition, {"g": "g * 2"}, mode="columns")
+        assert len(planned) == times, name
+        found = {row["id"]: row["g"] for row in content(path)}
+        before = {row["id"]: row["g"] for row in content(source)}
+        assert {one: found.get(one) for one in wanted} == wanted, name
+        doubled = {
+            one: g if name == "apart" and one < 80 else None if g is None else 2 * g
+            for one, g in before.items()
+        }
+        rest = {one: g for one, g in found.items() if one not in wanted and one < COUNT}
+        assert rest == {one: g for one, g in doubled.items() if one not in wanted}
+    others.append(lambda d: d.delete("id = 100"))
+    path = copied(source, tmp_path / "once")
+    with pytest.raises(CommitConflictError) as error:
+        LanceTable.forPath(spark, str(path)).updateColumns({"g": "1"}, conflict_retries=0)
+    assert error.value.retryable
+    assert checked(path).version == 4
+
+
+def test_two_million_rows(spark: Any, large: Large) -> None:
+    path, expected = large()
+    lance.dataset(path).delete("id % 1000 = 5")
+    table = LanceTable.forPath(spark, str(path))
+    result = table.update("g < 60", {"text": "concat(text, '!')"})
+    assert mode_of(path) == "rewrite_columns"
+    table.updateColumns({"g": "g + id % 7"})
+    found = checked(path).to_table().sort_by("id")
+    ids = expected["id"].to_numpy()
+    kept = expected.filter(pa.array(ids % 1000 != 5))
+    small = pc.fill_null(pc.less(kept["g"], 60), False)
+    assert result.num_updated_rows == pc.sum(small).as_py()
+    texts = pc.if_else(small, pc.binary_join_element_wise(kept["text"], "!", ""), kept["text"])
+    assert found["text"].equals(texts)
+    more = pa.array((kept["id"].to_numpy() % 7).astype(np.int32))
+    assert found["g"].equals(pc.add(kept["g"], more))
+    for name in ("id", "ts", "vector"):
+        assert found[name].combine_chunks().equals(kept[name].combine_chunks())
+    assert len(checked(path).get_fragments()) == 50
+
+
+def test_all_cores_compute(spark: Any, tmp_path: Path) -> None:
+    """Functions of users can take long: rows that one task could read are computed by as many as there are cores."""
+    path = tmp_path / "t"
+    write_dataset(pa.table({"a": np.arange(300_000)}), str(path), max_rows_per_file=100_000)
+    table = LanceTable.forPath(spark, str(path))
+    rows = frame(table, table.dataset(), ["a"], whole_fragments=True)
+    numbers = rows.select(
+        F.spark_partition_id().alias("p"), F.shiftright("_rowaddr", 32).alias("f")
+    )
+    found = sorted(tuple(one) for one in numbers.distinct().collect())
+    assert found == [(0, 0), (0, 1), (1, 2)]
+    given = LanceTable.forPath(spark, str(path), target_rows_per_partition=1)
+    assert frame(given, given.dataset(), ["a"], whole_fragments=True).rdd.getNumPartitions() == 3

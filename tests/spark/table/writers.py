@@ -1,0 +1,215 @@
+"""One of two processes that change one table at once, each with a Spark session that stays: commands come on standard input.
+
+A command is a line of JSON: {"race": folder, "job": name, "arguments": {...}}. The table is `t` in the folder, and this process is known
+there by its name:
+
+| file | what it says |
+| --- | --- |
+| NAME.hold | stop before the first commit; its text is the operation to stop before, any if it is empty |
+| NAME.ready | this process stands there; its text is the newest version that it knows |
+| NAME.go | go on |
+| NAME.conflicts | a line of JSON for each commit that did not fit: what was to be committed, whether a retry can help, the error |
+| NAME.answer | the job is over: {"result": ...} or {"error": type, "text": ..., "retryable": ...} |
+
+Writes of DataFrames commit in a Python process of Spark's own: a data source of the same name stops there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from lance_spark import LanceTable
+from lance_spark.errors import CommitConflictError
+from lance_spark.spark.datasource import LanceDataSource
+from lance_spark.spark.writer import LanceWriter
+from lance_spark.table import commit
+
+#: Nobody waits for longer than that.
+PATIENCE = 120.0
+
+
+def hold(name: str) -> None:
+    """Stop before commits of this process where the folder of the race says so, and note conflicts there."""
+    attempt, run = commit._Attempts._attempt, commit._Attempts.run
+    if attempt.__name__ == "held":
+        return
+
+    def held(self: Any, scheme: Any) -> Any:
+        folder = folder_of(self._store)
+        kind = self._transaction.operation.kind
+        wanted, go = folder / f"{name}.hold", folder / f"{name}.go"
+        if wanted.exists() and not go.exists() and wanted.read_text() in ("", kind):
+            said(folder / f"{name}.ready", str(self._newest.version))
+            deadline = time.monotonic() + PATIENCE
+            while not go.exists():
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"{go} did not come")
+                time.sleep(0.005)
+        return attempt(self, scheme)
+
+    def noted(self: Any, *given: Any) -> Any:
+        try:
+            return run(self, *given)
+        except CommitConflictError as error:
+            line = [self._transaction.operation.kind, error.retryable, str(error)]
+            with (folder_of(self._store) / f"{name}.conflicts").open("a") as file:
+                file.write(json.dumps(line) + "\n")
+            raise
+
+    commit._Attempts._attempt = held  # type: ignore[method-assign]
+    commit._Attempts.run = noted  # type: ignore[method-assign]
+
+
+def folder_of(store: Any) -> Path:
+    return Path(store.uri).parent
+
+
+def said(file: Path, text: str) -> None:
+    """Write a file that is there as a whole or not at all."""
+    part = file.with_suffix(file.suffix + ".part")
+    part.write_text(text)
+    part.rename(file)
+
+
+class HeldWriter(LanceWriter):
+    """A writer that stops before its commit."""
+
+    held_name: str
+
+    def commit(self, messages: list[Any]) -> None:
+        hold(self.held_name)
+        super().commit(messages)
+
+
+class HeldSource(LanceDataSource):
+    """The source, whose writes stop before their commits."""
+
+    def writer(self, schema: Any, overwrite: bool) -> Any:
+        writer: Any = super().writer(schema, overwrite)
+        writer.__class__ = HeldWriter
+        writer.held_name = os.environ["PAIR_NAME"]
+        return writer
+
+
+def rows(spark: SparkSession, first: int, stop: int, factor: int) -> Any:
+    # Columns that can be null, as those of the tables.
+    ids = spark.range(first, stop).selectExpr("if(id < 0, null, id) AS id")
+    return ids.selectExpr("id", "cast(id % 5 as int) AS g", f"id * {factor} AS v")
+
+
+def listed(ids: list[int]) -> str:
+    return f"id in ({', '.join(map(str, ids))})"
+
+
+class Jobs:
+    """What a process can be told to do. Each says in its transaction whose it is.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    folder : Path
+        Of the race.
+    name : str
+        Of this process.
+    more : dict
+        Arguments of methods of `LanceTable`, such as ``conflict_retries``.
+    """
+
+    def __init__(self, spark: SparkSession, folder: Path, name: str, more: dict[str, Any]) -> None:
+        self.spark = spark
+        self.name = name
+        self.path = str(folder / "t")
+        self.more = {"commit_message": name, **more}
+
+    @property
+    def table(self) -> LanceTable:
+        return LanceTable.forPath(self.spark, self.path)
+
+    def _write(self, frame: Any, mode: str) -> None:
+        writer = frame.write.format("lance").mode(mode).option("commit_message", self.name)
+        writer.save(self.path)
+
+    def append(self, first: int, stop: int) -> None:
+        self._write(rows(self.spark, first, stop, 10), "append")
+
+    def overwrite(self, first: int, stop: int, columns: list[str]) -> None:
+        self._write(rows(self.spark, first, stop, -1).select(columns), "overwrite")
+
+    def delete(self, ids: list[int]) -> None:
+        self.table.delete(listed(ids), **self.more)
+
+    def update(self, ids: list[int], mode: str) -> None:
+        self.table.update(listed(ids), {"v": "v * 2 + 1"}, mode=mode, **self.more)  # type: ignore[arg-type]
+
+    def merge(self, ids: list[int], first: int, stop: int) -> None:
+        """Rows of these ids get three times their value, and so do the new ones, if they are there already."""
+        source = rows(self.spark, 0, 60, 10).where(listed(ids))
+        source = source.union(rows(self.spark, first, stop, 10)).alias("s")
+        merge = self.table.alias("t").merge(source, "t.id = s.id", **self.more)
+        merge.whenMatchedUpdate(set={"v": "t.v * 3"}).whenNotMatchedInsert(
+            values={"id": "s.id", "g": "s.g", "v": "s.v"}
+        ).execute()
+
+    def optimize(self, where: str | None) -> None:
+        self.table.optimize(where, **self.more)
+
+    def add_columns(self, column: str) -> None:
+        self.table.addColumns({column: "v + 1"}, **self.more)
+
+
+def answer(job: Callable[..., None], arguments: dict[str, Any]) -> dict[str, Any]:
+    try:
+        job(**arguments)
+    except Exception as error:
+        return {
+            "error": type(error).__name__,
+            "text": str(error),
+            "retryable": getattr(error, "retryable", None),
+        }
+    return {}
+
+
+def session() -> SparkSession:
+    """A session of one core and little memory."""
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "localhost",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "600m",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.sql.shuffle.partitions": "1",
+        # Plans that run over a few rows once are not worth compiling.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.adaptive.enabled": "false",
+    }
+    builder = SparkSession.builder.master("local[1]")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    spark.dataSource.register(HeldSource)
+    return spark
+
+
+def main(name: str) -> None:
+    os.environ["PAIR_NAME"] = name
+    hold(name)
+    spark = session()
+    print("ready", flush=True)
+    for line in sys.stdin:
+        told = json.loads(line)
+        folder = Path(told["race"])
+        jobs = Jobs(spark, folder, name, told.get("more", {}))
+        found = answer(getattr(jobs, told["job"]), told["arguments"])
+        said(folder / f"{name}.answer", json.dumps(found))
+    spark.stop()
