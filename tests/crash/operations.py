@@ -6,7 +6,9 @@ syncing. Nothing here imports pylance: the processes are forks, which its thread
 
 from __future__ import annotations
 
+import importlib
 import os
+import pkgutil
 import signal
 import sys
 from collections.abc import Callable
@@ -16,7 +18,11 @@ from typing import Any
 import pyarrow as pa
 
 import lance_spark
-import lance_spark.table.write_job
+
+# What the package imports late would be imported by each process anew.
+for _module in pkgutil.walk_packages(lance_spark.__path__, "lance_spark."):
+    if not _module.name.startswith(("lance_spark.spark", "lance_spark.__main__")):
+        importlib.import_module(_module.name)
 
 #: What the process exits with if it is not killed.
 DONE = 7
@@ -37,6 +43,10 @@ _EVENTS = {
 def rows(start: int, count: int) -> pa.Table:
     ids = range(start, start + count)
     return pa.table({"id": pa.array(ids, pa.int64()), "word": [f"w{i}" for i in ids]})
+
+
+# pyarrow imports pandas when it first makes an array.
+rows(0, 1)
 
 
 def append(path: str) -> None:
