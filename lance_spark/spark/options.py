@@ -379,7 +379,7 @@ def _sort(options: Mapping[str, str]) -> _Parts:
             raise InvalidOptionError(_unknown(given))
     if path is not None and not path.strip():
         raise InvalidOptionError("option path is empty: give the table's folder or URI")
-    return _Parts(path, plain, columns, storage_options.to_fsspec(store))
+    return _Parts(path, plain, columns, storage_options.checked(store, path))
 
 
 def _unknown(name: str) -> str:
@@ -388,7 +388,7 @@ def _unknown(name: str) -> str:
     if name.lower() in _ELSEWHERE:
         return f"option {name} is not one of this source: {_ELSEWHERE[name.lower()]}"
     known = ["path", *READ_NAMES, *_WRITE, *_SAME, "use_large_var_types", "storage_options"]
-    known += storage_options.KNOWN
+    known += sorted(storage_options.KNOWN)
     column, dot, rest = name.partition(".")
     if dot and rest.split(".")[0].lower() in ("arrow", "lance"):
         near = difflib.get_close_matches(rest.lower(), COLUMN_KEYS, 1, 0)

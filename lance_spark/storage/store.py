@@ -10,13 +10,14 @@ from typing import Any
 from lance_spark.errors import CorruptFileError, MissingFileError, StorageError
 from lance_spark.storage import local
 from lance_spark.storage.commit import CommitHandler, handler_for
+from lance_spark.storage.connect import connect, of_uri
 from lance_spark.storage.errors import translated
 from lance_spark.storage.listing import FileInfo, local_tree, names_in_order, remote_tree
 from lance_spark.storage.manifest_store import OPTION as MANIFEST_STORE
 from lance_spark.storage.manifest_store import ManifestStore, load
+from lance_spark.storage.options import OWN, family_of, to_fsspec
 from lance_spark.storage.output import OutputFile
 from lance_spark.storage.remote import (
-    IO_THREADS,
     RemoteOutput,
     RemoteSource,
     parse_io_threads,
@@ -33,7 +34,6 @@ _Names = list[str]
 _Files = list[tuple[str, int]]
 _Infos = list[FileInfo]
 _Entries = list[dict[str, Any]]
-_NOT_OF_FSSPEC = (MANIFEST_STORE, "dynamodb_endpoint", IO_THREADS)
 
 
 class ObjectStore:
@@ -46,8 +46,9 @@ class ObjectStore:
     ----------
     location : Location
     storage_options : mapping, optional
-        Arguments of the fsspec file system: credentials, endpoint. Never shown by `repr` or in errors.
-        `manifest_store` and `dynamodb_endpoint` are for the manifest store, `io_threads` says how many reads are under way at once.
+        Credentials, endpoint: by the names that other Lance clients use, or as the fsspec file system takes them (`options`). Never
+        shown by `repr` or in errors. `manifest_store` and `dynamodb_endpoint` are for the manifest store, `io_threads` says how many reads
+        are under way at once, `commit_lock` names a lock for commits.
 
     Attributes
     ----------
@@ -66,8 +67,16 @@ class ObjectStore:
         self._location = location
         self._options = dict(storage_options or {})
         self._objects = location.objects
-        self._fs = None if location.is_local else _connect(self._objects, self._options)
-        self._io_threads = parse_io_threads(self._options)
+        self._arguments = to_fsspec(
+            self._objects.scheme, {**of_uri(self._objects), **self._options}
+        )
+        #: What no message shows.
+        self._secrets = {**self._arguments, **self._options, **location.secrets}
+        self._fs: Any = None
+        if not location.is_local:
+            own = {name: value for name, value in self._arguments.items() if name not in OWN}
+            self._fs = connect(self._objects, own, self._secrets)
+        self._io_threads = parse_io_threads(self._arguments)
         self.reads_at_once = reads_at_once(self._fs, self._io_threads)
         self._handler: CommitHandler | None = None
         self._manifest_store: ManifestStore | None = None
@@ -117,21 +126,21 @@ class ObjectStore:
             It cannot be used.
         """
         if self._manifest_store is None:
-            named = self._options.get(MANIFEST_STORE)
+            named = self._arguments.get(MANIFEST_STORE)
             table = self._location.dynamodb_table
             if named is not None:
-                others = {k: v for k, v in self._options.items() if k != MANIFEST_STORE}
+                others = {k: v for k, v in self._arguments.items() if k != MANIFEST_STORE}
                 self._manifest_store = load(named, others)
             elif table is not None:
                 from lance_spark.storage.dynamodb import DynamoDbManifestStore
 
-                self._manifest_store = DynamoDbManifestStore(table, self._options)
+                self._manifest_store = DynamoDbManifestStore(table, self._arguments)
         return self._manifest_store
 
     @property
     def is_consistent(self) -> bool:
-        """Whether listings are known to have everything that was written before."""
-        return self.is_local or self.scheme in ("s3", "s3a", "memory")
+        """Whether listings are known to have everything that was written before, as S3, Google Cloud Storage and Azure promise."""
+        return self.is_local or self.scheme == "memory" or family_of(self.scheme) is not None
 
     @property
     def lists_in_order(self) -> bool:
@@ -145,7 +154,7 @@ class ObjectStore:
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """Arguments of the fsspec file system; secrets among them."""
+        """Storage options as they were given; secrets among them."""
         return self._options
 
     @property
@@ -197,7 +206,7 @@ class ObjectStore:
         full = self._full(path)
         if self._fs is None:
             return local.LocalSource(full, size)
-        return RemoteSource(self._fs, full, self.name(path), size, self._options, self._io_threads)
+        return RemoteSource(self._fs, full, self.name(path), size, self._secrets, self._io_threads)
 
     def read_bytes(self, path: str, limit: int | None = None) -> bytes:
         """Return the content of a small file.
@@ -217,7 +226,7 @@ class ObjectStore:
         StorageError
         """
         full = self._full(path)
-        with translated(self.name(path), self._options):
+        with translated(self.name(path), self._secrets):
             if self._fs is not None:
                 data = read_whole(self._fs, full, limit)
             else:
@@ -245,7 +254,7 @@ class ObjectStore:
         if self._fs is None:
             local.write_whole(full, data, durable=durable)
             return
-        with translated(self.name(path), self._options):
+        with translated(self.name(path), self._secrets):
             self._fs.pipe_file(full, data)
 
     def open_output(self, path: str, *, replace: bool = False) -> OutputFile:
@@ -265,7 +274,7 @@ class ObjectStore:
         full = self._full(path)
         if self._fs is None:
             return local.LocalOutput(full, replace=replace)
-        return RemoteOutput(self._fs, full, self.name(path), self._options, replace=replace)
+        return RemoteOutput(self._fs, full, self.name(path), self._secrets, replace=replace)
 
     def list(self, folder: str) -> _Files:
         """Return name and size of the files right in `folder` ("" = the root), in no order; none if there is no folder.
@@ -308,7 +317,7 @@ class ObjectStore:
         ------
         StorageError
         """
-        with translated(self.name(folder), self._options):
+        with translated(self.name(folder), self._secrets):
             return names_in_order(self._fs, self._folder(folder), limit, after)
 
     def list_folders(self, folder: str) -> _Names:
@@ -331,7 +340,7 @@ class ObjectStore:
         StorageError
         """
         check_relative(folder)
-        with translated(self.name(folder), self._options):
+        with translated(self.name(folder), self._secrets):
             if self._fs is None:
                 return list(local_tree(self.uri, folder))
             return list(remote_tree(self._fs, self.object_uri, folder))
@@ -350,7 +359,7 @@ class ObjectStore:
         StorageError
         """
         full = self._full(path)
-        with translated(self.name(path), self._options):
+        with translated(self.name(path), self._secrets):
             if self._fs is None:
                 return os.path.isfile(full)
             self._fs.invalidate_cache(full)
@@ -373,7 +382,7 @@ class ObjectStore:
             self.write_bytes(target, self.read_bytes(source))
             return
         full = self._full(source)
-        with translated(self.name(source), self._options):
+        with translated(self.name(source), self._secrets):
             self._fs.cp_file(full, self._full(target))
 
     def delete(self, paths: Iterable[str]) -> None:
@@ -388,7 +397,7 @@ class ObjectStore:
         for path in paths:
             full = self._full(path)
             try:
-                with translated(self.name(path), self._options):
+                with translated(self.name(path), self._secrets):
                     if self._fs is None:
                         os.unlink(full)
                     else:
@@ -410,7 +419,7 @@ class ObjectStore:
         """
         full = self._full(path)
         handler = self._commit_handler()
-        with translated(self.name(path), self._options):
+        with translated(self.name(path), self._secrets):
             return handler.put_if_absent(full, data)
 
     def check_put_if_absent(self) -> None:
@@ -441,7 +450,7 @@ class ObjectStore:
         full = self._folder(folder)
         fs: Any = self._fs
         try:
-            with translated(self.name(folder), self._options):
+            with translated(self.name(folder), self._secrets):
                 # File systems remember listings; a commit by somebody else has to be seen.
                 fs.invalidate_cache(full)
                 entries = fs.ls(full, detail=True)
@@ -460,41 +469,3 @@ class ObjectStore:
 
 def _base(path: str) -> str:
     return path.rstrip("/").rsplit("/", 1)[-1]
-
-
-def _connect(location: Location, options: Mapping[str, Any]) -> Any:
-    # Local tables do without it, and it takes a while to import.
-    import fsspec
-
-    try:
-        with translated(location.display, options):
-            # A remembered listing would hide the versions that others commit.
-            own = {k: v for k, v in options.items() if k not in _NOT_OF_FSSPEC}
-            return fsspec.filesystem(location.scheme, **{"use_listings_cache": False, **own})
-    except StorageError as error:
-        cause = error.__cause__
-        if isinstance(cause, ImportError):
-            raise StorageError(
-                f"{location.display}: {_package_hint(location.scheme, str(cause))}"
-            ) from cause
-        if isinstance(cause, ValueError) and "Protocol not known" in str(cause):
-            raise StorageError(
-                f"{location.display}: unknown scheme {location.scheme!r}; give a local path, or a scheme that an "
-                "installed fsspec file system handles, such as s3, gs or abfs"
-            ) from cause
-        raise
-
-
-def _package_hint(scheme: str, reason: str) -> str:
-    packages = {
-        "s3": "s3fs",
-        "s3a": "s3fs",
-        "gs": "gcsfs",
-        "gcs": "gcsfs",
-        "abfs": "adlfs",
-        "abfss": "adlfs",
-        "az": "adlfs",
-    }
-    if scheme in packages:
-        return f"tables on {scheme}:// need the package {packages[scheme]}: pip install {packages[scheme]}"
-    return f"tables on {scheme}:// need another package: {reason}"

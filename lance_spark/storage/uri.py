@@ -4,6 +4,7 @@
   `file:`, as every URI reader does, and left alone in plain paths.
 - `scheme://...` belongs to the fsspec file system of that scheme. On S3, Google Cloud Storage and Azure `%41` is decoded, as other
   clients do; a "%" that is one is spelt `%25` in `uri`, and only there.
+- `abfss://container@account.dfs.core.windows.net/path` names an account of Azure; the container is no user, and is shown.
 - `s3+ddb://bucket/path?ddbTableName=name` has its files at `s3://bucket/path`, and its manifests in a table of DynamoDB. Here `%41`
   is decoded, as other clients do.
 """
@@ -24,6 +25,11 @@ DYNAMODB = "s3+ddb"
 _DYNAMODB = re.compile(r"(?P<folder>[^?]+)\?ddbTableName=(?P<table>[^&#?]+)")
 #: Schemes whose URIs have escapes.
 _ESCAPED = frozenset({"s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss"})
+#: Schemes that name a container of Azure before the "@", and the account after it.
+_AZURE = frozenset({"az", "azure", "abfs", "abfss"})
+_ACCOUNT = re.compile(
+    r"[a-z]+://[^/@]+@(?P<account>[^/@.]+)\.(?:dfs|blob)\.(?P<domain>[^/@]+)(?:/.*)?"
+)
 _USER_INFO = re.compile(r"(?<=://)[^/@]*@")
 
 
@@ -52,8 +58,26 @@ class Location:
         """The URI without what could be a secret: user, password and query."""
         if self.is_local:
             return self.uri
-        shown = _USER_INFO.sub("***@", self.uri)
+        shown = self.uri if self.scheme in _AZURE else _USER_INFO.sub("***@", self.uri)
         return shown.split("?", 1)[0] + "?***" if "?" in shown else shown
+
+    @property
+    def secrets(self) -> dict[str, str]:
+        """What in the URI could be a secret: the user and password before an "@", and the query."""
+        if self.is_local or self.scheme == DYNAMODB:
+            return {}
+        rest = self.uri.partition("://")[2]
+        user, at, _ = rest.partition("/")[0].rpartition("@")
+        found = {"secret query": rest.partition("?")[2]}
+        if at and self.scheme not in _AZURE:
+            found |= {"secret user": user, "secret password": user.partition(":")[2]}
+        return {name: text for name, text in found.items() if text}
+
+    @property
+    def azure_account(self) -> tuple[str, str] | None:
+        """The account, and the domain after ``dfs.``, of ``abfss://container@account.dfs.core.windows.net/path``."""
+        match = _ACCOUNT.fullmatch(self.uri) if self.scheme in _AZURE else None
+        return (match["account"], match["domain"]) if match else None
 
     @property
     def objects(self) -> Location:
@@ -116,6 +140,11 @@ def parse_uri(uri: str | os.PathLike[str]) -> Location:
     if scheme[1].lower() == DYNAMODB:
         return _dynamodb(rest)
     name = scheme[1].lower()
+    if name in _AZURE and re.search(r"[?&]sig=", rest):
+        raise InvalidInputError(
+            f"{name}://{rest.partition('?')[0]}: a shared access signature is no part of a table's URI; give it as the "
+            "storage option sas_token"
+        )
     if name in _ESCAPED:
         rest = escaped(name, unquote(rest)).rstrip("/")
         if "\0" in rest:

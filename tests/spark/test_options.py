@@ -76,7 +76,7 @@ def test_options_of_columns_become_metadata() -> None:
     }
 
 
-def test_settings_of_the_store_reach_fsspec_under_its_names() -> None:
+def test_settings_of_the_store_travel_as_they_are_given() -> None:
     parsed = read(
         aws_access_key_id="k",
         AWS_SECRET_ACCESS_KEY=SECRET,
@@ -85,11 +85,12 @@ def test_settings_of_the_store_reach_fsspec_under_its_names() -> None:
         storage_options='{"config_kwargs": {"retries": 3}}',
     )
     assert parsed.storage_options == {
-        "key": "k",
-        "secret": SECRET,
-        "client_kwargs": {"region_name": "eu-1"},
-        "endpoint_url": "http://x",
+        "aws_access_key_id": "k",
+        "aws_secret_access_key": SECRET,
+        "region": "eu-1",
+        "endpoint": "http://x",
         "anon": "true",
+        "allow_http": "true",
         "config_kwargs": {"retries": 3},
     }
 
@@ -100,7 +101,7 @@ def test_nothing_shows_a_secret(parse: Any) -> None:
     for bad in (
         {"aws_secret_acess_key": SECRET},
         {"storage_options": f'{{"secret": "{SECRET}"'},
-        {"skip_signature": SECRET},
+        {"skip_signature": SECRET, "path": "s3://bucket/t"},
     ):
         with pytest.raises(InvalidOptionError) as caught:
             parse(**bad)

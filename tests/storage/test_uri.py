@@ -45,7 +45,25 @@ def test_no_uri() -> None:
 
 def test_display_hides_user_info_and_query() -> None:
     assert parse_uri("sftp://me:pw@host/t").display == "sftp://***@host/t"
-    assert parse_uri("az://c/t?sig=abc").display == "az://c/t?***"
+    assert parse_uri("ftp://host/t?pw=abc").display == "ftp://host/t?***"
+    assert parse_uri("sftp://me:pw@host/t").secrets.keys() == {"secret user", "secret password"}
+    assert parse_uri("ftp://host/t?pw=abc").secrets == {"secret query": "pw=abc"}
+
+
+def test_containers_of_azure_are_no_users() -> None:
+    location = parse_uri("abfss://box@acc.dfs.core.windows.net/a/t%20x")
+    assert location.display == "abfss://box@acc.dfs.core.windows.net/a/t x"
+    assert location.secrets == {}
+    assert location.azure_account == ("acc", "core.windows.net")
+    assert parse_uri("abfss://box@a.blob.x.y").azure_account == ("a", "x.y")
+    for other in ("az://box/a", "s3://box@acc.dfs.core.windows.net/a", "abfss://box@acc/a"):
+        assert parse_uri(other).azure_account is None
+
+
+def test_a_signature_in_the_uri_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="sas_token") as caught:
+        parse_uri("az://box/t?sv=1&sig=abcdef")
+    assert "abcdef" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

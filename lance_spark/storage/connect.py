@@ -1,0 +1,124 @@
+"""From a URI and options to a file system of fsspec."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from lance_spark.errors import StorageError
+from lance_spark.storage.errors import translated
+from lance_spark.storage.options import family_of
+from lance_spark.storage.uri import Location
+
+#: Domains of the clouds' own servers, of which it is known how they behave.
+_OWN_DOMAINS = {
+    "s3": ("amazonaws.com", "amazonaws.com.cn", "api.aws"),
+    "google": ("googleapis.com",),
+    "azure": (
+        "core.windows.net", "core.chinacloudapi.cn", "core.usgovcloudapi.net", "storage.azure.net", "fabric.microsoft.com",
+    ),
+}  # fmt: skip
+_PACKAGES = {"s3": "s3fs", "google": "gcsfs", "azure": "adlfs"}
+
+
+def of_uri(location: Location) -> dict[str, Any]:
+    """Return the storage options that a URI itself tells; those that are given come before them."""
+    account = location.azure_account
+    if account is None:
+        return {}
+    name, domain = account
+    if domain == "core.windows.net":
+        return {"account_name": name}
+    return {"account_name": name, "account_host": f"{name}.blob.{domain}"}
+
+
+def connect(
+    location: Location, arguments: Mapping[str, Any], secrets: Mapping[str, Any] | None = None
+) -> Any:
+    """Return the file system of a place that is on no local disk.
+
+    Parameters
+    ----------
+    location : Location
+    arguments : mapping
+        As the file system takes them; what the URI tells is added.
+    secrets : mapping, optional
+        Options whose values no error shows.
+
+    Raises
+    ------
+    StorageError
+        The scheme is unknown, its package is not installed, or it does not take these arguments.
+    """
+    # Local tables do without it, and it takes a while to import.
+    import fsspec
+
+    try:
+        with translated(location.display, secrets or arguments):
+            # A remembered listing would hide the versions that others commit.
+            every: dict[str, Any] = {"use_listings_cache": False, **arguments}
+            if family_of(location.scheme) is None:
+                kind = fsspec.get_filesystem_class(location.scheme)
+                # Host, port and user of HDFS, FTP and others.
+                every = {**kind._get_kwargs_from_urls(location.uri), **every}
+            elif family_of(location.scheme) == "google" and _is_another_google(arguments):
+                # gcsfs would ask such a server for the kind of bucket, by a protocol that only Google's own ones speak.
+                from gcsfs.core import GCSFileSystem
+
+                return GCSFileSystem(**every)
+            return fsspec.filesystem(location.scheme, **every)
+    except StorageError as error:
+        cause = error.__cause__
+        if isinstance(cause, ImportError):
+            raise StorageError(
+                f"{location.display}: {_package_hint(location.scheme, str(cause))}"
+            ) from cause
+        if isinstance(cause, ValueError) and "Protocol not known" in str(cause):
+            raise StorageError(
+                f"{location.display}: unknown scheme {location.scheme!r}; give a local path, or a scheme that an "
+                "installed fsspec file system handles, such as s3, gs or abfs"
+            ) from cause
+        raise
+
+
+def endpoint_of(scheme: str, fs: Any) -> str | None:
+    """Return the server that a file system talks to, without what could be a secret; None if that is not known."""
+    family = family_of(scheme)
+    url: object = None
+    if family == "s3":
+        # The package's client knows what came of options, environment and profiles.
+        client = getattr(fs, "s3", None)
+        url = getattr(getattr(client, "meta", None), "endpoint_url", None)
+    elif family == "google":
+        url = getattr(fs, "_location", None)
+    elif family == "azure":
+        client = getattr(fs, "service_client", None)
+        host = getattr(client, "primary_hostname", None)
+        url = f"{getattr(client, 'scheme', 'https')}://{host}" if host else None
+    if not isinstance(url, str) or not url:
+        return None
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}".rstrip("/")
+
+
+def is_own_endpoint(scheme: str, endpoint: str | None) -> bool:
+    """Tell whether a server belongs to the cloud that the scheme is named after."""
+    host = urlsplit(endpoint or "").hostname or ""
+    domains = _OWN_DOMAINS.get(family_of(scheme) or "", ())
+    return any(host == domain or host.endswith(f".{domain}") for domain in domains)
+
+
+def _is_another_google(arguments: Mapping[str, Any]) -> bool:
+    endpoint = arguments.get("endpoint_url") or os.environ.get("STORAGE_EMULATOR_HOST") or ""
+    if endpoint in ("", "default"):
+        return False
+    return not is_own_endpoint("gs", endpoint if "://" in endpoint else f"http://{endpoint}")
+
+
+def _package_hint(scheme: str, reason: str) -> str:
+    package = _PACKAGES.get(family_of(scheme) or "")
+    if package is not None:
+        return f"tables on {scheme}:// need the package {package}: pip install {package}"
+    return f"tables on {scheme}:// need another package: {reason}"

@@ -1,0 +1,58 @@
+"""Tables on Google Cloud Storage, by gcsfs, against an emulator."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import lance_spark
+from lance_spark.storage.store import ObjectStore
+from tests.storage.gcs import BUCKET, Gcs, serving
+from tests.storage.store_suite import StoreSuite
+from tests.storage.table_suite import TableSuite, rows, values
+
+
+@pytest.fixture(scope="module")
+def gcs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gcs]:
+    with serving(tmp_path_factory.mktemp("gcs")) as server:
+        yield server
+
+
+@pytest.fixture
+def options(gcs: Gcs) -> dict[str, Any]:
+    return gcs.options
+
+
+@pytest.fixture
+def root() -> str:
+    return f"gs://{BUCKET}/{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def store(root: str, options: dict[str, Any]) -> ObjectStore:
+    return ObjectStore.from_uri(root, options)
+
+
+class TestFiles(StoreSuite):
+    pass
+
+
+class TestTables(TableSuite):
+    pass
+
+
+def test_names_of_gcsfs(gcs: Gcs, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lance_spark.write_dataset(rows(1), root, storage_options=gcs.options)
+    account = gcs.account.read_text()
+    for given in (
+        {"token": "anon", "endpoint_url": gcs.endpoint},
+        {"service_account_key": account},
+        {"google_base_url": gcs.endpoint, "google_skip_signature": "true"},
+    ):
+        dataset = lance_spark.open_dataset(root, storage_options=given)
+        assert values(dataset.to_table()) == [1]
+    monkeypatch.setenv("GOOGLE_SERVICE_ACCOUNT", str(gcs.account))
+    assert values(lance_spark.open_dataset(root).to_table()) == [1]
