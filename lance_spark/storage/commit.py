@@ -4,8 +4,9 @@
 | --- | --- |
 | local disks | write beside, fsync, hard link to the name (no replace), fsync of the folder; without hard links, rename without replace |
 | memory:// | a lock of the process |
-| S3, Google Cloud Storage, Azure | conditional put, through fsspec |
-| any other store | refused: two writers could overwrite each other's version |
+| S3, Google Cloud Storage, Azure | conditional put, through fsspec; servers that are not known to honour it are probed (`probe`) |
+| HDFS | write beside, rename into the folder |
+| any other store | refused: two writers could overwrite each other's version; or under a lock of the user's own (`commit_lock`) |
 
 A half-written file is never visible under the final name.
 """
@@ -15,7 +16,10 @@ from __future__ import annotations
 import errno
 import inspect
 import os
+import posixpath
 import threading
+import uuid
+from contextlib import suppress
 from typing import Any, Protocol
 
 from lance_spark.errors import MissingFileError, StorageError
@@ -141,6 +145,48 @@ class ConditionalPut:
             raise StorageError(str(refusal)) from error
 
 
+class FolderRename:
+    """A rename on HDFS, which refuses to replace a file.
+
+    pyarrow does not leave it at that: it deletes a file that is given as the target, and tries again. So the target is the folder, and the file has
+    its name already: HDFS moves it there, in one step, unless there is one of that name.
+    """
+
+    def __init__(self, fs: Any) -> None:
+        self._fs = fs
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        """Create a file."""
+        fs = self._fs
+        folder, name = posixpath.split(fs._strip_protocol(path))
+        target = f"{folder}/{name}"
+        with translated(f"{posixpath.basename(folder)}/{name}"):
+            if self._is_there(target):
+                return False
+            staging = f"{folder}/.{name}.{uuid.uuid4().hex}.tmp"
+            try:
+                fs.makedirs(staging, exist_ok=True)
+                fs.pipe_file(f"{staging}/{name}", data)
+                try:
+                    fs.mv(f"{staging}/{name}", folder)
+                except OSError:
+                    # A request that was repeated may have found its own work.
+                    if self._is_there(target):
+                        return bool(fs.cat_file(target) == data)
+                    raise
+            finally:
+                with suppress(Exception):
+                    fs.rm(staging, recursive=True)
+        return True
+
+    def _is_there(self, path: str) -> bool:
+        try:
+            self._fs.info(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+
 def handler_for(scheme: str, fs: Any) -> CommitHandler:
     """Return the way of put-if-absent for a file system.
 
@@ -168,7 +214,9 @@ def handler_for(scheme: str, fs: Any) -> CommitHandler:
         )
     if scheme in ("abfs", "abfss", "az", "azure"):
         return ConditionalPut(fs, {"overwrite": False})
+    if scheme in ("hdfs", "viewfs"):
+        return FolderRename(fs)
     raise StorageError(
         f"{scheme}:// has no way known to create a file only if it is absent, so that commits on it would not be "
-        "safe; tables there can be read only"
+        "safe; tables there can be read only, unless the storage option commit_lock names a lock that all writers use"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -59,9 +60,11 @@ def connect(
         with translated(location.display, secrets or arguments):
             # A remembered listing would hide the versions that others commit.
             every: dict[str, Any] = {"use_listings_cache": False, **arguments}
+            if location.scheme in ("hdfs", "viewfs"):
+                return _hadoop(location, every)
             if family_of(location.scheme) is None:
                 kind = fsspec.get_filesystem_class(location.scheme)
-                # Host, port and user of HDFS, FTP and others.
+                # Host, port and user of FTP and others.
                 every = {**kind._get_kwargs_from_urls(location.uri), **every}
             elif family_of(location.scheme) == "google" and _is_another_google(arguments):
                 # gcsfs would ask such a server for the kind of bucket, by a protocol that only Google's own ones speak.
@@ -108,6 +111,42 @@ def is_own_endpoint(scheme: str, endpoint: str | None) -> bool:
     host = urlsplit(endpoint or "").hostname or ""
     domains = _OWN_DOMAINS.get(family_of(scheme) or "", ())
     return any(host == domain or host.endswith(f".{domain}") for domain in domains)
+
+
+def _hadoop(location: Location, arguments: Mapping[str, Any]) -> Any:
+    import fsspec
+
+    kind = _seeking(fsspec.get_filesystem_class("hdfs"))
+    told = kind._get_kwargs_from_urls(location.uri)
+    if location.scheme == "viewfs":
+        # fsspec has no such name, but Hadoop's library takes it for a host.
+        host = urlsplit(location.uri).netloc
+        told = {"host": f"viewfs://{host}" if host else "default"}
+    try:
+        return kind(**{**told, **arguments})
+    except OSError as error:
+        if "libjvm" not in str(error) and "libhdfs" not in str(error):
+            raise
+        # The library tells every place where it has looked.
+        first = str(error).partition("\n")[0]
+        raise StorageError(
+            f"{location.display}: Hadoop's native library cannot be used ({first}); set JAVA_HOME, HADOOP_HOME or "
+            "ARROW_LIBHDFS_DIR, and CLASSPATH to what `hadoop classpath --glob` prints"
+        ) from error
+
+
+@lru_cache(maxsize=4)
+def _seeking(kind: Any) -> Any:
+    """Return a file system that reads the start of a file: fsspec's own opens a stream for that, and then cannot seek in it."""
+
+    def cat_file(
+        self: Any, path: str, start: int | None = None, end: int | None = None, **kwargs: Any
+    ) -> Any:
+        kwargs.setdefault("seekable", start is not None or end is not None)
+        return super(made, self).cat_file(path, start, end, **kwargs)
+
+    made = type(kind.__name__, (kind,), {"cat_file": cat_file})
+    return made
 
 
 def _is_another_google(arguments: Mapping[str, Any]) -> bool:

@@ -21,7 +21,7 @@ _SHOWN = frozenset(
 _SHORT = 3
 _DENIED = (401, 403)
 #: Errors that callers tell apart.
-_KINDS = (FileExistsError, FileNotFoundError, PermissionError)
+_KINDS = (FileExistsError, FileNotFoundError, PermissionError, ConnectionError, TimeoutError)
 
 
 @contextmanager
@@ -81,10 +81,14 @@ def _shown(error: Exception, options: Mapping[str, object] | None) -> Exception:
         return error
     # There is always a cause: an error without one says that nothing was done.
     text = scrub(str(error), options)
-    for kind in _KINDS:
-        if isinstance(error, kind):
-            return kind(text)
-    return OSError(f"{type(error).__name__}: {text}")
+    kind = next((one for one in _KINDS if isinstance(error, one)), None)
+    clean = OSError(f"{type(error).__name__}: {text}") if kind is None else kind(text)
+    # Whether trying again makes sense is told from these.
+    for name in ("status", "code", "status_code", "errno"):
+        number = getattr(error, name, None)
+        if isinstance(number, int):
+            setattr(clean, name, number)
+    return clean
 
 
 def is_refusal(error: StorageError) -> bool:

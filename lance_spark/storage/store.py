@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from lance_spark.errors import CorruptFileError, MissingFileError, StorageError
-from lance_spark.storage import local
+from lance_spark.storage import local, probe
 from lance_spark.storage.commit import CommitHandler, handler_for
 from lance_spark.storage.connect import connect, of_uri
 from lance_spark.storage.errors import translated
 from lance_spark.storage.listing import FileInfo, local_tree, names_in_order, remote_tree
 from lance_spark.storage.manifest_store import OPTION as MANIFEST_STORE
 from lance_spark.storage.manifest_store import ManifestStore, load
-from lance_spark.storage.options import OWN, family_of, to_fsspec
+from lance_spark.storage.options import COMMIT_LOCK, OWN, family_of, to_fsspec
 from lance_spark.storage.output import OutputFile
 from lance_spark.storage.remote import (
     RemoteOutput,
@@ -417,8 +418,10 @@ class ObjectStore:
         StorageError
             The store failed, and the file may or may not be there; or the store has no such step.
         """
+        return self._create(self._commit_handler(), path, data)
+
+    def _create(self, handler: CommitHandler, path: str, data: bytes) -> bool:
         full = self._full(path)
-        handler = self._commit_handler()
         with translated(self.name(path), self._secrets):
             return handler.put_if_absent(full, data)
 
@@ -434,8 +437,30 @@ class ObjectStore:
 
     def _commit_handler(self) -> CommitHandler:
         if self._handler is None:
-            self._handler = handler_for(self.scheme, self._fs)
+            lock = self._arguments.get(COMMIT_LOCK)
+            if lock is not None:
+                self._handler = self._locked(lock)
+                return self._handler
+            handler = handler_for(self.scheme, self._fs)
+            if self.manifest_store is None:
+                put = partial(self._create, handler)
+                probe.check(
+                    self.scheme, self._fs, self.object_uri, self.display, put, self._delete_one
+                )
+            self._handler = handler
         return self._handler
+
+    def _locked(self, lock: object) -> CommitHandler:
+        from lance_spark.storage.commit_lock import LockedPut, load
+
+        try:
+            inner = handler_for(self.scheme, self._fs)
+        except StorageError:
+            inner = None
+        return LockedPut(self._fs, load(lock), inner, self._secrets)
+
+    def _delete_one(self, path: str) -> None:
+        self.delete([path])
 
     def _full(self, path: str) -> str:
         check_relative(path)

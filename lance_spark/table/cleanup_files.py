@@ -42,6 +42,7 @@ _INNER_MANIFEST = re.compile(
     rf"(?!_indices/{UUID}/)(.+)/{versions.FOLDER}/[^/]+\.manifest", re.DOTALL
 )
 _DEPTH_OF_BLOBS = 3
+_DEPTH_OF_RENAMED = 3
 _DEPTH_OF_INDEX_FILES = 3
 
 
@@ -139,6 +140,13 @@ def classify(info: FileInfo) -> Candidate | None:
     folder, name = steps[0], steps[-1]
     if _TEMPORARY.fullmatch(name):
         return Candidate(info, FileKind.TEMPORARY, _folder_owner(steps))
+    if (
+        folder == versions.FOLDER
+        and len(steps) == _DEPTH_OF_RENAMED
+        and _TEMPORARY.fullmatch(steps[1])
+    ):
+        # As commits on HDFS leave it that were cut short.
+        return Candidate(info, FileKind.TEMPORARY, "")
     if folder == versions.FOLDER and (staging := _STAGING.fullmatch(name)):
         location = versions.parse_name(staging[1])
         if location is not None:

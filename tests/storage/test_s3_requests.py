@@ -81,6 +81,8 @@ def test_opening_by_number(aws: Aws, long: str) -> None:
 
 
 def test_a_commit_does_not_look_at_the_history(aws: Aws, local: Path) -> None:
+    # A process asks a server that it does not know once whether commits on it are safe.
+    store_at(aws, f"s3://{BUCKET}/few").check_put_if_absent()
     counts = []
     for name, oldest in (("few", MANY - 1), ("many", 1)):
         uri = uploaded(aws, local, name, oldest)

@@ -1,0 +1,137 @@
+"""Tables on HDFS: against a stand-in that moves files as pyarrow and HDFS do. No HDFS was tried."""
+
+from __future__ import annotations
+
+import datetime
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import fsspec
+import lance
+import pytest
+
+import lance_spark
+from lance_spark.errors import StorageError
+from lance_spark.storage import probe
+from lance_spark.storage.commit import FolderRename
+from lance_spark.storage.store import ObjectStore
+from tests.storage.hadoop import StandIn, StandInFileSystem
+from tests.storage.store_suite import StoreSuite
+from tests.storage.table_suite import rows, values
+
+REGISTERED = sys.modules["fsspec.registry"]._registry
+
+
+@pytest.fixture(autouse=True)
+def hdfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder that the stand-in keeps its files in."""
+    monkeypatch.setattr(StandInFileSystem, "root", tmp_path, raising=False)
+    fsspec.register_implementation("hdfs", StandInFileSystem, clobber=True)
+    probe.forget()
+    yield tmp_path
+    REGISTERED.pop("hdfs", None)
+
+
+@pytest.fixture
+def store() -> ObjectStore:
+    return ObjectStore.from_uri("hdfs://names:8020/user/me/t")
+
+
+class TestFiles(StoreSuite):
+    pass
+
+
+def test_a_table(hdfs: Path) -> None:
+    uri = "hdfs://names:8020/tables/a b.lance"
+    lance_spark.write_dataset(rows(1, 2), uri)
+    assert StandInFileSystem.asked == {"host": "names", "port": 8020, "user": None}
+    dataset = lance_spark.write_dataset(rows(3), uri, "append")
+    dataset.delete([("x", "==", 2)]).compact_files()
+    assert values(lance_spark.open_dataset(uri).to_table()) == [1, 3]
+    theirs = lance.dataset(str(hdfs / "tables/a b.lance"))
+    theirs.validate()
+    assert values(theirs.to_table()) == [1, 3]
+    names = {path.name for path in (hdfs / "tables/a b.lance").rglob("*")}
+    assert not [name for name in names if name.endswith(".tmp") or "probe" in name]
+
+
+def test_writers_side_by_side() -> None:
+    uri = "hdfs:///raced"
+    lance_spark.write_dataset(rows(0), uri)
+    assert StandInFileSystem.asked["host"] == "default"
+
+    def append(number: int) -> None:
+        lance_spark.write_dataset(rows(number), uri, "append")
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(append, range(1, 13)))
+    dataset = lance_spark.open_dataset(uri)
+    assert dataset.version == 13
+    assert values(dataset.to_table()) == list(range(13))
+
+
+def test_a_file_as_the_target_would_be_replaced(hdfs: Path) -> None:
+    """Why the folder is the target."""
+    (hdfs / "old").write_bytes(b"old")
+    (hdfs / "new").write_bytes(b"new")
+    StandIn(hdfs).move("/new", "/old")
+    assert (hdfs / "old").read_bytes() == b"new"
+
+
+def test_a_rename_that_replaces_is_found_out(monkeypatch: pytest.MonkeyPatch, hdfs: Path) -> None:
+    """The default file system of Hadoop need not be HDFS."""
+    import os
+
+    def rename(self: StandIn, source: str, target: str) -> None:
+        new = self._path(target)
+        if os.path.isdir(new):
+            new = os.path.join(new, os.path.basename(source))
+        os.replace(self._path(source), new)
+
+    monkeypatch.setattr(StandIn, "rename", rename)
+    monkeypatch.setattr(FolderRename, "_is_there", lambda *_: False)
+    with pytest.raises(StorageError, match="commit_lock"):
+        lance_spark.write_dataset(rows(1), "hdfs://names/t")
+    assert not [path for path in hdfs.rglob("*") if path.is_file()]
+
+
+def test_a_rename_that_fails_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch, store: ObjectStore, hdfs: Path
+) -> None:
+    assert store.put_if_absent("_versions/1", b"1")
+
+    def failing(*_: object) -> None:
+        raise OSError(5, "no name node")
+
+    monkeypatch.setattr(StandIn, "rename", failing)
+    with pytest.raises(StorageError, match="no name node"):
+        store.put_if_absent("_versions/2", b"2")
+    assert [path.name for path in (hdfs / "user/me/t/_versions").iterdir()] == ["1"]
+
+
+def test_what_a_crash_leaves_is_cleaned_up(hdfs: Path) -> None:
+    uri = "hdfs://names/crashed"
+    dataset = lance_spark.write_dataset(rows(1), uri)
+    left = hdfs / "crashed/_versions" / f".18446744073709551613.manifest.{'a' * 32}.tmp"
+    left.mkdir()
+    (left / "18446744073709551613.manifest").write_bytes(b"half")
+    assert lance_spark.open_dataset(uri).version == 1
+    assert lance_spark.write_dataset(rows(2), uri, "append").version == 2
+    dataset.cleanup_old_versions(datetime.timedelta(0), delete_unverified=True)
+    assert not list(left.iterdir())
+    assert values(lance_spark.open_dataset(uri).to_table()) == [1, 2]
+
+
+def test_viewfs() -> None:
+    written = lance_spark.write_dataset(rows(1), "viewfs://cluster/t")
+    assert StandInFileSystem.asked["host"] == "viewfs://cluster"
+    assert values(lance_spark.open_dataset(written.uri).to_table()) == [1]
+
+
+def test_without_hadoop_the_error_says_what_is_missing() -> None:
+    REGISTERED.pop("hdfs", None)
+    with pytest.raises(StorageError, match="HADOOP_HOME") as caught:
+        ObjectStore.from_uri("hdfs://names/t")
+    assert len(str(caught.value)) < 400
