@@ -24,10 +24,11 @@ import pyarrow as pa
 from lance_spark.changes.commits import check_writable, commit_operation
 from lance_spark.changes.optimistic import check_once, check_rows_writable
 from lance_spark.changes.runner import Runner, runner_for
+from lance_spark.changes.same_values import has_values
 from lance_spark.errors import InvalidInputError, LanceError, StorageError, UncertainCommitError
 from lance_spark.file.schema import Schema
 from lance_spark.file.writer import check_types
-from lance_spark.proto import file_pb2, table_pb2
+from lance_spark.proto import file_pb2
 from lance_spark.scan.fragment import FragmentReader
 from lance_spark.table.columns import is_live
 from lance_spark.table.commit import DEFAULT_MAX_RETRIES
@@ -353,7 +354,7 @@ class Computation:
     def __init__(self, runner: Runner | None = None) -> None:
         self._runner = runner
         self._schema: Schema | None = None
-        self._done: dict[int, tuple[bytes, NewFile]] = {}
+        self._done: dict[int, tuple[Fragment, NewFile]] = {}
         self._paths: TablePaths | None = None
         self._committed: frozenset[int] = frozenset()
         self._uncertain = False
@@ -411,9 +412,13 @@ class Computation:
     def start(self, table: OpenTable, schema: Schema) -> None:
         """Begin to compute columns for a version; what was computed for another one is kept, as far as it is right."""
         self._paths = table.paths
-        now = {one.id: _values_of(one) for one in table.manifest.fragments}
+        now = {one.id: one for one in table.manifest.fragments}
         same = self._schema == schema
-        gone = [n for n, (of, _) in self._done.items() if not same or now.get(n) != of]
+        gone = [
+            number
+            for number, (of, _) in self._done.items()
+            if not (same and number in now and has_values(table.paths, of, now[number]))
+        ]
         files = [self._done.pop(number)[1] for number in gone]
         self._schema = schema
         if files:
@@ -430,8 +435,8 @@ class Computation:
         """
         files = list(files)
         check_once(table, (one.fragment_id for one in files))
-        values = {one.id: _values_of(one) for one in table.manifest.fragments}
-        self._done.update({one.fragment_id: (values[one.fragment_id], one) for one in files})
+        fragments = {one.id: one for one in table.manifest.fragments}
+        self._done.update({one.fragment_id: (fragments[one.fragment_id], one) for one in files})
 
     def finish(
         self,
@@ -463,14 +468,6 @@ class Computation:
         self._uncertain = False
         self._committed = frozenset(self._done)
         return manifest
-
-
-def _values_of(fragment: Fragment) -> bytes:
-    """Return what tells the values of a fragment's rows, whichever of them are deleted."""
-    proto = fragment.to_proto()
-    kept = table_pb2.DataFragment(files=proto.files, overlays=proto.overlays)
-    data: bytes = kept.SerializeToString(deterministic=True)
-    return data
 
 
 def delete_files(paths: TablePaths, files: Iterable[NewFile]) -> None:

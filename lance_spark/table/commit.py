@@ -147,7 +147,7 @@ class _Attempts:
     tried : int
         The version that was tried last.
     uncertain : StorageError or None
-        Why nobody knows whether that version was created.
+        Why nobody knows whether that version was created by us.
     """
 
     def __init__(
@@ -338,6 +338,9 @@ class _Attempts:
             self.uncertain = error
             raise _PutFailedError(error) from error
         if not created:
+            # Object stores answer so to their own repeated requests: nobody knows whose it is before somebody has looked.
+            if not store.is_local:
+                self.uncertain = StorageError(f"{store.name(location.path)} is there already")
             return None
         self.uncertain = None
         return Manifest(

@@ -1,0 +1,119 @@
+"""Runs schedules: `python -m tests.faults --first 1 --count 1000 --processes 2`; prints what is wrong, and a line of JSON in the end."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from typing import Any
+
+HASHES = {**os.environ, "PYTHONHASHSEED": "0"}
+
+
+def run(first: int, count: int, step: int, kind: str | None, mutation: str) -> dict[str, Any]:
+    """Run schedules in this process; with a mutation, up to the first that fails.
+
+    Returns
+    -------
+    dict
+        schedules, steps, versions, reads, faults (by kind and call), outcomes (by operation and end), digest (of all that happened),
+        failed: a list of seed, kind of store, what is wrong, and what happened.
+    """
+    from tests.faults.mutations import mutated
+    from tests.faults.run import Run, digest
+
+    total: Counter[str] = Counter()
+    faults: Counter[tuple[str, str]] = Counter()
+    outcomes: Counter[tuple[str, str]] = Counter()
+    failed = []
+    text = ""
+    with mutated(mutation):
+        for seed in range(first, first + count * step, step):
+            verdict = Run(seed, kind).run()
+            faults += verdict.faults
+            outcomes += verdict.outcomes
+            total += Counter(
+                schedules=1,
+                steps=verdict.steps,
+                versions=verdict.versions,
+                reads=verdict.reads,
+                **{f"on {verdict.kind}": 1},
+            )
+            text = digest([text, *verdict.said])
+            if verdict.wrong:
+                failed.append([seed, verdict.kind, verdict.wrong, verdict.said])
+                if mutation:
+                    break
+    return {
+        **total,
+        "faults": {" of ".join(key): number for key, number in sorted(faults.items())},
+        "outcomes": {", ".join(key): number for key, number in sorted(outcomes.items())},
+        "digest": text,
+        "failed": failed,
+    }
+
+
+def run_all(
+    first: int, count: int, processes: int = 1, kind: str | None = None, mutation: str = ""
+) -> dict[str, Any]:
+    """Run schedules in processes of their own, which share out the seeds; see `run`."""
+    running = []
+    for number in range(processes):
+        share = len(range(number, count, processes))
+        arguments = [str(one) for one in (first + number, share, processes, kind or "", mutation)]
+        command = [sys.executable, "-m", "tests.faults", "--share", *arguments]
+        running.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=HASHES))
+    started = time.monotonic()
+    total: Counter[str] = Counter()
+    faults: Counter[str] = Counter()
+    outcomes: Counter[str] = Counter()
+    failed, digests = [], []
+    for process in running:
+        output, _ = process.communicate()
+        if process.returncode:
+            raise RuntimeError(f"schedules ended with {process.returncode}")
+        found = json.loads(output)
+        faults.update(found.pop("faults"))
+        outcomes.update(found.pop("outcomes"))
+        failed += found.pop("failed")
+        digests.append(found.pop("digest"))
+        total.update(found)
+    return {
+        **total,
+        "seconds": round(time.monotonic() - started, 1),
+        "faults": dict(sorted(faults.items())),
+        "outcomes": dict(sorted(outcomes.items())),
+        "digests": digests,
+        "failed": failed,
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.faults")
+    parser.add_argument("--first", type=int, default=1, help="the first seed")
+    parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--kind", choices=["s3", "gs", "local"], help="of the store")
+    parser.add_argument("--mutation", default="", help="a mistake to make, see mutations.py")
+    parser.add_argument("--share", nargs=5, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.share:
+        first, count, step, kind, mutation = given.share
+        print(json.dumps(run(int(first), int(count), int(step), kind or None, mutation)))
+        return 0
+    found = run_all(given.first, given.count, given.processes, given.kind, given.mutation)
+    for seed, kind, wrong, said in found.pop("failed"):
+        print(f"seed {seed} on {kind}:", *wrong, sep="\n    ")
+        if given.count == 1:
+            print(*said, sep="\n")
+        found["lost"] = found.get("lost", 0) + 1
+    print(json.dumps(found, indent=1))
+    return 1 if found.get("lost") else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,327 @@
+"""Judges a schedule while it runs, and what it leaves behind.
+
+| what has to be so | when it is looked at |
+| --- | --- |
+| versions are contiguous, no manifest ever changes, no data file either | each time that a manifest comes to be |
+| a version can be read, and holds what the one before it holds, changed by one operation | then too |
+| an operation makes one version at most | then too |
+| an acknowledged operation has made its version | when it returns |
+| one that fails otherwise than by `UncertainCommitError` has made none, and makes none later | when it raises, and ever after |
+| only `LanceError` is raised; a store that does not fail makes no `StorageError` | when it raises |
+| an operation that nothing befell leaves no file that no version needs | when it ends |
+| a reader sees committed versions only, each the same whenever it is read, and the newest one never goes back | when it has read |
+| versions that nobody removed can be read, the newest ones by pylance too | at the end |
+| a week later cleanup has left no file that no version needs | at the end |
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from lance_spark import open_dataset
+from lance_spark.errors import (
+    CommitConflictError,
+    CorruptError,
+    LanceError,
+    MissingFileError,
+    StorageError,
+    TableNotFoundError,
+    VersionNotFoundError,
+)
+from lance_spark.table.manifest import Manifest
+from lance_spark.table.paths import deletion_path
+from lance_spark.table.transaction import FOLDER as TRANSACTIONS
+from lance_spark.table.transaction import read_transaction
+from tests.faults.model import State, TwiceError, read
+from tests.faults.operations import PROPERTY, Operation, is_uncertain
+
+_MANIFEST = re.compile(r"(?:(.+)/)?_versions/(\d{20})\.manifest")
+_MAX_U64 = 2**64 - 1
+#: Files that only manifests give a meaning to.
+_OWNED = re.compile(r"(?:tree/.+/)?(?:data|_deletions|_transactions|_indices)/.+")
+
+
+class Files(Protocol):
+    """The files of the table, without schedule or faults. Paths are below the table's root."""
+
+    uri: str
+
+    def names(self) -> set[str]: ...
+
+
+@dataclass
+class Call:
+    """An operation that is under way, or was."""
+
+    name: str
+    writer: str
+    root: str
+    version: int
+    operation: Operation
+    outcome: str = "under way"
+    error: str = ""
+    versions: list[int] = field(default_factory=list)
+
+
+class Checker:
+    """Sees each manifest as it comes to be, each call and its answer, and each read.
+
+    Attributes
+    ----------
+    wrong : list of str
+        What must not be so.
+    outcomes : Counter
+        How often operations of each kind ended how.
+    """
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._calls: dict[str, Call] = {}
+        self._newest: dict[str, int] = {}
+        self._needed: set[str] = set()
+        self._needs: dict[tuple[str, int], set[str]] = {}
+        #: Versions lower than this can have been removed, by root.
+        self._removable: dict[str, int] = {}
+        self._names: dict[str, set[Any]] = {}
+        self.states: dict[tuple[str, int], State] = {}
+        self.wrong: list[str] = []
+        self.outcomes: Counter[tuple[str, str]] = Counter()
+        self.reads = 0
+
+    def say(self, text: str) -> None:
+        self.wrong.append(text)
+
+    def created(self, path: str, first: bool) -> None:
+        """A file came to be; `first` unless there was other content under that name before."""
+        match = _MANIFEST.fullmatch(path)
+        if not first:
+            if match is not None or _OWNED.fullmatch(path):
+                self.say(f"{path} was replaced by other bytes")
+            return
+        if match is not None:
+            self._committed(match[1] or "", _MAX_U64 - int(match[2]))
+
+    def setup(self, root: str, version: int, known: dict[object, Any]) -> None:
+        """Note a version that was made before the schedule began; `known` has it from an earlier schedule of the same table."""
+        if (root, version) not in known:
+            dataset = open_dataset(self._uri(root), version)
+            known[root, version] = read(dataset), dataset._table.manifest
+        state, manifest = known[root, version]
+        self.states[root, version] = state
+        self._newest[root] = version
+        self._note(root, version, manifest)
+
+    def _uri(self, root: str) -> str:
+        return f"{self._files.uri}/{root}" if root else self._files.uri
+
+    def _committed(self, root: str, version: int) -> None:
+        what = f"version {version} of {root or 'main'}"
+        try:
+            dataset = open_dataset(self._uri(root), version)
+            manifest = dataset._table.manifest
+            self._note(root, version, manifest)
+            transaction = read_transaction(dataset._table.store, manifest)
+            assert transaction is not None
+            state = read(dataset)
+        except (LanceError, TwiceError) as error:
+            self.say(f"{what} cannot be read as it is committed: {error!r}")
+            return
+        before = self.states.get((root, version - 1))
+        newest = self._newest.get(root, 0)
+        self.states[root, version] = state
+        self._newest[root] = version
+        kind = transaction.operation.kind
+        if kind == "clone":
+            return
+        if version != newest + 1 or before is None:
+            self.say(f"{what} follows version {newest}")
+            return
+        name = transaction.properties.get(PROPERTY)
+        if name is None:
+            if kind != "reserve_fragments" or state != before:
+                self.say(f"{what} was made by nobody: {kind}")
+            return
+        call = self._calls[name]
+        call.versions.append(version)
+        if call.root != root:
+            self.say(f"{what} was made by {name}, which was about {call.root or 'main'}")
+        if len(call.versions) > 1:
+            self.say(f"{name} ({call.operation.kind}) was made twice: {call.versions}")
+        if call.outcome == "failed":
+            self.say(f"{what} was made by {name}, which had failed: {call.error}")
+        assert call.operation.effect is not None
+        past = {number: one for (at, number), one in self.states.items() if at == root}
+        expected = call.operation.effect(before, past)
+        if state != expected:
+            self.say(f"{what}, by {name} ({call.operation.kind}): {_difference(expected, state)}")
+
+    def _note(self, root: str, version: int, manifest: Manifest) -> None:
+        files = needed(root, manifest)
+        self._needed |= files
+        if not root.startswith("tree/own"):
+            self._needs[root, version] = files
+
+    def began(self, call: Call) -> None:
+        self._calls[call.name] = call
+        if call.operation.removes:
+            self._removable[call.root] = max(self._removable.get(call.root, 0), call.version)
+
+    def ended(
+        self, call: Call, error: BaseException | None, faults: list[str], created: list[str]
+    ) -> None:
+        """Judge what an operation was answered."""
+        operation = call.operation
+        call.error = "" if error is None else f"{type(error).__name__}: {error}"
+        name = f"{call.name} ({operation.kind})"
+        if error is None:
+            call.outcome = "done"
+            if operation.effect is not None and not call.versions and operation.kind != "compact":
+                self.say(f"{name} is acknowledged, and no version has it")
+        elif isinstance(error, LanceError) and is_uncertain(error):
+            call.outcome = "uncertain"
+        else:
+            call.outcome = "failed"
+            if not isinstance(error, LanceError):
+                self.say(f"{name} raised {error!r}")
+            if call.versions and operation.effect is not None:
+                self.say(f"{name} failed, and version {call.versions} has it: {call.error}")
+            if not faults:
+                self._judge(call, name, error)
+        self.outcomes[operation.kind, call.outcome] += 1
+        if operation.name:
+            self._named(call, error)
+        if not faults and call.outcome != "uncertain":
+            left = {path for path in created if _OWNED.fullmatch(path)} & self._files.names()
+            if left - self._needed and not operation.name:
+                self.say(f"{name}, {call.outcome}, left {sorted(left - self._needed)} behind")
+
+    def _judge(self, call: Call, name: str, error: BaseException) -> None:
+        """Judge an error that the store was not the reason of."""
+        missing = isinstance(error, MissingFileError) and self._removable
+        if missing:
+            return
+        if isinstance(error, StorageError | CorruptError | TableNotFoundError):
+            self.say(f"{name} failed, and nothing had befallen it: {call.error}")
+        if isinstance(error, CommitConflictError) and not self._others(call):
+            self.say(f"{name} met a conflict with nobody: {call.error}")
+
+    def _others(self, call: Call) -> bool:
+        return self._newest.get(call.root, 0) > call.version
+
+    def _named(self, call: Call, error: BaseException | None) -> None:
+        """Note what can have become of a tag or branch that one writer alone uses."""
+        operation = call.operation
+        known = self._names.setdefault(operation.name, {None})
+        if error is None:
+            self._names[operation.name] = {operation.value}
+        elif isinstance(error, StorageError | CorruptError):
+            known.add(operation.value)
+
+    def opened(self, seen: dict[str, int], root: str, version: int) -> None:
+        """Judge which version a reader found to be the newest."""
+        if version < seen.get(root, 0):
+            self.say(f"the newest version of {root or 'main'} went back to {version} from {seen}")
+        seen[root] = version
+
+    def saw(self, root: str, version: int, state: State) -> None:
+        """Judge what a reader read."""
+        self.reads += 1
+        known = self.states.get((root, version))
+        if known is None:
+            self.say(f"a reader saw version {version} of {root or 'main'}, which nobody committed")
+        elif state != known:
+            self.say(
+                f"a reader saw version {version} of {root or 'main'} otherwise: {_difference(known, state)}"
+            )
+
+    def unread(self, root: str, version: int, error: BaseException, faults: list[str]) -> None:
+        """Judge a read that failed."""
+        if not isinstance(error, LanceError):
+            self.say(f"a reader of version {version} raised {error!r}")
+        elif not faults and not (
+            isinstance(error, MissingFileError | VersionNotFoundError)
+            and version < self._removable.get(root, 0)
+        ):
+            self.say(
+                f"a reader of version {version} failed, and nothing had befallen it: {error!r}"
+            )
+
+    def finish(self) -> None:
+        """Judge what is there, once nobody does anything any more."""
+        names = self._files.names()
+        for (root, version), files in self._needs.items():
+            if version >= self._removable.get(root, 0) and not files <= names:
+                self.say(f"version {version} of {root or 'main'} misses {sorted(files - names)}")
+        for root, version in self._newest.items():
+            if root.startswith("tree/own"):
+                continue
+            try:
+                dataset = open_dataset(self._uri(root))
+                found = read(dataset)
+            except (LanceError, TwiceError) as error:
+                self.say(f"the newest version of {root or 'main'} cannot be read: {error!r}")
+                continue
+            if dataset.version != version:
+                self.say(
+                    f"the newest version of {root or 'main'} is {dataset.version}, not {version}"
+                )
+            elif found != self.states[root, version]:
+                self.say(
+                    f"version {version} has changed: {_difference(self.states[root, version], found)}"
+                )
+        self._check_names()
+
+    def _check_names(self) -> None:
+        dataset = open_dataset(self._files.uri)
+        tags = {name: one["version"] for name, one in dataset.tags.list().items()}
+        branches = {name: one["parent_version"] for name, one in dataset.branches.list().items()}
+        found = {**tags, **branches}
+        for name, possible in self._names.items():
+            if found.get(name) not in possible:
+                self.say(f"{name} stands for {found.get(name)}, not for one of {possible}")
+
+    def unneeded(self) -> set[str]:
+        """The files of the table that no version that is there needs; of branches that writers make, none."""
+        names = self._files.names()
+        used: set[str] = set()
+        for name in names:
+            match = _MANIFEST.fullmatch(name)
+            if match is not None:
+                root = match[1] or ""
+                dataset = open_dataset(self._uri(root), _MAX_U64 - int(match[2]))
+                used |= needed(root, dataset._table.manifest)
+        return {
+            one
+            for one in names
+            if not one.startswith("tree/own") and (_OWNED.fullmatch(one) or one.endswith(".tmp"))
+        } - used
+
+
+def needed(root: str, manifest: Manifest) -> set[str]:
+    """The files that a version refers to."""
+    at = f"{root}/" if root else ""
+    found = {f"{at}{TRANSACTIONS}/{manifest.transaction_file}"}
+    for fragment in manifest.fragments:
+        for file in fragment.files:
+            found.add(f"{at if file.base_id is None else ''}data/{file.path}")
+        deletions = fragment.deletion_file
+        if deletions is not None:
+            base = at if deletions.base_id is None else ""
+            found.add(base + deletion_path(deletions, fragment.id))
+    return found
+
+
+def _difference(expected: State, found: State) -> str:
+    if expected.columns != found.columns:
+        return f"columns {dict(found.columns)}, not {dict(expected.columns)}"
+    if expected.config != found.config:
+        return f"configuration {found.config}, not {expected.config}"
+    missing = sorted(expected.rows.keys() - found.rows.keys())
+    more = sorted(found.rows.keys() - expected.rows.keys())
+    if missing or more:
+        return f"rows missing {missing}, rows too many {more}"
+    other = [one for one in expected.rows if expected.rows[one] != found.rows[one]][:3]
+    return "; ".join(f"{found.rows[one]}, not {expected.rows[one]}" for one in other)

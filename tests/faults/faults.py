@@ -1,0 +1,193 @@
+"""What befalls calls to a store, by a seed.
+
+| fault | what happens |
+| --- | --- |
+| error | the call fails, and has no effect |
+| lost answer | the call has its effect, and fails |
+| time-out | the call fails by a time-out, with or without its effect |
+| late effect | the call times out; its effect comes at some time, maybe after the operation is over |
+| refused | the call is forbidden, and has no effect |
+| truncated read | fewer bytes come than there are |
+| short write | an upload breaks off; on local disks a part of the file is there |
+| duplicate | the request arrives twice, the second time at once or at some time; the answer is that of the second, or of the first |
+| delay | others go on meanwhile |
+| outage | all calls of somebody fail for a while |
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from tests.faults.schedule import Schedule
+
+T = TypeVar("T")
+#: How many of a thousand calls fail, as a schedule may have it.
+RATES = (0, 5, 20, 20, 50, 150)
+_LONGEST_DELAY = 20.0
+_LONGEST_LATE = 60.0
+_OUTAGE = 12
+#: Calls that some schedules have it in for, and how many of a thousand of them fail then.
+_TARGETS = (
+    frozenset[str](),
+    frozenset[str](),
+    frozenset({"create", "link"}),
+    frozenset({"put", "replace", "finish"}),
+    frozenset({"delete", "unlink"}),
+    frozenset({"list"}),
+)
+_RATE_OF_TARGETS = 300
+_SECOND = 0.2
+
+READS = frozenset({"get", "list", "head"})
+_OF_READS = ("error", "error", "time-out", "refused", "delay", "outage")
+_OF_WRITES = (
+    *_OF_READS,
+    "lost answer",
+    "lost answer",
+    "time-out",
+    "late effect",
+    "duplicate",
+    "short write",
+)
+
+
+class ClientError(Exception):
+    """As botocore raises it: of no kind that Python knows."""
+
+    def __init__(self, code: str) -> None:
+        self.response = {"Error": {"Code": code, "Message": "injected"}}
+        super().__init__(f"An error occurred ({code}) when calling the operation: injected")
+
+
+_REMOTE: tuple[Callable[[], Exception], ...] = (
+    lambda: OSError(errno.EIO, "injected: internal error"),
+    lambda: OSError(errno.EBUSY, "injected: slow down"),
+    lambda: ConnectionResetError(errno.ECONNRESET, "injected: connection reset"),
+    lambda: OSError("injected: unexpected end of the answer"),
+    lambda: ClientError("InternalError"),
+    lambda: ClientError("503"),
+)
+_LOCAL: tuple[Callable[[], Exception], ...] = (
+    lambda: OSError(errno.EIO, "injected: input/output error"),
+    lambda: OSError(errno.ENOSPC, "injected: no space left on device"),
+    lambda: OSError(errno.ESTALE, "injected: stale file handle"),
+    lambda: OSError(errno.EINTR, "injected: interrupted"),
+    lambda: OSError(errno.EMFILE, "injected: too many open files"),
+)
+
+
+class Faults:
+    """Decides what befalls the calls of one schedule.
+
+    Parameters
+    ----------
+    seed : int
+    schedule : Schedule
+    local : bool
+        Whether errors are those of local disks.
+    rate : int, optional
+        Faults of a thousand calls; by the seed if it is not given.
+
+    Attributes
+    ----------
+    tried : Counter
+        How often each kind of fault befell each kind of call.
+    """
+
+    def __init__(
+        self, seed: int, schedule: Schedule, *, local: bool, rate: int | None = None
+    ) -> None:
+        self._random = random.Random(f"faults {seed}")
+        self._schedule = schedule
+        self._local = local
+        self.rate = self._random.choice(RATES) if rate is None else rate
+        self._targets = self._random.choice(_TARGETS) if self.rate else frozenset()
+        self.tried: Counter[tuple[str, str]] = Counter()
+        self._outages: dict[str, int] = {}
+
+    def call(self, call: str, path: str, effect: Callable[[], T]) -> T:
+        """Make a call to the store, or let it fail.
+
+        Parameters
+        ----------
+        call : str
+            get, list, head, put, create, delete, copy, or a call of the operating system.
+        path : str
+        effect : callable
+        """
+        schedule = self._schedule
+        if schedule.running is None:
+            return effect()
+        schedule.step()
+        kind = self._kind(call)
+        if kind is None:
+            return effect()
+        if kind in ("late effect", "duplicate") and "_refs" in path and call != "create":
+            # What replaces a file, come too late, is nothing that a client could tell.
+            kind = "lost answer"
+        self.tried[kind, call] += 1
+        actor = schedule.running
+        if kind == "delay":
+            schedule.sleep(self._random.uniform(0, _LONGEST_DELAY))
+            return effect()
+        actor.faults.append(f"{kind} of {call} {path}")
+        return self._fail(kind, effect)
+
+    def _kind(self, call: str) -> str | None:
+        actor = self._schedule.running
+        assert actor is not None
+        left = self._outages.get(actor.name, 0)
+        if left:
+            self._outages[actor.name] = left - 1
+            return "outage"
+        rate = _RATE_OF_TARGETS if call in self._targets else self.rate
+        if self._random.randrange(1000) >= rate:
+            return None
+        kind = self._random.choice(_OF_READS if call in READS else _OF_WRITES)
+        if call == "get" and self._random.random() < 0.3:
+            kind = "truncated read"
+        if kind == "refused" and self._random.random() < 0.7:
+            kind = "error"
+        if kind == "outage":
+            # Some are over before a request was repeated as often as it is.
+            self._outages[actor.name] = self._random.choice([1, 2, 4, _OUTAGE, 3 * _OUTAGE])
+        elif kind != "delay" and self._random.random() < _SECOND:
+            # What fails once often fails again: the look at what became of it, too.
+            self._outages[actor.name] = self._random.randint(1, 2)
+        return kind
+
+    def _fail(self, kind: str, effect: Callable[[], T]) -> T:
+        if kind == "truncated read":
+            data: Any = effect()
+            cut: T = data[: self._random.randrange(len(data))] if len(data) else data
+            return cut
+        if kind == "refused":
+            raise PermissionError(errno.EACCES, "injected: access denied")
+        if kind == "lost answer" or (kind == "time-out" and self._random.random() < 0.5):
+            effect()
+        if kind == "late effect":
+            self._later(effect)
+        if kind == "duplicate":
+            answer = effect()
+            if self._random.random() < 0.5:
+                self._later(effect)
+                return answer
+            return effect()
+        if kind in ("time-out", "late effect"):
+            self._schedule.sleep(self._random.uniform(1, _LONGEST_DELAY))
+            raise TimeoutError(errno.ETIMEDOUT, "injected: timed out")
+        raise self._random.choice(_LOCAL if self._local else _REMOTE)()
+
+    def _later(self, effect: Callable[[], object]) -> None:
+        def silent() -> None:
+            try:
+                effect()
+            except (OSError, ValueError):
+                # There is nothing any more that it could be done to: a file that is closed.
+                return
+
+        self._schedule.later(self._random.uniform(0, _LONGEST_LATE), silent)

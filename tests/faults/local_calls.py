@@ -1,0 +1,195 @@
+"""Local disks whose calls of the operating system fail: what the modules of `storage` call `os`, and `open`.
+
+Nothing else is changed: maps of memory, and questions whether a path is there, are the system's own.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar
+from unittest import mock
+
+from tests.faults.faults import Faults
+from tests.faults.places import Watcher, compare_with_pylance, scratch
+from tests.faults.schedule import Schedule
+
+#: Calls that only look.
+_LOOKS = {"scandir": "list", "listdir": "list", "stat": "head", "read": "get", "fsync": "fsync"}
+_CHANGES = ("link", "replace", "rename", "unlink", "remove", "mkdir", "rmdir")
+
+
+class Calls:
+    """Takes the place of the module `os`.
+
+    Attributes
+    ----------
+    root : str
+        Of the table: calls about other places are made as they are.
+    watcher : callable, optional
+    """
+
+    def __init__(self, schedule: Schedule, faults: Faults, root: str) -> None:
+        self._schedule = schedule
+        self._faults = faults
+        self.root = root
+        self.watcher: Watcher | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        own = getattr(os, name)
+        if name in _LOOKS:
+            return self._wrapped(_LOOKS[name], own)
+        if name in _CHANGES:
+            return self._wrapped(name, own)
+        return own
+
+    def _wrapped(self, call: str, own: Callable[..., Any]) -> Callable[..., Any]:
+        def made(*arguments: Any, **named: Any) -> Any:
+            path = next((one for one in reversed(arguments) if isinstance(one, str)), "")
+            actor = self._schedule.running
+            created = [] if actor is None else actor.created
+
+            def effect() -> Any:
+                answer = own(*arguments, **named)
+                if call in ("link", "replace", "rename"):
+                    created.append(self._relative(path))
+                    self._watch(path)
+                return answer
+
+            if path and not path.startswith(self.root):
+                return effect()
+            return self._faults.call(call, path, effect)
+
+        return made
+
+    def open(self, path: str, *arguments: Any, **named: Any) -> int:
+        return self._faults.call("open", path, lambda: os.open(path, *arguments, **named))
+
+    def open_file(self, path: str, mode: str = "r", *arguments: Any, **named: Any) -> Any:
+        """In the place of the builtin `open`."""
+        if "x" not in mode and "w" not in mode:
+            return builtins.open(path, mode, *arguments, **named)
+
+        def effect() -> Any:
+            return builtins.open(path, mode, *arguments, **named)
+
+        file = self._faults.call("begin", path, effect)
+        actor = self._schedule.running
+        if actor is not None:
+            actor.created.append(self._relative(path))
+        return _File(file, path, self._faults)
+
+    def _relative(self, path: str) -> str:
+        return os.path.relpath(path, self.root)
+
+    def _watch(self, path: str) -> None:
+        if self.watcher is None:
+            return
+        running, self._schedule.running = self._schedule.running, None
+        try:
+            self.watcher(self._relative(path), True)
+        finally:
+            self._schedule.running = running
+
+
+class _File:
+    """A file that is written."""
+
+    def __init__(self, file: Any, path: str, faults: Faults) -> None:
+        self._file = file
+        self._path = path
+        self._faults = faults
+
+    def write(self, data: Any) -> int:
+        done = 0
+
+        def effect() -> int:
+            # What comes twice or late is no longer part of the file.
+            nonlocal done
+            done += 1
+            return int(self._file.write(data)) if done == 1 else len(data)
+
+        return self._faults.call("write", self._path, effect)
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> _File:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+class LocalTable:
+    """A table on a local disk."""
+
+    _templates: ClassVar[dict[str, str]] = {}
+
+    def __init__(self, calls: Calls, faults: Faults) -> None:
+        self._calls = calls
+        self.uri = calls.root
+        self.faults = faults
+
+    def set_up(self, key: str, make: Callable[[], None]) -> None:
+        known = self._templates.get(key)
+        if known is None:
+            make()
+            known = self._templates[key] = f"{os.path.dirname(self.uri)}/template {key}"
+            shutil.copytree(self.uri, known)
+        else:
+            shutil.copytree(known, self.uri)
+
+    def watch(self, watcher: Watcher) -> None:
+        self._calls.watcher = watcher
+
+    def names(self) -> set[str]:
+        root = Path(self.uri)
+        return {str(one.relative_to(root)) for one in root.rglob("*") if one.is_file()}
+
+    def age(self, seconds: float) -> None:
+        """The clock of the schedule goes on; files have the time of the system, which does not."""
+
+    def compare(self, checker: Any) -> None:
+        compare_with_pylance(Path(self.uri), checker)
+
+
+@lru_cache(maxsize=1)
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    """The folder of this process: branches name their files by absolute paths, so that tables are always at the same place."""
+    return tempfile.TemporaryDirectory(prefix="lance-faults-", dir=scratch())
+
+
+@contextmanager
+def patched(schedule: Schedule, faults: Faults) -> Iterator[Calls]:
+    """Have the modules of `storage` make their calls through `Calls`."""
+    root = f"{_folder().name}/table"
+    shutil.rmtree(root, ignore_errors=True)
+    calls = Calls(schedule, faults, root)
+    modules = [
+        module
+        for name, module in list(sys.modules.items())
+        if name.startswith("lance_spark.storage") and getattr(module, "os", None) is os
+    ]
+    patches = [mock.patch.object(module, "os", calls) for module in modules]
+    patches += [
+        mock.patch.object(module, "open", calls.open_file, create=True) for module in modules
+    ]
+    for patch in patches:
+        patch.start()
+    try:
+        yield calls
+    finally:
+        for patch in patches:
+            patch.stop()
+        shutil.rmtree(root, ignore_errors=True)

@@ -1,0 +1,113 @@
+"""Mistakes that the checker has to find: each takes the place of a part of the package."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+from lance_spark.changes import columns
+from lance_spark.errors import StorageError, UncertainCommitError
+from lance_spark.storage import commit as put
+from lance_spark.table import cleanup_plan, commit
+from lance_spark.table.cleanup_references import References
+from lance_spark.table.operations.base import Conflict
+from lance_spark.table.operations.delete import Delete
+from lance_spark.table.operations.update import Update
+from lance_spark.table.write_job import WriteJob
+
+
+def overwriting_put() -> list[Any]:
+    """A put on condition that looks first, and then puts."""
+
+    def put_if_absent(self: Any, path: str, data: bytes) -> bool:
+        if self._fs.exists(path):
+            return False
+        self._fs.pipe_file(path, data)
+        return True
+
+    return [mock.patch.object(put.ConditionalPut, "put_if_absent", put_if_absent)]
+
+
+def blind_retry() -> list[Any]:
+    """A commit that does not know its own version again."""
+    read = commit.read_transaction
+
+    def anonymous(*arguments: Any) -> Any:
+        found = read(*arguments)
+        if found is not None:
+            object.__setattr__(found, "uuid", "another")
+        return found
+
+    return [mock.patch.object(commit, "read_transaction", anonymous)]
+
+
+def sure_failure() -> list[Any]:
+    """A commit that takes every error for one that says that nothing was done."""
+    return [mock.patch.object(commit, "UncertainCommitError", StorageError)]
+
+
+def sure_success() -> list[Any]:
+    """A commit that takes every answer for a success, but the one that another was faster."""
+
+    def create(store: Any, location: Any, data: bytes) -> bool:
+        try:
+            return bool(store.put_if_absent(location.path, data))
+        except StorageError:
+            return True
+
+    return [mock.patch.object(commit.versions, "create_manifest", create)]
+
+
+def greedy_cleanup() -> list[Any]:
+    """A cleanup that forgets which files the versions that stay need."""
+    return [mock.patch.object(cleanup_plan, "references_of", return_value=References())]
+
+
+def lost_updates() -> list[Any]:
+    """Deletes and updates that hold on top of whatever others changed."""
+
+    def conflict(self: Any, committed: Any) -> Conflict:
+        return Conflict.COMPATIBLE
+
+    return [mock.patch.object(kind, "conflict", conflict) for kind in (Delete, Update)]
+
+
+def stale_columns() -> list[Any]:
+    """New columns that were computed for other rows than there are."""
+
+    def same_files(paths: Any, of: Any, now: Any) -> bool:
+        return bool(of.files == now.files)
+
+    return [mock.patch.object(columns, "has_values", same_files)]
+
+
+def untidy_failure() -> list[Any]:
+    """A write that leaves its files behind when it fails."""
+    return [mock.patch.object(WriteJob, "abort", return_value=None)]
+
+
+MUTATIONS: dict[str, Callable[[], list[Any]]] = {
+    one.__name__: one
+    for one in (
+        overwriting_put,
+        blind_retry,
+        sure_failure,
+        sure_success,
+        greedy_cleanup,
+        lost_updates,
+        stale_columns,
+        untidy_failure,
+    )
+}
+assert issubclass(UncertainCommitError, StorageError)
+
+
+@contextmanager
+def mutated(name: str) -> Iterator[None]:
+    """Make a mistake; none if there is no name."""
+    with ExitStack() as stack:
+        for patch in MUTATIONS[name]() if name else ():
+            stack.enter_context(patch)
+        yield

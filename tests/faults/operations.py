@@ -1,0 +1,395 @@
+"""The operations that schedules are made of: what is called, and what it means for the table.
+
+An effect says what the next version holds from what the version before it holds, whichever that is: which rows an operation changes is
+said by their ids, and rows that it must not see are those that were there before it began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+
+from lance_spark import Dataset, write_dataset
+from lance_spark.changes.replacing import ReplacingWrite
+from lance_spark.errors import LanceError, UncertainCommitError
+from lance_spark.scan.sql import parse_predicate
+from lance_spark.table.write_job import begin_write, commit_or_clean_up
+from tests.faults.model import Effect, State
+
+SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
+#: What transactions say of the operation that they are of.
+PROPERTY = "test.operation"
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A call, and what it means.
+
+    Attributes
+    ----------
+    kind : str
+    run : callable
+        Gets the handle; the properties of the transaction are bound.
+    effect : callable, optional
+        None of what commits nothing to the branch.
+    removes : bool
+        Whether it removes old versions.
+    name : str
+        The tag or branch that it is about.
+    value : object
+        What becomes of it: None if it goes.
+    """
+
+    kind: str
+    run: Callable[[Dataset], Any]
+    effect: Effect | None = None
+    removes: bool = False
+    name: str = ""
+    value: object = None
+
+
+class Maker:
+    """Makes the operations of one writer.
+
+    Parameters
+    ----------
+    random : Random
+    number : int
+        Of the writer: its rows have ids of its million.
+    """
+
+    def __init__(self, random: Random, number: int) -> None:
+        self._random = random
+        self._next = number * 1_000_000
+        self._number = number
+        self._names = 0
+        self._app = 0
+
+    def make(self, kind: str, name: str, planned: State, version: int) -> Operation | None:
+        """Make an operation on a version that holds `planned`; None if there is nothing of the kind to do."""
+        properties = {PROPERTY: name}
+        made: Operation | None = getattr(self, f"_{kind}")(properties, planned, version)
+        return made
+
+    def _new(self, count: int) -> pa.Table:
+        ids = list(range(self._next, self._next + count))
+        self._next += count
+        return pa.table({"id": ids, "v": [one % 97 for one in ids]}, SCHEMA)
+
+    def _some(self, planned: State) -> list[int]:
+        ids = sorted(planned.rows)
+        if not ids:
+            return []
+        if self._random.random() < 0.15:
+            return ids
+        return sorted(self._random.sample(ids, min(len(ids), self._random.choice([1, 1, 2, 4]))))
+
+    def _value(self) -> int:
+        return self._random.randrange(1000, 1_000_000)
+
+    def _name(self) -> str:
+        self._names += 1
+        return f"c{self._number}_{self._names}"
+
+    def _added(self, planned: State) -> list[str]:
+        return sorted(set(planned.columns) - {"id", "v"})
+
+    def _append(self, properties: Mapping[str, str], planned: State, _: int) -> Operation:
+        rows = self._new(self._random.randint(1, 4))
+        size = self._random.choice([None, 1, 2])
+
+        def run(dataset: Dataset) -> Any:
+            return write_dataset(
+                rows,
+                dataset.uri,
+                "append",
+                max_rows_per_file=size,
+                transaction_properties=properties,
+            )
+
+        return Operation("append", run, _appended(rows))
+
+    def _append_once(self, properties: Mapping[str, str], planned: State, _: int) -> Operation:
+        """An append that its application repeats until it is acknowledged, or three times."""
+        rows = self._new(2)
+        self._app += 1
+        number = self._app
+
+        def run(dataset: Dataset) -> Dataset:
+            done: Dataset | None = None
+            errors: list[LanceError] = []
+            for _ in range(3):
+                try:
+                    done = write_dataset(
+                        rows,
+                        dataset.uri,
+                        "append",
+                        transaction_properties=properties,
+                        txn_app_id=f"writer {self._number}",
+                        txn_version=number,
+                    )
+                    if self._random.random() < 0.5:
+                        return done
+                except LanceError as error:
+                    errors.append(error)
+            if done is not None:
+                return done
+            # Any of the tries may have been made.
+            raise next((one for one in errors if is_uncertain(one)), errors[-1])
+
+        return Operation("append_once", run, _appended(rows))
+
+    def _overwrite(self, properties: Mapping[str, str], planned: State, _: int) -> Operation:
+        rows = self._new(3)
+
+        def run(dataset: Dataset) -> Any:
+            return write_dataset(rows, dataset.uri, "overwrite", transaction_properties=properties)
+
+        def effect(now: State, _: Mapping[int, State]) -> State:
+            found = {row["id"]: row for row in rows.to_pylist()}
+            return State(found, {"id": "int64", "v": "int64"}, now.config)
+
+        return Operation("overwrite", run, effect)
+
+    def _replace(self, properties: Mapping[str, str], planned: State, _: int) -> Operation | None:
+        """Rows in the place of those that meet a condition."""
+        gone = self._some(planned)
+        if not gone:
+            return None
+        rows = self._new(2)
+
+        def run(dataset: Dataset) -> Any:
+            job = begin_write(dataset.uri, SCHEMA, mode="append")
+            text = f"id in ({', '.join(map(str, gone))})"
+            condition = parse_predicate(text, dataset._table.schema)
+            replacing = job.become(ReplacingWrite, condition=condition)
+            writer = replacing.writer()
+            try:
+                for batch in rows.to_batches():
+                    writer.write(batch)
+                fragments = writer.finish()
+            except BaseException:
+                writer.abort()
+                raise
+            commit_or_clean_up(replacing, fragments, dict(properties))
+
+        def effect(now: State, past: Mapping[int, State]) -> State:
+            stay = {one: row for one, row in now.rows.items() if one not in gone}
+            return _appended(rows)(now.with_rows(stay), past)
+
+        return Operation("replace", run, effect)
+
+    def _delete(self, properties: Mapping[str, str], planned: State, _: int) -> Operation | None:
+        gone = self._some(planned)
+        if not gone:
+            return None
+
+        def run(dataset: Dataset) -> Any:
+            return dataset.delete([("id", "in", gone)], transaction_properties=properties)
+
+        def effect(now: State, _: Mapping[int, State]) -> State:
+            return now.with_rows({one: row for one, row in now.rows.items() if one not in gone})
+
+        return Operation("delete", run, effect)
+
+    def _update(self, properties: Mapping[str, str], planned: State, _: int) -> Operation | None:
+        return self._updated(properties, planned, "rows")
+
+    def _update_columns(
+        self, properties: Mapping[str, str], planned: State, _: int
+    ) -> Operation | None:
+        return self._updated(properties, planned, "columns")
+
+    def _updated(
+        self, properties: Mapping[str, str], planned: State, mode: Any
+    ) -> Operation | None:
+        chosen, value = self._some(planned), self._value()
+        if not chosen:
+            return None
+
+        def run(dataset: Dataset) -> Any:
+            return dataset.update(
+                {"v": value}, [("id", "in", chosen)], mode=mode, transaction_properties=properties
+            )
+
+        def effect(now: State, _: Mapping[int, State]) -> State:
+            rows = {
+                one: {**row, "v": value} if one in chosen else row for one, row in now.rows.items()
+            }
+            return now.with_rows(rows)
+
+        return Operation(f"update {mode}", run, effect)
+
+    def _compact(self, properties: Mapping[str, str], planned: State, _: int) -> Operation:
+        size = self._random.choice([3, 6, 100])
+        retries = self._random.choice([0, 5])
+
+        def run(dataset: Dataset) -> Any:
+            return dataset.compact_files(
+                target_rows_per_fragment=size,
+                conflict_retries=retries,
+                transaction_properties=properties,
+            )
+
+        return Operation("compact", run, lambda now, _: now)
+
+    def _add_column(self, properties: Mapping[str, str], planned: State, _: int) -> Operation:
+        name, value = self._name(), self._value()
+        kind = self._random.choice(["constant", "function", "empty"])
+
+        def of_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
+            ids = batch.column("id").to_pylist()
+            return pa.record_batch({name: pa.array([3 * one for one in ids], pa.int64())})
+
+        transforms: Any = {
+            "constant": {name: pa.scalar(value, pa.int64())},
+            "function": of_rows,
+            "empty": pa.field(name, pa.int64()),
+        }[kind]
+
+        def run(dataset: Dataset) -> Any:
+            return dataset.add_columns(transforms, transaction_properties=properties)
+
+        def effect(now: State, _: Mapping[int, State]) -> State:
+            def new(one: int) -> int | None:
+                return {"constant": value, "function": 3 * one, "empty": None}[kind]
+
+            rows = {one: {**row, name: new(one)} for one, row in now.rows.items()}
+            return State(rows, {**now.columns, name: "int64"}, now.config)
+
+        return Operation(f"add column, {kind}", run, effect)
+
+    def _drop_column(
+        self, properties: Mapping[str, str], planned: State, _: int
+    ) -> Operation | None:
+        names = self._added(planned)
+        if not names:
+            return None
+        name = self._random.choice(names)
+
+        def run(dataset: Dataset) -> Any:
+            return dataset.drop_columns([name], transaction_properties=properties)
+
+        def effect(now: State, _: Mapping[int, State]) -> State:
+            rows = {
+                one: {key: value for key, value in row.items() if key != name}
+                for one, row in now.rows.items()
+            }
+            columns = {key: value for key, value in now.columns.items() if key != name}
+            return State(rows, columns, now.config)
+
+        return Operation("drop column", run, effect)
+
+    def _cast(self, properties: Mapping[str, str], planned: State, _: int) -> Operation | None:
+        names = [one for one in self._added(planned) if planned.columns[one] == "int64"]
+        if not names:
+            return None
+        name = self._random.choice(names)
+
+        def run(dataset: Dataset) -> Any:
+            return dataset.alter_columns(
+                {"path": name, "data_type": pa.int32()}, transaction_properties=properties
+            )
+
+        def effect(now: State, _: Mapping[int, State]) -> State:
+            return State(now.rows, {**now.columns, name: "int32"}, now.config)
+
+        return Operation("cast", run, effect)
+
+    def _rename(self, properties: Mapping[str, str], planned: State, _: int) -> Operation | None:
+        names = self._added(planned)
+        if not names:
+            return None
+        old, new = self._random.choice(names), self._name()
+
+        def run(dataset: Dataset) -> Any:
+            return dataset.alter_columns(
+                {"path": old, "name": new}, transaction_properties=properties
+            )
+
+        def effect(now: State, _: Mapping[int, State]) -> State:
+            def named(of: Mapping[str, Any]) -> dict[str, Any]:
+                return {new if key == old else key: value for key, value in of.items()}
+
+            rows = {one: named(row) for one, row in now.rows.items()}
+            return State(rows, named(now.columns), now.config)
+
+        return Operation("rename", run, effect)
+
+    def _config(self, properties: Mapping[str, str], planned: State, _: int) -> Operation:
+        key, value = f"test.{self._random.choice('ab')}", str(self._value())
+
+        def run(dataset: Dataset) -> Any:
+            return dataset.update_config({key: value}, transaction_properties=properties)
+
+        def effect(now: State, _: Mapping[int, State]) -> State:
+            return State(now.rows, now.columns, {**now.config, key: value})
+
+        return Operation("config", run, effect)
+
+    def _restore(self, properties: Mapping[str, str], planned: State, version: int) -> Operation:
+        wanted = self._random.randint(1, version)
+
+        def run(dataset: Dataset) -> Any:
+            return dataset.checkout_version(wanted).restore(transaction_properties=properties)
+
+        return Operation("restore", run, lambda _, past: past[wanted])
+
+    def _cleanup(self, properties: Mapping[str, str], planned: State, _: int) -> Operation:
+        keep = self._random.choice([1, 2, 3])
+
+        def run(dataset: Dataset) -> Any:
+            return dataset.cleanup_old_versions(
+                timedelta(0), keep, error_if_tagged_old_versions=False
+            )
+
+        return Operation("cleanup", run, removes=True)
+
+    def _tag(self, properties: Mapping[str, str], planned: State, version: int) -> Operation:
+        """One of three tags of the writer, made, moved or deleted."""
+        name = f"tag{self._number}_{self._random.randrange(3)}"
+        what = self._random.choice(["create", "create", "update", "delete"])
+
+        def run(dataset: Dataset) -> Any:
+            if what == "delete":
+                dataset.tags.delete(name)
+            elif what == "update":
+                dataset.tags.update(name, version)
+            else:
+                dataset.tags.create(name, version)
+
+        value = None if what == "delete" else version
+        return Operation(f"{what} tag", run, name=name, value=value)
+
+    def _branch(self, properties: Mapping[str, str], planned: State, version: int) -> Operation:
+        """One of two branches of the writer, made or deleted."""
+        name = f"own{self._number}_{self._random.randrange(2)}"
+        what = self._random.choice(["create", "create", "delete"])
+
+        def run(dataset: Dataset) -> Any:
+            if what == "delete":
+                dataset.branches.delete(name)
+            else:
+                dataset.create_branch(name)
+
+        value = None if what == "delete" else version
+        return Operation(f"{what} branch", run, name=name, value=value)
+
+
+def is_uncertain(error: LanceError) -> bool:
+    """Whether a change may have been made, though an error was the answer."""
+    return isinstance(error, UncertainCommitError)
+
+
+def _appended(rows: pa.Table) -> Effect:
+    def effect(now: State, _: Mapping[int, State]) -> State:
+        empty = dict.fromkeys(now.columns)
+        new = {row["id"]: {**empty, **row} for row in rows.to_pylist()}
+        return now.with_rows({**now.rows, **new})
+
+    return effect

@@ -1,0 +1,128 @@
+"""Where the tables of schedules are: in memory, as objects, or on a local disk."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+from tests.faults.checker import Checker
+from tests.faults.faults import Faults
+from tests.faults.objects import Objects
+from tests.faults.schedule import Schedule
+from tests.faults.store import ROOT, Place, registered
+
+KINDS = ("s3", "gs", "local")
+Watcher = Callable[[str, bool], None]
+
+
+class Table(Protocol):
+    """The table of a schedule."""
+
+    uri: str
+    faults: Faults
+
+    def set_up(self, key: str, make: Callable[[], None]) -> None:
+        """Have what `make` makes, maybe from an earlier schedule that was made by the same key."""
+
+    def watch(self, watcher: Watcher) -> None:
+        """Call somebody, without schedule or faults, whenever a file comes to be."""
+
+    def names(self) -> set[str]: ...
+
+    def age(self, seconds: float) -> None:
+        """Make all files older."""
+
+    def compare(self, checker: Checker) -> None:
+        """Have pylance read it."""
+
+
+@contextmanager
+def place(seed: int, kind: str, schedule: Schedule, rate: int | None) -> Iterator[Table]:
+    """Make the place of a schedule.
+
+    Parameters
+    ----------
+    seed : int
+    kind : str
+        One of `KINDS`.
+    schedule : Schedule
+    rate : int, optional
+        Faults of a thousand calls.
+    """
+    faults = Faults(seed, schedule, local=kind == "local", rate=rate)
+    if kind == "local":
+        from tests.faults.local_calls import LocalTable, patched
+
+        with patched(schedule, faults) as calls:
+            yield LocalTable(calls, faults)
+        return
+    Place.objects, Place.faults, Place.schedule = Objects(), faults, schedule
+    with registered():
+        yield _Bucket(kind, faults)
+
+
+class _Bucket:
+    _templates: ClassVar[dict[tuple[str, str], Objects]] = {}
+
+    def __init__(self, scheme: str, faults: Faults) -> None:
+        self._scheme = scheme
+        self.uri = f"{scheme}://{ROOT[:-1]}"
+        self.faults = faults
+
+    def set_up(self, key: str, make: Callable[[], None]) -> None:
+        known = self._templates.get((self._scheme, key))
+        if known is None:
+            make()
+            self._templates[self._scheme, key] = Place.objects.copy()
+        else:
+            Place.objects = known.copy()
+
+    def watch(self, watcher: Watcher) -> None:
+        put = Place.objects.put
+        schedule = Place.schedule
+
+        def watched(path: str, data: bytes, at: float, *, create: bool = False) -> None:
+            known = Place.objects.past.get(path)
+            put(path, data, at, create=create)
+            running, schedule.running = schedule.running, None
+            try:
+                watcher(path.removeprefix(ROOT), known in (None, data))
+            finally:
+                schedule.running = running
+
+        Place.objects.put = watched  # type: ignore[method-assign]
+
+    def names(self) -> set[str]:
+        return {path.removeprefix(ROOT) for path in Place.objects.now}
+
+    def age(self, seconds: float) -> None:
+        """The clock of the schedule is that of the store."""
+
+    def compare(self, checker: Checker) -> None:
+        with tempfile.TemporaryDirectory(dir=scratch()) as folder:
+            for path, found in Place.objects.now.items():
+                target = Path(folder, path.removeprefix(ROOT))
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(found.data)
+            compare_with_pylance(Path(folder), checker)
+
+
+def scratch() -> str | None:
+    """A folder in memory, if there is one."""
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+def compare_with_pylance(path: Path, checker: Checker) -> None:
+    """Have pylance open the newest version, validate it and read the same rows."""
+    import lance
+
+    theirs = lance.dataset(str(path))
+    theirs.validate()
+    table = theirs.to_table()
+    found = {row["id"]: row for row in table.to_pylist()}
+    known = checker.states["", theirs.version]
+    if found != known.rows or len(found) != table.num_rows:
+        checker.say(f"pylance reads version {theirs.version} otherwise: {found}, not {known.rows}")

@@ -1,0 +1,305 @@
+"""One schedule: a table, some writers and readers, what befalls them, and the verdict."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections import Counter
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+
+from lance_spark import Dataset, open_dataset, write_dataset
+from lance_spark.errors import LanceError
+from tests.faults.checker import Call, Checker
+from tests.faults.model import TwiceError, read
+from tests.faults.operations import Maker
+from tests.faults.places import KINDS, Table, place
+from tests.faults.schedule import Actor, Schedule, deterministic
+
+#: How often operations of a kind are chosen.
+WEIGHTS = {
+    "append": 6,
+    "append_once": 3,
+    "overwrite": 1,
+    "replace": 2,
+    "delete": 4,
+    "update": 4,
+    "update_columns": 3,
+    "compact": 4,
+    "add_column": 2,
+    "drop_column": 1.5,
+    "cast": 1.5,
+    "rename": 1.5,
+    "config": 1,
+}
+#: What calls old versions back, and what removes them, does not go together in one schedule: see docs/reliability.md.
+CALLS_BACK = {"restore": 2, "tag": 2, "branch": 2}
+REMOVES = {"cleanup": 3}
+#: What the tables that schedules begin with hold, by kind of store and of table.
+_KNOWN: dict[tuple[str, str], dict[object, Any]] = {}
+_DAYS = 24 * 3600
+_ON_BRANCH = 0.2
+
+
+@dataclass
+class Verdict:
+    """What came of a schedule.
+
+    Attributes
+    ----------
+    seed : int
+    kind : str
+        Of the store.
+    wrong : list of str
+    faults : Counter
+        By kind of fault and kind of call.
+    outcomes : Counter
+        By kind of operation and its end.
+    steps, versions, reads : int
+    said : list of str
+        What happened, in its order.
+    """
+
+    seed: int
+    kind: str
+    wrong: list[str]
+    faults: Counter[tuple[str, str]]
+    outcomes: Counter[tuple[str, str]]
+    steps: int
+    versions: int
+    reads: int
+    said: list[str] = field(default_factory=list)
+
+
+def digest(texts: list[str]) -> str:
+    """Return what tells runs apart."""
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
+
+
+class Run:
+    """One schedule.
+
+    Parameters
+    ----------
+    seed : int
+    kind : str, optional
+        "s3", "gs" or "local"; by the seed if it is not given.
+    rate : int, optional
+        Faults of a thousand calls.
+    """
+
+    def __init__(self, seed: int, kind: str | None = None, rate: int | None = None) -> None:
+        self._random = Random(f"run {seed}")
+        self.seed = seed
+        by_seed = self._random.choice(KINDS)
+        self.kind = kind or by_seed
+        self.removes = self._random.random() < 0.4
+        self.stable = self._random.random() < 0.3
+        self.schedule = Schedule(seed)
+        self._rate = rate
+        self._said: list[str] = []
+        self._uri = ""
+
+    def run(self) -> Verdict:
+        """Let it happen."""
+        with place(self.seed, self.kind, self.schedule, self._rate) as table:
+            self._uri = table.uri
+            with deterministic(self.seed, self.schedule):
+                checker = Checker(table)
+                known = self._set_up(table)
+                for root, version in (("", 1), ("", 2), ("", 3), ("tree/b0", 3)):
+                    checker.setup(root, version, known)
+                table.watch(checker.created)
+                for number in range(1, self._random.randint(3, 5) + 1):
+                    writer = _Writer(self, table, checker, number)
+                    self.schedule.add(f"writer {number}", writer.run)
+                for number in range(1, self._random.randint(1, 2) + 1):
+                    reader = _Reader(self, table, checker, number)
+                    self.schedule.add(f"reader {number}", reader.run)
+                self.schedule.run()
+                for error in self.schedule.errors():
+                    checker.say(f"the schedule broke off: {error!r}")
+                if self.schedule.hangs:
+                    checker.say(f"the schedule did not end in {self.schedule.steps} steps")
+                elif not checker.wrong:
+                    self._finish(table, checker)
+            faults = table.faults.tried
+        return Verdict(
+            self.seed,
+            self.kind,
+            checker.wrong,
+            faults,
+            checker.outcomes,
+            self.schedule.steps,
+            len(checker.states),
+            checker.reads,
+            self._said,
+        )
+
+    def say(self, text: str) -> None:
+        self._said.append(f"{self.schedule.steps:5} {text.replace(self._uri, 'table')}")
+
+    def _set_up(self, table: Table) -> dict[object, Any]:
+        def make() -> None:
+            maker = Maker(Random(0), 0)
+            dataset = write_dataset(
+                maker._new(6), table.uri, max_rows_per_file=3, enable_stable_row_ids=self.stable
+            )
+            dataset.tags.create("first")
+            dataset = dataset.add_columns({"c0": pa.scalar(7, pa.int64())})
+            dataset = dataset.delete([("id", "==", 1)])
+            dataset.create_branch("b0")
+
+        key = f"stable {self.stable}"
+        table.set_up(key, make)
+        return _KNOWN.setdefault((self.kind, key), {})
+
+    def _finish(self, table: Table, checker: Checker) -> None:
+        checker.finish()
+        if self.seed % 10 == 0 and not checker.wrong:
+            table.compare(checker)
+        # What failed jobs have left behind is old enough to go, a week later.
+        self.schedule.now += 8 * _DAYS
+        table.age(8 * _DAYS)
+        try:
+            self._clean_up(table, checker)
+        except (LanceError, TwiceError) as error:
+            checker.say(f"cleanup in the end: {error!r}")
+
+    def _clean_up(self, table: Table, checker: Checker) -> None:
+        for root in ("tree/b0", ""):
+            dataset = open_dataset(f"{table.uri}/{root}" if root else table.uri)
+            before = read(dataset)
+            dataset.cleanup_old_versions(retain_versions=2, error_if_tagged_old_versions=False)
+            if read(open_dataset(dataset.uri)) != before:
+                checker.say(f"cleanup changed the newest version of {root or 'main'}")
+        left = checker.unneeded()
+        if left:
+            checker.say(f"cleanup left {sorted(left)} behind")
+
+
+class _Actor:
+    def __init__(self, run: Run, table: Table, checker: Checker, name: str) -> None:
+        self._run = run
+        self._table = table
+        self._checker = checker
+        self._name = name
+        self._random = Random(f"{name} {run.seed}")
+
+    @property
+    def _actor(self) -> Actor:
+        actor = self._run.schedule.running
+        assert actor is not None
+        return actor
+
+    def _open(self, root: str, version: int | None = None) -> Dataset:
+        return open_dataset(f"{self._table.uri}/{root}" if root else self._table.uri, version)
+
+    def _root(self) -> str:
+        return "tree/b0" if self._random.random() < _ON_BRANCH else ""
+
+
+class _Writer(_Actor):
+    """Runs some operations, each on the newest version or on one that it knows."""
+
+    def __init__(self, run: Run, table: Table, checker: Checker, number: int) -> None:
+        super().__init__(run, table, checker, f"writer {number}")
+        self._maker = Maker(self._random, number)
+        self._weights = {**WEIGHTS, **(REMOVES if run.removes else CALLS_BACK)}
+        self._known: dict[str, Dataset] = {}
+        self._count = 0
+
+    def run(self) -> None:
+        for _ in range(self._random.randint(2, 5)):
+            self._change()
+
+    def _change(self) -> None:
+        root = self._root()
+        actor = self._actor
+        actor.faults = []
+        dataset = self._known.get(root)
+        if dataset is None or self._random.random() < 0.6:
+            try:
+                dataset = self._open(root)
+            except LanceError as error:
+                self._checker.unread(root, 0, error, actor.faults)
+                return
+            self._known[root] = dataset
+        (kind,) = self._random.choices(list(self._weights), self._weights.values())
+        if root and kind in ("tag", "branch"):
+            return
+        self._count += 1
+        name = f"{self._name}, operation {self._count}"
+        planned = self._checker.states.get((root, dataset.version))
+        if planned is None:
+            # The checker has said why.
+            return
+        operation = self._maker.make(kind, name, planned, dataset.version)
+        if operation is None:
+            return
+        call = Call(name, self._name, root, dataset.version, operation)
+        self._checker.began(call)
+        self._run.say(f"{name}: {operation.kind} of version {dataset.version} {root}")
+        actor.faults, actor.created = [], []
+        answer: Any = None
+        failed: BaseException | None = None
+        try:
+            answer = operation.run(dataset)
+        except Exception as error:
+            failed = error
+        self._checker.ended(call, failed, actor.faults, actor.created)
+        self._run.say(f"{name}: {call.outcome} {call.versions} {call.error} {actor.faults}")
+        if isinstance(answer, Dataset):
+            self._known[root] = answer
+
+
+class _Reader(_Actor):
+    """Reads the newest version, one by its number, and one that it has opened before."""
+
+    def __init__(self, run: Run, table: Table, checker: Checker, number: int) -> None:
+        super().__init__(run, table, checker, f"reader {number}")
+        self._seen: dict[str, int] = {}
+        self._pinned: list[tuple[str, Dataset]] = []
+
+    def run(self) -> None:
+        for _ in range(self._random.randint(3, 8)):
+            self._look()
+            self._run.schedule.sleep(self._random.uniform(0, 3))
+
+    def _look(self) -> None:
+        actor = self._actor
+        actor.faults = []
+        root, version = self._root(), 0
+        how = self._random.choice(["newest", "newest", "number", "pinned"])
+        dataset: Dataset | None = None
+        with contextlib.suppress(_ReadFailedError):
+            if how == "pinned" and self._pinned:
+                root, dataset = self._random.choice(self._pinned)
+                version = dataset.version
+            elif how == "number" and root in self._seen:
+                version = self._random.randint(1, self._seen[root])
+                if root:
+                    version = max(version, 3)
+                dataset = self._try(lambda: self._open(root, version), root, version)
+            else:
+                dataset = self._try(lambda: self._open(root), root, self._seen.get(root, 0))
+                version = dataset.version
+                self._checker.opened(self._seen, root, version)
+                self._pinned.append((root, dataset))
+            found = dataset
+            state = self._try(lambda: read(found), root, version)
+            self._checker.saw(root, version, state)
+
+    def _try(self, call: Any, root: str, version: int) -> Any:
+        try:
+            return call()
+        except Exception as error:
+            self._checker.unread(root, version, error, self._actor.faults)
+            raise _ReadFailedError from error
+
+
+class _ReadFailedError(Exception):
+    pass

@@ -1,0 +1,267 @@
+"""A file system of fsspec over the objects in memory, each call of which can fail."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import fsspec
+from fsspec.registry import _registry
+from fsspec.spec import AbstractFileSystem
+
+from tests.faults.faults import Faults
+from tests.faults.objects import Objects
+from tests.faults.schedule import Schedule
+
+#: Of the table of a schedule.
+ROOT = "bucket/table/"
+
+
+class Place:
+    """What the file systems of this process are over: fsspec makes them, and knows nothing of schedules."""
+
+    objects: Objects
+    faults: Faults
+    schedule: Schedule
+
+
+class FaultyFileSystem(AbstractFileSystem):
+    """Lists in no order, as Google Cloud Storage's does here; puts on condition by `mode="create"`."""
+
+    protocol = "gs"
+    cachable = False
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        if isinstance(path, list):
+            return [cls._strip_protocol(one) for one in path]
+        return path.split("://", 1)[-1].rstrip("/")
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **_: Any) -> None:
+        name, data = self._strip_protocol(path), bytes(value)
+        create = mode == "create"
+        put = _put_of(name, data, create=create)
+        Place.faults.call("create" if create else "put", name, put)
+
+    def cat_file(
+        self, path: str, start: int | None = None, end: int | None = None, **_: Any
+    ) -> bytes:
+        name = self._strip_protocol(path)
+        data = Place.faults.call("get", name, lambda: Place.objects.get(name).data[start:end])
+        if start and not data:
+            raise OSError(22, "The requested range is not satisfiable")
+        return data
+
+    def info(self, path: str, **_: Any) -> dict[str, Any]:
+        name = self._strip_protocol(path)
+        return Place.faults.call("head", name, lambda: _info(name))
+
+    def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
+        name = self._strip_protocol(path)
+        found = Place.faults.call("list", name, lambda: _listed(name))
+        return found if detail else [entry["name"] for entry in found]
+
+    def find(self, path: str, detail: bool = False, **_: Any) -> Any:
+        name = self._strip_protocol(path)
+        found = Place.faults.call(
+            "list", name, lambda: {one: _file(one) for one in Place.objects.below(name)}
+        )
+        return found if detail else list(found)
+
+    def rm_file(self, path: str, **_: Any) -> None:
+        name = self._strip_protocol(path)
+        Place.faults.call("delete", name, lambda: Place.objects.delete(name))
+
+    _rm = rm_file
+
+    def cp_file(self, path1: str, path2: str, **_: Any) -> None:
+        source, target = self._strip_protocol(path1), self._strip_protocol(path2)
+        Place.faults.call("copy", target, lambda: _copy(source, target))
+
+    def open(self, path: str, mode: str = "rb", **_: Any) -> Any:
+        assert mode == "wb"
+        return Upload(self._strip_protocol(path))
+
+    def created(self, path: str) -> datetime.datetime:
+        return self.modified(path)
+
+    def modified(self, path: str) -> datetime.datetime:
+        found = Place.objects.get(self._strip_protocol(path))
+        return datetime.datetime.fromtimestamp(found.modified, datetime.UTC)
+
+
+class FaultyS3(FaultyFileSystem):
+    """Lists in the order of names, by the call of s3fs."""
+
+    protocol = "s3"
+
+    def split_path(self, path: str) -> tuple[str, str, None]:
+        bucket, _, key = self._strip_protocol(path).partition("/")
+        return bucket, key, None
+
+    def call_s3(self, method: str, **arguments: Any) -> dict[str, Any]:
+        asked: dict[str, Any] = arguments
+        answered: dict[str, Any] = getattr(self, f"_{method}")(**asked)
+        return answered
+
+    def _list_objects_v2(
+        self,
+        Bucket: str,
+        Prefix: str,
+        MaxKeys: int = 1000,
+        Delimiter: str = "",
+        StartAfter: str = "",
+        ContinuationToken: str = "",
+    ) -> dict[str, Any]:
+        def listed() -> dict[str, Any]:
+            after = ContinuationToken or StartAfter
+            found: dict[str, dict[str, Any] | None] = {}
+            for path in sorted(Place.objects.now):
+                key = path.removeprefix(f"{Bucket}/")
+                if not key.startswith(Prefix):
+                    continue
+                inner = key[len(Prefix) :].find(Delimiter) if Delimiter else -1
+                name = key[: len(Prefix) + inner + 1] if inner >= 0 else key
+                if name > after and name not in found:
+                    entry = _file(path)
+                    facts = {"Size": entry["size"], "LastModified": entry["LastModified"]}
+                    found[name] = {"Key": key, **facts} if inner < 0 else None
+            some = list(found)[:MaxKeys]
+            answer: dict[str, Any] = {
+                "Contents": [one for name in some if (one := found[name])],
+                "CommonPrefixes": [{"Prefix": name} for name in some if not found[name]],
+            }
+            if len(found) > len(some):
+                answer |= {"IsTruncated": True, "NextContinuationToken": some[-1]}
+            return answer
+
+        return Place.faults.call("list", Prefix, listed)
+
+    def _head_object(self, Bucket: str, Key: str) -> dict[str, Any]:
+        path = f"{Bucket}/{Key}"
+        found = Place.faults.call("head", path, lambda: Place.objects.get(path))
+        return {"ContentLength": len(found.data)}
+
+    def _create_multipart_upload(self, Bucket: str, Key: str, **_: Any) -> dict[str, Any]:
+        path = f"{Bucket}/{Key}"
+        return Place.faults.call("begin", path, lambda: {"UploadId": Place.objects.begin(path)})
+
+    def _upload_part(
+        self, Bucket: str, Key: str, UploadId: str, PartNumber: int, Body: Any, **_: Any
+    ) -> dict[str, Any]:
+        path, data = f"{Bucket}/{Key}", bytes(Body)
+
+        def put() -> dict[str, Any]:
+            Place.objects.put_part(UploadId, PartNumber, data)
+            return {"ETag": f"{UploadId}-{PartNumber}"}
+
+        return Place.faults.call("part", path, put)
+
+    def _complete_multipart_upload(
+        self, Bucket: str, Key: str, UploadId: str, MultipartUpload: Any, **_: Any
+    ) -> dict[str, Any]:
+        path = f"{Bucket}/{Key}"
+        numbers = [one["PartNumber"] for one in MultipartUpload["Parts"]]
+
+        def put() -> dict[str, Any]:
+            _put_of(path, Place.objects.end(UploadId, numbers))()
+            return {}
+
+        return Place.faults.call("finish", path, put)
+
+    def _abort_multipart_upload(self, Bucket: str, Key: str, UploadId: str) -> dict[str, Any]:
+        def drop() -> dict[str, Any]:
+            Place.objects.end(UploadId, [])
+            return {}
+
+        return Place.faults.call("drop", f"{Bucket}/{Key}", drop)
+
+    def _put_object(
+        self, Bucket: str, Key: str, Body: Any, IfNoneMatch: str = "", **_: Any
+    ) -> dict[str, Any]:
+        self.pipe_file(f"{Bucket}/{Key}", Body, "create" if IfNoneMatch else "overwrite")
+        return {}
+
+
+class Upload:
+    """A file that is there once it is closed."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._parts: list[bytes] = []
+        self.closed = False
+        Place.faults.call("begin", path, lambda: None)
+
+    def write(self, data: Any) -> int:
+        self._parts.append(bytes(data))
+        return len(data)
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        path, data = self._path, b"".join(self._parts)
+        Place.faults.call("finish", path, _put_of(path, data))
+        self.closed = True
+
+    def discard(self) -> None:
+        self._parts.clear()
+
+
+def _put_of(path: str, data: bytes, *, create: bool = False) -> Callable[[], None]:
+    actor = Place.schedule.running
+    # Of the operation that asks: what comes late is not of the one that is under way then.
+    created = [] if actor is None else actor.created
+
+    def put() -> None:
+        Place.objects.put(path, data, Place.schedule.now, create=create)
+        created.append(path.removeprefix(ROOT))
+
+    return put
+
+
+def _copy(source: str, target: str) -> None:
+    _put_of(target, Place.objects.get(source).data)()
+
+
+def _file(path: str) -> dict[str, Any]:
+    found = Place.objects.now[path]
+    modified = datetime.datetime.fromtimestamp(found.modified, datetime.UTC)
+    return {"name": path, "size": len(found.data), "type": "file", "LastModified": modified}
+
+
+def _info(path: str) -> dict[str, Any]:
+    if path in Place.objects.now:
+        return _file(path)
+    if Place.objects.below(path):
+        return {"name": path, "size": 0, "type": "directory"}
+    raise FileNotFoundError(path)
+
+
+def _listed(folder: str) -> list[dict[str, Any]]:
+    entries: list[dict[str, Any]] = []
+    folders: set[str] = set()
+    start = len(folder) + 1
+    for path in Place.objects.below(folder):
+        name, slash, _ = path[start:].partition("/")
+        if not slash:
+            entries.append(_file(path))
+        elif name not in folders:
+            folders.add(name)
+            entries.append({"name": f"{folder}/{name}", "size": 0, "type": "directory"})
+    if not entries:
+        raise FileNotFoundError(folder)
+    return entries
+
+
+@contextmanager
+def registered() -> Iterator[None]:
+    """Have the schemes s3 and gs mean these file systems."""
+    for kind in (FaultyS3, FaultyFileSystem):
+        fsspec.register_implementation(kind.protocol, kind, clobber=True)
+    try:
+        yield
+    finally:
+        for kind in (FaultyS3, FaultyFileSystem):
+            _registry.pop(kind.protocol, None)

@@ -1,0 +1,46 @@
+"""Seeded schedules of writers, readers and faults: a short form of `make soak`, schedules that once failed, and mistakes that are found."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.faults.__main__ import run_all
+
+#: Where `make soak` goes on.
+SHORT = 90
+#: Seeds that find some of the mistakes soon, all on S3; `make soak` tries them all.
+FOUND_BY = {"overwriting_put": 7, "blind_retry": 31, "greedy_cleanup": 1, "lost_updates": 3}
+#: Schedules that a mistake has to be found within.
+ENOUGH = 40
+
+
+def test_schedules() -> None:
+    found = run_all(1, SHORT)
+    assert not found["failed"], [one[:3] for one in found["failed"]]
+    assert found["schedules"] == SHORT
+    assert all(found[f"on {kind}"] > SHORT // 6 for kind in ("s3", "gs", "local"))
+    tried = {name.partition(" of ")[0] for name in found["faults"]}
+    assert tried == {
+        "error",
+        "lost answer",
+        "time-out",
+        "late effect",
+        "refused",
+        "truncated read",
+        "short write",
+        "duplicate",
+        "delay",
+        "outage",
+    }
+
+
+def test_a_seed_is_a_schedule() -> None:
+    once, again = run_all(30, 6), run_all(30, 6)
+    assert once["digests"] == again["digests"]
+    assert run_all(31, 6)["digests"] != once["digests"]
+
+
+@pytest.mark.parametrize("mutation", FOUND_BY)
+def test_mistakes_are_found(mutation: str) -> None:
+    found = run_all(FOUND_BY[mutation], ENOUGH, kind="s3", mutation=mutation)
+    assert found["failed"], mutation

@@ -1,0 +1,96 @@
+"""What schedules have found, one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lance_spark
+from lance_spark.errors import UncertainCommitError
+from tests.faults.objects import Objects
+from tests.faults.schedule import Schedule
+from tests.faults.store import Place, registered
+
+URI = "s3://bucket/table"
+ROWS = pa.table({"id": pa.array(range(4), pa.int64())})
+
+
+class Script:
+    """Faults by hand: the first call that a test says gets its way."""
+
+    def __init__(self) -> None:
+        self.todo: list[tuple[str, str, Callable[[Callable[[], Any]], Any]]] = []
+
+    def call(self, call: str, path: str, effect: Callable[[], Any]) -> Any:
+        if self.todo and call == self.todo[0][0] and self.todo[0][1] in path:
+            return self.todo.pop(0)[2](effect)
+        return effect()
+
+
+@pytest.fixture
+def script() -> Iterator[Script]:
+    found = Script()
+    Place.objects, Place.schedule = Objects(), Schedule(0)
+    Place.faults = found  # type: ignore[assignment]
+    with registered():
+        yield found
+
+
+def twice(effect: Callable[[], Any]) -> Any:
+    effect()
+    return effect()
+
+
+def fails(_: Callable[[], Any]) -> Any:
+    raise OSError(5, "injected")
+
+
+def test_exists_is_no_proof_that_another_was_faster(script: Script) -> None:
+    dataset = lance_spark.write_dataset(ROWS, URI)
+    script.todo = [("create", "_versions/", twice), ("get", "_versions/", fails)]
+    with pytest.raises(UncertainCommitError):
+        dataset.update({"id": 9}, [("id", "==", 3)])
+    assert not script.todo
+    newest = lance_spark.open_dataset(URI)
+    assert newest.version == 2
+    assert sorted(newest.to_table()["id"].to_pylist()) == [0, 1, 2, 9]
+
+
+def test_columns_have_values_in_rows_that_a_restore_brings_back(tmp_path: Path) -> None:
+    dataset = lance_spark.write_dataset(ROWS, str(tmp_path))
+    newest = dataset.delete([("id", "==", 1)])
+    calls = 0
+
+    def double(rows: pa.RecordBatch) -> pa.RecordBatch:
+        nonlocal calls
+        calls += 1
+        # The first call tells the type; the second computes, and is overtaken.
+        if calls == 2:
+            newest.update({"id": 3}, [("id", "==", 3)])
+            dataset.restore()
+        doubled = [2 * one for one in rows.column("id").to_pylist()]
+        return pa.record_batch({"double": pa.array(doubled, pa.int64())})
+
+    found = newest.add_columns(double).to_table()
+    assert found["double"].to_pylist() == [0, 2, 4, 6]
+
+
+def test_columns_are_not_computed_again_for_rows_that_others_delete(tmp_path: Path) -> None:
+    dataset = lance_spark.write_dataset(ROWS, str(tmp_path)).delete([("id", "==", 1)])
+    rows = []
+
+    def double(batch: pa.RecordBatch) -> pa.RecordBatch:
+        rows.append(batch.num_rows)
+        if len(rows) == 2:
+            dataset.delete([("id", "==", 2)])
+        doubled = [2 * one for one in batch.column("id").to_pylist()]
+        return pa.record_batch({"double": pa.array(doubled, pa.int64())})
+
+    found = dataset.add_columns(double).to_table()
+    assert found["double"].to_pylist() == [0, 6]
+    # The types and the values, and the types once more: the file is used again.
+    assert rows == [3, 3, 2]
