@@ -22,6 +22,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from lance_spark.storage.retry import Retries
+from lance_spark.storage.s3 import entries as s3_entries
+from lance_spark.storage.s3 import is_s3
+
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
 
 
@@ -72,7 +76,7 @@ def local_tree(root: str, folder: str) -> Iterator[FileInfo]:
                     yield FileInfo(path, status.st_size, status.st_mtime)
 
 
-def remote_tree(fs: Any, root: str, folder: str) -> Iterator[FileInfo]:
+def remote_tree(fs: Any, root: str, folder: str, retries: Retries) -> Iterator[FileInfo]:
     """Yield the files below a folder of an fsspec file system, those in its folders too; none if there is no folder.
 
     Parameters
@@ -82,21 +86,45 @@ def remote_tree(fs: Any, root: str, folder: str) -> Iterator[FileInfo]:
         URI that the paths of the files are relative to.
     folder : str
         Below `root`.
+    retries : Retries
     """
     full = f"{root}/{folder}"
-    fs.invalidate_cache(full)
     start = fs._strip_protocol(root).rstrip("/") + "/"
     below = start + folder + "/"
     try:
-        found: dict[str, dict[str, Any]] = (
-            fs.find(full, detail=True) if _finds(fs) else _walked(fs, full)
-        )
+        found = _found(fs, full, retries)
     except FileNotFoundError:
         return
-    for name, entry in found.items():
+    for entry in found:
+        name = entry["name"]
         # Some stores list the folder's own marker, or everything that starts with the same letters.
         if name.startswith(below) and not name.endswith("/") and entry.get("type") != "directory":
             yield FileInfo(name[len(start) :], entry.get("size") or 0, modified(entry))
+
+
+def _found(fs: Any, folder: str, retries: Retries) -> list[dict[str, Any]]:
+    if is_s3(fs):
+        return list(s3_entries(fs, folder, retries, deep=True))
+    fs.invalidate_cache(folder)
+    if not _finds(fs):
+        return _walked(fs, folder, retries)
+    found: dict[str, dict[str, Any]] = retries.call(fs.find, folder, detail=True)
+    return [{**entry, "name": name} for name, entry in found.items()]
+
+
+def entries(fs: Any, folder: str, retries: Retries) -> list[dict[str, Any]]:
+    """Return what a listing tells of the files and folders right in a folder; it may have entries that are none of them.
+
+    Raises
+    ------
+    FileNotFoundError
+    """
+    if is_s3(fs):
+        return list(s3_entries(fs, folder, retries))
+    # File systems remember listings; a commit by somebody else has to be seen.
+    fs.invalidate_cache(folder)
+    found: list[dict[str, Any]] = retries.call(fs.ls, folder, detail=True)
+    return found
 
 
 def _finds(fs: Any) -> bool:
@@ -110,19 +138,19 @@ def _finds(fs: Any) -> bool:
     return type(fs).find is not AbstractFileSystem.find
 
 
-def _walked(fs: Any, folder: str) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
+def _walked(fs: Any, folder: str, retries: Retries) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
     pending = [fs._strip_protocol(folder)]
     while pending:
         path = pending.pop()
         try:
-            entries = fs.ls(path, detail=True)
+            listed = retries.call(fs.ls, path, detail=True)
         except FileNotFoundError:
             # There is no such folder, or no more.
             continue
-        for entry in entries:
+        for entry in listed:
             if entry["type"] != "directory":
-                found[entry["name"]] = entry
+                found.append(entry)
             elif entry["name"].rstrip("/").startswith(f"{path}/"):
                 pending.append(entry["name"].rstrip("/"))
     return found
@@ -144,7 +172,7 @@ def modified(entry: Mapping[str, Any]) -> float | None:
     return None
 
 
-def names_in_order(fs: Any, folder: str, limit: int, after: str) -> list[str]:
+def names_in_order(fs: Any, folder: str, limit: int, after: str, retries: Retries) -> list[str]:
     """Return the names of the first objects right below a folder of S3, by one request as a rule.
 
     Parameters
@@ -156,15 +184,15 @@ def names_in_order(fs: Any, folder: str, limit: int, after: str) -> list[str]:
         Names at most, up to 1,000.
     after : str
         Only names after this one, in the order of their bytes.
+    retries : Retries
     """
     bucket, key, _ = fs.split_path(folder)
     prefix = f"{key}/" if key else ""
     start = {"StartAfter": prefix + after} if after else {}
     names: list[str] = []
     while True:
-        answer = fs.call_s3(
-            "list_objects_v2", Bucket=bucket, Prefix=prefix, MaxKeys=limit - len(names), **start
-        )
+        asked = {"Bucket": bucket, "Prefix": prefix, "MaxKeys": limit - len(names), **start}
+        answer = retries.call(fs.call_s3, "list_objects_v2", **asked)
         names += [entry["Key"][len(prefix) :] for entry in answer.get("Contents", ())]
         # A page can have fewer names than asked for, even none, though there are more.
         if len(names) >= limit or not answer.get("IsTruncated"):

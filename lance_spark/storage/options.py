@@ -30,8 +30,13 @@ __all__ = ["COMMIT_LOCK", "KNOWN", "parse_flag", "to_fsspec"]
 COMMIT_LOCK = "commit_lock"
 #: Options that are read by this package and never reach a file system.
 OWN = frozenset({"manifest_store", "dynamodb_endpoint", "io_threads", COMMIT_LOCK})
-#: Options of other Lance clients that say how they retry.
-_OF_CLIENTS = frozenset({"client_max_retries", "client_retry_timeout", "download_retry_count"})
+#: Options of other Lance clients that say how they retry and upload.
+_OF_CLIENTS = frozenset(
+    {
+        "client_max_retries", "client_retry_timeout", "download_retry_count", "lance_initial_upload_size",
+        "lance_upload_concurrency",
+    }
+)  # fmt: skip
 _FAMILIES = {
     **dict.fromkeys(("s3", "s3a", "s3+ddb"), "s3"),
     **dict.fromkeys(("gs", "gcs"), "google"),

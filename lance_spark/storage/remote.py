@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -15,6 +16,8 @@ import numpy as np
 from lance_spark.errors import CorruptFileError, InvalidOptionError
 from lance_spark.storage.errors import translated
 from lance_spark.storage.local import outside
+from lance_spark.storage.retry import Retries, Tries, is_transient, protocols
+from lance_spark.storage.s3 import is_s3, size_of
 from lance_spark.storage.source import ByteRange, Bytes, ReadCounts
 
 #: Reading this many bytes for nothing costs less than another request.
@@ -71,8 +74,10 @@ class RemoteSource:
         size: int | None = None,
         options: Mapping[str, object] | None = None,
         io_threads: int = DEFAULT_IO_THREADS,
+        retries: Retries | None = None,
     ) -> None:
         self._fs = fs
+        self._retries = Retries.of({}, fs) if retries is None else retries
         self._path = path
         self._options = options
         self._io_threads = reads_at_once(fs, io_threads)
@@ -80,7 +85,7 @@ class RemoteSource:
         self.counts = ReadCounts()
         if size is None:
             with translated(name, options):
-                size = fs.info(path)["size"]
+                size = self._retries.call(file_size, fs, path)
         if not isinstance(size, int):
             raise CorruptFileError(f"{name}: the store does not tell the size of the file")
         self.size = size
@@ -110,7 +115,7 @@ class RemoteSource:
         if not parts:
             return []
         with translated(self.name, self._options):
-            fetched = fetch_parts(self._fs, self._path, parts, self._io_threads)
+            fetched = fetch_parts(self._fs, self._path, parts, self._io_threads, self._retries)
         if len(fetched) == len(reads):
             return fetched
         found: list[Any] = []
@@ -151,23 +156,86 @@ def parse_io_threads(options: Mapping[str, Any]) -> int:
 
 
 def fetch_parts(
+    fs: Any,
+    path: str,
+    parts: Sequence[tuple[int, int]],
+    io_threads: int,
+    retries: Retries,
+) -> list[Any]:
+    """Return some ranges of a file, given by first byte and end; at most `io_threads` are fetched at once.
+
+    Those that fail for a while are fetched again, the others are not. One that is shorter than asked for is fetched again once; it is
+    returned as it is if it is short again.
+    """
+    found: list[Any] = [None] * len(parts)
+    missing, short = list(range(len(parts))), set[int]()
+    tries = retries.tries()
+    while missing:
+        answers = _fetch_each(fs, path, [parts[index] for index in missing], io_threads)
+        wait = _wait_after([one for one in answers if isinstance(one, BaseException)], tries)
+        again: list[int] = []
+        for index, answer in zip(missing, answers, strict=True):
+            size = parts[index][1] - parts[index][0]
+            failed = isinstance(answer, BaseException)
+            if failed or (len(answer) != size and _is_far(fs, index, short)):
+                again.append(index)
+            else:
+                found[index] = answer
+        missing = again
+        time.sleep(wait)
+    return found
+
+
+def _wait_after(errors: Sequence[BaseException], tries: Tries) -> float:
+    """Return how many seconds to wait after some requests failed at once. Raises the error that is no reason to wait."""
+    if not errors:
+        return 0
+    worst = next((error for error in errors if not is_transient(error)), errors[0])
+    wait = tries.wait_after(worst)
+    if wait is None:
+        raise worst
+    return wait
+
+
+def _is_far(fs: Any, index: int, short: set[int]) -> bool:
+    """Tell whether a short answer is the first one of its range, from a store that a network can have cut it on the way from."""
+    if index in short or not getattr(fs, "async_impl", False):
+        return False
+    short.add(index)
+    return True
+
+
+def _fetch_each(
     fs: Any, path: str, parts: Sequence[tuple[int, int]], io_threads: int
-) -> list[bytes]:
-    """Return some ranges of a file, given by first byte and end; at most `io_threads` are fetched at once."""
-    if len(parts) == 1:
-        return [fs.cat_file(path, start=parts[0][0], end=parts[0][1])]
+) -> Sequence[Any]:
+    """Return the bytes of each range, or the error."""
     starts, stops = [start for start, _ in parts], [stop for _, stop in parts]
-    if getattr(fs, "async_impl", False):
-        fetched: list[Any] = fs.cat_ranges(
+    if len(parts) > 1 and getattr(fs, "async_impl", False):
+        answers: list[Any] = fs.cat_ranges(
             [path] * len(parts), starts, stops, on_error="return", batch_size=io_threads
         )
-        for data in fetched:
-            if isinstance(data, Exception):
-                raise data
-        return fetched
-    if io_threads == 1:
-        return [fs.cat_file(path, start=start, end=stop) for start, stop in parts]
-    return list(_pool(os.getpid(), io_threads).map(partial(fs.cat_file, path), starts, stops))
+        return answers
+    fetch = partial(_fetch_one, fs, path)
+    if len(parts) == 1 or io_threads == 1:
+        return [fetch(start, stop) for start, stop in parts]
+    return list(_pool(os.getpid(), io_threads).map(fetch, starts, stops))
+
+
+def _fetch_one(fs: Any, path: str, start: int, stop: int) -> Any:
+    try:
+        return fs.cat_file(path, start=start, end=stop)
+    except Exception as error:
+        return error
+
+
+def file_size(fs: Any, path: str) -> Any:
+    """Return the length of a file, if the store tells it.
+
+    Raises
+    ------
+    FileNotFoundError
+    """
+    return size_of(fs, path) if is_s3(fs) else fs.info(path)["size"]
 
 
 def reads_at_once(fs: Any, io_threads: int) -> int:
@@ -176,8 +244,7 @@ def reads_at_once(fs: Any, io_threads: int) -> int:
 
 
 def _has_one_connection(fs: Any) -> bool:
-    names = getattr(fs, "protocol", ())
-    return not _ONE_AFTER_ANOTHER.isdisjoint([names] if isinstance(names, str) else names)
+    return not _ONE_AFTER_ANOTHER.isdisjoint(protocols(fs))
 
 
 @lru_cache(maxsize=4)
@@ -188,14 +255,15 @@ def _pool(process: int, threads: int) -> ThreadPoolExecutor:
 
 def read_whole(fs: Any, path: str, limit: int | None = None) -> bytes:
     """Return the content of a file, in one request where the file system can; on S3 no more than one byte beyond `limit`."""
-    if not hasattr(fs, "call_s3"):
+    if not is_s3(fs):
         data: bytes = fs.cat_file(path)
         return data
     try:
         # Without a start, s3fs asks for the size first.
         data = fs.cat_file(path, start=0, end=None if limit is None else limit + 1)
     except OSError as error:
-        if isinstance(error, FileNotFoundError | PermissionError) or fs.size(path) != 0:
+        lasting = isinstance(error, FileNotFoundError | PermissionError)
+        if lasting or is_transient(error) or size_of(fs, path) != 0:
             raise
         # Nothing is a range that an empty object does not have.
         return b""
@@ -203,7 +271,7 @@ def read_whole(fs: Any, path: str, limit: int | None = None) -> bytes:
 
 
 class RemoteOutput:
-    """A new file behind fsspec; see `OutputFile`. `replace` tells that there can be one already, which `abort` leaves."""
+    """A new file behind fsspec, written as its package does; see `OutputFile`. `replace` tells that there can be one already, which `abort` leaves."""
 
     def __init__(
         self,

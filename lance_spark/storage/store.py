@@ -13,7 +13,13 @@ from lance_spark.storage import local, probe
 from lance_spark.storage.commit import CommitHandler, handler_for
 from lance_spark.storage.connect import connect, of_uri
 from lance_spark.storage.errors import translated
-from lance_spark.storage.listing import FileInfo, local_tree, names_in_order, remote_tree
+from lance_spark.storage.listing import (
+    FileInfo,
+    entries,
+    local_tree,
+    names_in_order,
+    remote_tree,
+)
 from lance_spark.storage.manifest_store import OPTION as MANIFEST_STORE
 from lance_spark.storage.manifest_store import ManifestStore, load
 from lance_spark.storage.options import COMMIT_LOCK, OWN, family_of, to_fsspec
@@ -21,11 +27,15 @@ from lance_spark.storage.output import OutputFile
 from lance_spark.storage.remote import (
     RemoteOutput,
     RemoteSource,
+    file_size,
     parse_io_threads,
     read_whole,
     reads_at_once,
 )
+from lance_spark.storage.retry import Retries, create_once
+from lance_spark.storage.s3 import is_s3, single_tries
 from lance_spark.storage.source import ByteSource
+from lance_spark.storage.upload import PartSizes, S3Output
 from lance_spark.storage.uri import Location, check_relative, escaped, join, parse_uri
 
 __all__ = ["ObjectStore", "OutputFile"]
@@ -74,10 +84,15 @@ class ObjectStore:
         #: What no message shows.
         self._secrets = {**self._arguments, **self._options, **location.secrets}
         self._fs: Any = None
+        self._io_threads = parse_io_threads(self._arguments)
         if not location.is_local:
             own = {name: value for name, value in self._arguments.items() if name not in OWN}
+            if family_of(self.scheme) == "s3":
+                own = single_tries(own, self._io_threads)
             self._fs = connect(self._objects, own, self._secrets)
-        self._io_threads = parse_io_threads(self._arguments)
+            if is_s3(self._fs):
+                self._fs.retries = 1
+        self._retries = Retries.of(self._options, self._fs)
         self.reads_at_once = reads_at_once(self._fs, self._io_threads)
         self._handler: CommitHandler | None = None
         self._manifest_store: ManifestStore | None = None
@@ -207,7 +222,9 @@ class ObjectStore:
         full = self._full(path)
         if self._fs is None:
             return local.LocalSource(full, size)
-        return RemoteSource(self._fs, full, self.name(path), size, self._secrets, self._io_threads)
+        return RemoteSource(
+            self._fs, full, self.name(path), size, self._secrets, self._io_threads, self._retries
+        )
 
     def read_bytes(self, path: str, limit: int | None = None) -> bytes:
         """Return the content of a small file.
@@ -229,7 +246,7 @@ class ObjectStore:
         full = self._full(path)
         with translated(self.name(path), self._secrets):
             if self._fs is not None:
-                data = read_whole(self._fs, full, limit)
+                data = self._retries.call(read_whole, self._fs, full, limit)
             else:
                 with local.open_file(full) as file:
                     data = file.read() if limit is None else file.read(limit + 1)
@@ -256,7 +273,7 @@ class ObjectStore:
             local.write_whole(full, data, durable=durable)
             return
         with translated(self.name(path), self._secrets):
-            self._fs.pipe_file(full, data)
+            self._retries.call(self._fs.pipe_file, full, data)
 
     def open_output(self, path: str, *, replace: bool = False) -> OutputFile:
         """Start a new file, to be written from start to end.
@@ -275,7 +292,13 @@ class ObjectStore:
         full = self._full(path)
         if self._fs is None:
             return local.LocalOutput(full, replace=replace)
-        return RemoteOutput(self._fs, full, self.name(path), self._secrets, replace=replace)
+        name = self.name(path)
+        if is_s3(self._fs):
+            sizes = PartSizes.of(self._options, self._fs)
+            return S3Output(
+                self._fs, full, name, sizes, self._retries, self._secrets, replace=replace
+            )
+        return RemoteOutput(self._fs, full, name, self._secrets, replace=replace)
 
     def list(self, folder: str) -> _Files:
         """Return name and size of the files right in `folder` ("" = the root), in no order; none if there is no folder.
@@ -319,7 +342,7 @@ class ObjectStore:
         StorageError
         """
         with translated(self.name(folder), self._secrets):
-            return names_in_order(self._fs, self._folder(folder), limit, after)
+            return names_in_order(self._fs, self._folder(folder), limit, after, self._retries)
 
     def list_folders(self, folder: str) -> _Names:
         """Return the names of the folders right in `folder`, in no order; none if there is no folder.
@@ -344,7 +367,7 @@ class ObjectStore:
         with translated(self.name(folder), self._secrets):
             if self._fs is None:
                 return list(local_tree(self.uri, folder))
-            return list(remote_tree(self._fs, self.object_uri, folder))
+            return list(remote_tree(self._fs, self.object_uri, folder, self._retries))
 
     def remove_folder(self, folder: str) -> None:
         """Remove an empty folder, where stores have folders; whatever prevents it is passed over."""
@@ -363,10 +386,13 @@ class ObjectStore:
         with translated(self.name(path), self._secrets):
             if self._fs is None:
                 return os.path.isfile(full)
-            self._fs.invalidate_cache(full)
             try:
+                if is_s3(self._fs):
+                    self._retries.call(file_size, self._fs, full)
+                    return True
+                self._fs.invalidate_cache(full)
                 # `isfile` takes a store that fails for one that has no such file.
-                return bool(self._fs.info(full)["type"] == "file")
+                return bool(self._retries.call(self._fs.info, full)["type"] == "file")
             except FileNotFoundError:
                 return False
 
@@ -384,7 +410,7 @@ class ObjectStore:
             return
         full = self._full(source)
         with translated(self.name(source), self._secrets):
-            self._fs.cp_file(full, self._full(target))
+            self._retries.call(self._fs.cp_file, full, self._full(target))
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete files; those that are not there are passed over.
@@ -402,7 +428,7 @@ class ObjectStore:
                     if self._fs is None:
                         os.unlink(full)
                     else:
-                        self._fs.rm_file(full)
+                        self._retries.call(self._fs.rm_file, full)
             except MissingFileError:
                 continue
             except StorageError as error:
@@ -423,7 +449,23 @@ class ObjectStore:
     def _create(self, handler: CommitHandler, path: str, data: bytes) -> bool:
         full = self._full(path)
         with translated(self.name(path), self._secrets):
-            return handler.put_if_absent(full, data)
+            if self._fs is None:
+                return handler.put_if_absent(full, data)
+            return create_once(
+                partial(handler.put_if_absent, full, data),
+                partial(self._present, path, len(data)),
+                data,
+                self._retries,
+            )
+
+    def _present(self, path: str, size: int) -> bytes | None:
+        """Return the content of a file that should have so many bytes, or the first ones of it; None if there is none."""
+        try:
+            return self.read_bytes(path, size)
+        except MissingFileError:
+            return None
+        except CorruptFileError:
+            return b""
 
     def check_put_if_absent(self) -> None:
         """Refuse a store that `put_if_absent` does not work on, before anything is written to it.
@@ -476,16 +518,14 @@ class ObjectStore:
         fs: Any = self._fs
         try:
             with translated(self.name(folder), self._secrets):
-                # File systems remember listings; a commit by somebody else has to be seen.
-                fs.invalidate_cache(full)
-                entries = fs.ls(full, detail=True)
+                listed = entries(fs, full, self._retries)
         except MissingFileError:
             return []
         # Some object stores list the folder's own marker, and a file when asked for a folder of that name.
         prefix = _base(full)
         return [
             entry
-            for entry in entries
+            for entry in listed
             if entry["type"] == kind
             and _base(entry["name"])
             and entry["name"].rstrip("/").split("/")[-2:-1] == [prefix]

@@ -1,0 +1,267 @@
+"""Requests that are sent again: after 429, a fault of the server, a connection that broke, an answer that came late or not whole.
+
+| storage option | default | meaning |
+| --- | --- | --- |
+| `client_max_retries` | 10 | how often a request is repeated |
+| `client_retry_timeout` | 180 | seconds after its first try from which on it is not |
+
+The waits double from 0.1 s on up to 15 s, each a random length between half of that and all of it. Names and meaning are those of other
+Lance clients, whose default for the first one is 3; they slow down besides.
+
+How that multiplies with what the packages below do:
+
+- s3fs and botocore would each repeat on their own, five times five requests for one. For tables they do not: they are told to send each
+  request once, so that `client_max_retries` + 1 is all there is. Who gives `config_kwargs` with `retries` has botocore's tries on top, for
+  each of ours.
+- gcsfs sends a request up to 6 times, and Azure's library up to 4 times; neither can be told otherwise. What they gave up is not begun
+  again here, but for a timeout or a short answer, which gcsfs does not repeat.
+- A commit whose put failed for good looks for itself and starts again up to 3 times (`table/commit.py`).
+
+Whatever has the same effect when it is done twice can be repeated. Creating a file only if there is none cannot: see `create_once`.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ParamSpec, TypeVar
+
+from lance_spark.errors import InvalidOptionError, StorageError
+from lance_spark.storage.errors import is_refusal
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+MAX_RETRIES = "client_max_retries"
+RETRY_TIMEOUT = "client_retry_timeout"
+DEFAULT_MAX_RETRIES = 10
+DEFAULT_RETRY_TIMEOUT = 180.0
+_FIRST_WAIT = 0.1
+_LONGEST_WAIT = 15.0
+#: Protocols whose packages repeat each request themselves.
+_REPEATING = frozenset({"gs", "gcs", "abfs", "abfss", "az"})
+_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
+#: What stores say in the text of an answer, whatever its status.
+_CODES = frozenset(
+    (
+        "BadDigest", "ConditionalRequestConflict", "IncompleteBody", "InternalError", "OperationAborted", "RequestTimeout",
+        "ServiceUnavailable", "SlowDown", "Throttling", "ThrottlingException", "TooManyRequests", "XAmzContentSHA256Mismatch",
+    )
+)  # fmt: skip
+#: Errors of the libraries, by name: they are not imported here.
+_KINDS = frozenset(
+    (
+        "ClientConnectionError", "ClientPayloadError", "HTTPClientError", "IncompleteRead", "IncompleteReadError",
+        "ResponseParserError", "ServerDisconnectedError", "ServiceRequestError", "ServiceResponseError",
+    )
+)  # fmt: skip
+#: Connections that will never be.
+_LASTING_KINDS = frozenset(("SSLError", "SSLCertVerificationError", "ClientSSLError", "InvalidURL"))
+_ERRNOS = frozenset(
+    {
+        errno.ECONNABORTED,
+        errno.ECONNREFUSED,
+        errno.ECONNRESET,
+        errno.EHOSTUNREACH,
+        errno.ENETRESET,
+        errno.ENETUNREACH,
+        errno.EPIPE,
+        errno.ETIMEDOUT,
+    }
+)
+_LASTING = (FileNotFoundError, FileExistsError, PermissionError, NotADirectoryError, IsADirectoryError)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Retries:
+    """How often requests are repeated.
+
+    Attributes
+    ----------
+    max_retries : int
+    timeout : float
+        Seconds.
+    below : bool
+        Whether the package below repeats requests itself, so that only what it leaves alone is repeated here.
+    """
+
+    max_retries: int = DEFAULT_MAX_RETRIES
+    timeout: float = DEFAULT_RETRY_TIMEOUT
+    below: bool = False
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any], fs: Any = None) -> Retries:
+        """Return what storage options say, for a file system of fsspec.
+
+        Raises
+        ------
+        InvalidOptionError
+        """
+        given = {name.lower(): value for name, value in options.items()}
+        return cls(
+            int(_number(given, MAX_RETRIES, DEFAULT_MAX_RETRIES, whole=True)),
+            _number(given, RETRY_TIMEOUT, DEFAULT_RETRY_TIMEOUT),
+            below=not _REPEATING.isdisjoint(protocols(fs)),
+        )
+
+    def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function that may be called twice, until it does not fail as a store does for a while. Raises what it raises."""
+        tries = self.tries()
+        while True:
+            try:
+                return function(*args, **kwargs)
+            except Exception as error:
+                wait = tries.wait_after(error)
+                if wait is None:
+                    raise
+            time.sleep(wait)
+
+    def tries(self) -> Tries:
+        """Return the tries of one request, the first of which begins now."""
+        return Tries(self)
+
+
+class Tries:
+    """The tries of one request."""
+
+    def __init__(self, retries: Retries) -> None:
+        self._retries = retries
+        self._left = retries.max_retries
+        self._end = time.monotonic() + retries.timeout
+        self._wait = _FIRST_WAIT
+
+    def wait_after(self, error: BaseException) -> float | None:
+        """Return how many seconds after an error to try again; None if there is to be no other try."""
+        if self._left <= 0 or not is_transient(error):
+            return None
+        if self._retries.below and not isinstance(error, TimeoutError):
+            return None
+        wait = self._wait * random.uniform(0.5, 1)  # noqa: S311 - no secret
+        if time.monotonic() + wait > self._end:
+            return None
+        self._left -= 1
+        self._wait = min(2 * self._wait, _LONGEST_WAIT)
+        return wait
+
+
+def create_once(
+    put: Callable[[], bool], look: Callable[[], bytes | None], data: bytes, retries: Retries
+) -> bool:
+    """Create a file only if there is none, whatever becomes of the answers.
+
+    A put that fails may have been carried out. Before another one, and after the last, we look: a file with these bytes is our own.
+    So bytes that somebody else could write, too, count as ours.
+
+    Parameters
+    ----------
+    put : callable
+        Tells whether it created the file. Raises StorageError.
+    look : callable
+        Returns the content of the file, None if there is none. Raises StorageError.
+    data : bytes
+        What `put` writes.
+    retries : Retries
+
+    Returns
+    -------
+    bool
+        False if there is a file of somebody else.
+
+    Raises
+    ------
+    StorageError
+        Nobody knows whether the file was created; or, if `is_refusal` says so, it certainly was not.
+    """
+    tries = retries.tries()
+    doubt: StorageError | None = None
+    while True:
+        wait: float | None = None
+        try:
+            created = put()
+            if created or doubt is None:
+                return created
+            failure = doubt
+        except StorageError as error:
+            if is_refusal(error):
+                if doubt is None:
+                    raise
+                # The request before can still be carried out.
+                raise StorageError(str(error)) from doubt
+            failure = doubt = error
+            wait = tries.wait_after(error)
+        if wait is not None:
+            time.sleep(wait)
+        try:
+            present = look()
+        except StorageError:
+            # From the failure of the put: that the look is forbidden does not mean that nothing was done.
+            raise StorageError(str(failure)) from failure
+        if present is not None:
+            return present == data
+        if wait is None:
+            raise failure
+
+
+def is_transient(error: BaseException) -> bool:
+    """Tell whether a request that failed so may succeed later: 408, 429, 5xx, a broken connection, a timeout, an answer cut short."""
+    if isinstance(error, _LASTING):
+        return False
+    chain = list(_chain(error))
+    if any(_is(one, _LASTING_KINDS) for one in chain):
+        return False
+    return any(_is_transient(one) for one in chain)
+
+
+def protocols(fs: Any) -> tuple[str, ...]:
+    """Return the names of a file system's protocol."""
+    names = getattr(fs, "protocol", ())
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    one: BaseException | None = error
+    for _ in range(8):
+        if one is None:
+            return
+        yield one
+        one = one.__cause__ or (None if one.__suppress_context__ else one.__context__)
+
+
+def _is_transient(error: BaseException) -> bool:
+    if isinstance(error, ConnectionError | TimeoutError) or _is(error, _KINDS):
+        return True
+    if isinstance(error, OSError) and error.errno in _ERRNOS:
+        return True
+    response = getattr(error, "response", None)
+    if isinstance(response, Mapping):
+        # As botocore has it.
+        code = (response.get("Error") or {}).get("Code")
+        status = (response.get("ResponseMetadata") or {}).get("HTTPStatusCode")
+        return code in _CODES or status in _STATUSES
+    # As aiohttp, gcsfs and Azure's library have it.
+    for name in ("status", "code", "status_code"):
+        number = getattr(error, name, None)
+        if isinstance(number, str) and number.isdigit():
+            number = int(number)
+        if isinstance(number, int) and number in _STATUSES:
+            return True
+    return False
+
+
+def _is(error: BaseException, names: frozenset[str]) -> bool:
+    return any(kind.__name__ in names for kind in type(error).__mro__)
+
+
+def _number(options: Mapping[str, Any], name: str, default: float, *, whole: bool = False) -> float:
+    given = options.get(name, default)
+    try:
+        value = int(given) if whole else float(str(given).removesuffix("s"))
+    except (TypeError, ValueError):
+        value = -1
+    if not 0 <= value <= 1e6:
+        what = "a whole number" if whole else "a number of seconds"
+        raise InvalidOptionError(f"storage option {name}: {what} from 0 on, not {given!r}")
+    return value
