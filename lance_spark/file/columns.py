@@ -39,7 +39,7 @@ _PAGE_TYPE = {
 _VALUES_ENCODING = b"\x0a\x00"
 #: ColumnEncoding { blob: { inner: { values: {} } } }: the pages say where the values are.
 _BLOB_ENCODING = b"\x1a\x04\x0a\x02\x0a\x00"
-_MAX_ROWS = 2**63 - 1
+MAX_ROWS = 2**63 - 1
 #: Encodings of so many bytes are those of many columns and pages.
 _SHORT = 512
 
@@ -123,7 +123,7 @@ def _parse_of(
     pages = []
     for number, page in enumerate(proto.pages):
         place = f"{where}, page {number}"
-        if page.length > _MAX_ROWS or page.priority > _MAX_ROWS:
+        if page.length > MAX_ROWS or page.priority > MAX_ROWS:
             raise CorruptFileError(f"{place}: {page.length} rows from {page.priority} are too many")
         pages.append(
             PageMeta(

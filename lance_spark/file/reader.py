@@ -24,7 +24,7 @@ from lance_spark.errors import (
     UnsupportedEncodingError,
 )
 from lance_spark.file.blob_fields import described
-from lance_spark.file.columns import read_columns
+from lance_spark.file.columns import MAX_ROWS, read_columns
 from lance_spark.file.fields import column_fields
 from lance_spark.file.footer import Footer, Tail, parse_descriptor, read_footer
 from lance_spark.file.json_fields import paged_json, read_json
@@ -54,6 +54,8 @@ class _Described(NamedTuple):
 def _described(descriptor: bytes) -> _Described:
     """Parse global buffer 0; errors do not name the file."""
     message = parse_descriptor(descriptor)
+    if message.length > MAX_ROWS:
+        raise CorruptFileError(f"{message.length} rows are more than a file can have")
     tree, metadata = _schema(message.schema.SerializeToString(deterministic=True))
     return _Described(tree, metadata, message.length)
 

@@ -24,7 +24,7 @@ import pyarrow.types as pat
 from lance_spark.errors import CorruptFileError
 from lance_spark.file.open import DataFileReader, open_file
 from lance_spark.proto import table_pb2
-from lance_spark.scan.index_cache import cached
+from lance_spark.scan.index_cache import all_rows, cached
 from lance_spark.scan.least import least_and_greatest
 from lance_spark.table import indexes
 from lance_spark.table.paths import TablePaths
@@ -81,7 +81,7 @@ def _read(paths: TablePaths, base: int | None, folder: str) -> BTreeBounds | Non
             or metadata.get("range_partitioned", b"false") != b"false"
         ):
             return None
-        pages = lookup.read(lookup.schema.fields, range(lookup.num_rows))
+        pages = lookup.read(lookup.schema.fields, all_rows(lookup))
     finally:
         lookup.close()
     text = metadata.get("batch_size", b"")

@@ -249,7 +249,10 @@ def _exact(value: Any, kind: pa.DataType, where: Column) -> pa.Scalar | None:
             return None
         value = int(number)
     if isinstance(number, Decimal | int) and pat.is_floating(kind):
-        as_float = float(number)
+        try:
+            as_float = float(number)
+        except OverflowError:
+            return None
         if Decimal(as_float) != Decimal(number):
             return None
         value = as_float
@@ -267,7 +270,10 @@ def _exact(value: Any, kind: pa.DataType, where: Column) -> pa.Scalar | None:
 def _common(kind: pa.DataType, value: Any, where: Column) -> tuple[pa.DataType, pa.Scalar]:
     number = value.as_py() if isinstance(value, pa.Scalar) else value
     if isinstance(number, float) or pat.is_floating(kind):
-        return pa.float64(), pa.scalar(float(number), pa.float64())
+        try:
+            return pa.float64(), pa.scalar(float(number), pa.float64())
+        except OverflowError:
+            raise _not_compared(where, kind, value) from None
     narrow = pat.is_integer(kind) and not pat.is_uint64(kind)
     if narrow and isinstance(number, int) and number in _INT64:
         return pa.int64(), pa.scalar(number, pa.int64())
@@ -275,7 +281,8 @@ def _common(kind: pa.DataType, value: Any, where: Column) -> tuple[pa.DataType, 
         literal = pa.scalar(Decimal(number)).type
         common = _decimal_for(_decimal_of(kind), (literal.precision, literal.scale))
         return common, pa.scalar(Decimal(number), common)
-    except (pa.ArrowException, ValueError):
+    except (pa.ArrowException, ValueError, TypeError):
+        # Infinity and NaN are Decimals, too.
         raise _not_compared(where, kind, value) from None
 
 

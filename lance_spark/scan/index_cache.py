@@ -13,7 +13,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from lance_spark.errors import MissingFileError
+from lance_spark.errors import CorruptFileError, MissingFileError
+from lance_spark.file.open import DataFileReader
 from lance_spark.proto import table_pb2
 from lance_spark.table import indexes
 from lance_spark.table.paths import INDICES, TablePaths
@@ -23,6 +24,10 @@ _LOG = logging.getLogger(__name__)
 #: What is kept at most; those that were asked for last.
 MAX_ENTRIES = 32
 MAX_BYTES = 16 * 1024 * 1024
+
+#: A file of an index has some bits for each of its rows; so many rows are believed all the same.
+_FEW_ROWS = 1 << 16
+_ROWS_OF_A_BYTE = 64
 
 _Key = tuple[str, str]
 _T = TypeVar("_T")
@@ -114,3 +119,19 @@ def cached(
         # Whoever has the values knows without it.
         _LOG.warning("index %r is passed over: %s", index.name, error)
         return None
+
+
+def all_rows(file: DataFileReader) -> range:
+    """Return the rows of a file of an index that is read at once.
+
+    Raises
+    ------
+    CorruptFileError
+        It claims more rows than such a file can hold: constant pages take the same few bytes for any number.
+    """
+    most = _FEW_ROWS + _ROWS_OF_A_BYTE * file.source.size
+    if file.num_rows > most:
+        raise CorruptFileError(
+            f"{file.source.name}: {file.num_rows} rows in {file.source.size} bytes; rebuild the index"
+        )
+    return range(file.num_rows)

@@ -41,7 +41,7 @@ from lance_spark.file.open import open_file
 from lance_spark.file.schema import Field
 from lance_spark.proto import table_pb2
 from lance_spark.scan.conditions import Condition
-from lance_spark.scan.index_cache import cached
+from lance_spark.scan.index_cache import all_rows, cached
 from lance_spark.scan.ranges import in_all, intersection
 from lance_spark.scan.task import FragmentSlice
 from lance_spark.table import indexes
@@ -402,7 +402,7 @@ def _read(paths: TablePaths, base_id: int | None, folder: str) -> pa.Table:
         missing = [name for name in _COLUMNS if name not in held]
         if missing:
             raise CorruptFileError(f"{file.source.name}: a zone map without {missing}")
-        arrays = file.read([held[name] for name in _COLUMNS], range(file.num_rows))
+        arrays = file.read([held[name] for name in _COLUMNS], all_rows(file))
     finally:
         file.close()
     columns = dict(zip(_COLUMNS, arrays, strict=True))

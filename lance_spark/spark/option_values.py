@@ -185,7 +185,7 @@ def json_list(text: str) -> list[Any] | None:
 
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return value if isinstance(value, list) else None
 
@@ -201,7 +201,7 @@ def json_object(text: str) -> dict[str, Any]:
 
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         value = None
     # Not even a part of the text is shown: it holds secrets.
     if not isinstance(value, dict):

@@ -17,12 +17,17 @@ from pyroaring import BitMap
 
 from lance_spark.errors import CorruptFileError, CorruptTableError
 from lance_spark.storage.source import Bytes
-from lance_spark.table.fragment import Fragment
+from lance_spark.table.fragment import MAX_PHYSICAL_ROWS, Fragment
 from lance_spark.table.fragment_files import DeletionFile, DeletionFileType
+from lance_spark.table.ipc_claims import check_claims
 from lance_spark.table.paths import TablePaths
 
 #: Offsets within a fragment, increasing, without repeats.
 Offsets = npt.NDArray[np.int64]
+
+#: Bytes of an offset in an Arrow file with its validity, rounded up, and what both buffers are padded by.
+_WIDTH = 5
+_PADDING = 128
 
 
 def read_deletions(paths: TablePaths, fragment: Fragment) -> Offsets:
@@ -54,10 +59,12 @@ def read_deletions(paths: TablePaths, fragment: Fragment) -> Offsets:
 def _read(paths: TablePaths, fragment: Fragment, file: DeletionFile) -> Offsets:
     content, name = paths.read_deletion_file(file, fragment.id)
     data = np.frombuffer(content, np.uint8)
+    # Manifests of early releases do not say how many rows there are.
+    most = fragment.physical_rows or file.num_deleted_rows or MAX_PHYSICAL_ROWS
     if file.file_type is DeletionFileType.ARROW:
-        offsets = decode_arrow(data, name)
+        offsets = decode_arrow(data, name, most)
     else:
-        offsets = decode_bitmap(data, name, fragment.physical_rows)
+        offsets = decode_bitmap(data, name, fragment.physical_rows, most)
     if file.num_deleted_rows and len(offsets) != file.num_deleted_rows:
         raise CorruptFileError(
             f"{name}: it deletes {len(offsets)} rows, but the manifest says {file.num_deleted_rows}"
@@ -67,7 +74,7 @@ def _read(paths: TablePaths, fragment: Fragment, file: DeletionFile) -> Offsets:
     return offsets
 
 
-def decode_arrow(data: Bytes, name: str) -> Offsets:
+def decode_arrow(data: Bytes, name: str, most: int = MAX_PHYSICAL_ROWS) -> Offsets:
     """Decode a deletion file of the `.arrow` kind.
 
     Parameters
@@ -75,12 +82,15 @@ def decode_arrow(data: Bytes, name: str) -> Offsets:
     data : uint8 array
     name : str
         What errors call the file.
+    most : int
+        Rows that it deletes at most: few bytes can claim to hold many more.
 
     Raises
     ------
     CorruptFileError
     """
     try:
+        check_claims(data, most * _WIDTH + _PADDING)
         with pa.ipc.open_file(pa.py_buffer(data)) as reader:
             if reader.num_record_batches != 1:
                 raise CorruptFileError(
@@ -88,16 +98,21 @@ def decode_arrow(data: Bytes, name: str) -> Offsets:
                 )
             batch = reader.get_batch(0)
         batch.validate(full=True)
-    except (pa.ArrowException, MemoryError, OSError) as error:
+        # Names that are no UTF-8 are found out by whoever looks at a column.
+        columns = batch.columns
+    except (ValueError, pa.ArrowException, MemoryError, OSError) as error:
         raise CorruptFileError(f"{name}: no readable deletion file: {error}") from error
-    if batch.num_columns != 1 or batch.schema[0].type != pa.uint32() or batch.column(0).null_count:
+    if len(columns) != 1 or columns[0].type != pa.uint32() or columns[0].null_count:
         raise CorruptFileError(
-            f"{name}: a deletion file has one column of uint32 without nulls, this one {batch.schema}"
+            f"{name}: a deletion file has one column of uint32 without nulls, this one has "
+            f"{[str(one.type) for one in columns]}"
         )
-    return np.unique(batch.column(0).to_numpy()).astype(np.int64)
+    return np.unique(columns[0].to_numpy()).astype(np.int64)
 
 
-def decode_bitmap(data: Bytes, name: str, num_rows: int = 0) -> Offsets:
+def decode_bitmap(
+    data: Bytes, name: str, num_rows: int = 0, most: int = MAX_PHYSICAL_ROWS
+) -> Offsets:
     """Decode a deletion file of the `.bin` kind.
 
     Parameters
@@ -107,6 +122,8 @@ def decode_bitmap(data: Bytes, name: str, num_rows: int = 0) -> Offsets:
         What errors call the file.
     num_rows : int
         Rows of the fragment; 0 if they are not known.
+    most : int
+        Rows that it deletes at most.
 
     Raises
     ------
@@ -119,6 +136,8 @@ def decode_bitmap(data: Bytes, name: str, num_rows: int = 0) -> Offsets:
     # The greatest one first: a few bytes can stand for billions of rows.
     if num_rows and bitmap and bitmap.max() >= num_rows:
         raise _outside(name, bitmap.max(), num_rows)
+    if len(bitmap) > most:
+        raise CorruptFileError(f"{name}: it deletes {len(bitmap)} rows of {most}")
     return offsets_of(bitmap)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pyarrow.types as pat
+from google.protobuf.message import Message
 
 from lance_spark.encoding.arrow_blocks import (
     from_block,
@@ -57,8 +58,21 @@ def open_message(
     """Return the decoder of an `Fsst` message; see `open_encoding`."""
     if not is_variable(kind):
         raise CorruptFileError(f"byte strings store a column of type {kind}")
+    if _holds_fsst(message.binary):
+        raise CorruptFileError("FSST codes are stored as FSST codes")
     large = pat.is_large_string(kind) or pat.is_large_binary(kind)
     codes = pa.large_binary() if large else pa.binary()
     return FsstValues(
         open_encoding(message.binary, codes, count, buffers), message.symbol_table, kind
     )
+
+
+def _holds_fsst(message: Message) -> bool:
+    """Tell whether codes are in a message: codes of codes have eight times as many bytes each time."""
+    inner = [
+        one
+        for field, value in message.ListFields()
+        if field.message_type is not None
+        for one in ([value] if isinstance(value, Message) else value)
+    ]
+    return any(isinstance(one, pb.Fsst) or _holds_fsst(one) for one in inner)

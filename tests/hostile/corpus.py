@@ -1,0 +1,222 @@
+"""Small files that are sound: what is made worse.
+
+Tables come out of an archive, `python -m tests.hostile.corpus` writes it anew; data files are written here.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import json
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+from lance.file import LanceFileWriter
+
+import lance_spark
+from lance_spark.encoding import jsonb
+from lance_spark.table.manifest_file import decode, encode
+from tests.encoding.v2_0.test_columns import CASES as CASES_2_0
+from tests.encoding.v2_0.test_columns import UNREADABLE
+from tests.encoding.v2_1.test_hostile import CASES as CASES_2_1
+from tests.encoding.v2_3.test_hostile import CASES as CASES_2_3
+from tests.interop.blobs import marked, random_values
+from tests.interop.blobs import table as blob_table
+
+TABLES = Path(__file__).parent / "tables.tar.xz"
+RELEASES = Path(__file__).parents[1] / "fixtures" / "releases"
+#: Seeds are small, so that what is changed matters.
+_LARGEST = 200_000
+
+
+@functools.cache
+def folder() -> Path:
+    """Return a folder in memory, if there is one, that lasts as long as the process."""
+    shared = Path("/dev/shm")
+    path = Path(tempfile.mkdtemp(prefix="hostile-", dir=shared if shared.is_dir() else None))
+    atexit.register(shutil.rmtree, path, ignore_errors=True)
+    return path
+
+
+def _written(array: pa.Array, metadata: dict[str, str] | None, version: str) -> bytes:
+    field = pa.field("c", array.type, metadata=metadata or None)
+    path = folder() / "file.lance"
+    with LanceFileWriter(str(path), pa.schema([field]), version=version) as writer:
+        writer.write_batch(pa.record_batch([array], schema=pa.schema([field])))
+    return path.read_bytes()
+
+
+@functools.cache
+def files(version: str) -> tuple[bytes, ...]:
+    """Return data files of a version, one for each of its encodings and more."""
+    if version == "0.1":
+        return tuple(_released("0.1"))
+    found = []
+    if version == "2.0":
+        found = [
+            _written(*case, "2.0") for name, case in CASES_2_0.items() if name not in UNREADABLE
+        ]
+        found += _released("2.0")
+    elif version == "2.3":
+        found = [_written(*case(), "2.3") for case in CASES_2_3.values()]
+        found += [_written(*case(), "2.3") for _, case in CASES_2_1.values()]
+    else:
+        found = [_written(*case(), version) for own, case in CASES_2_1.values() if own <= version]
+    if version != "2.3":
+        found += _ours(version)
+    return tuple(one for one in found if len(one) < _LARGEST)
+
+
+def _released(version: str) -> Iterator[bytes]:
+    """Yield data files that old releases wrote."""
+    for release in ("0.4.21", "0.8.21", "0.12.3", "0.17.0", "11.0.0"):
+        with tarfile.open(RELEASES / f"{release}.tar.xz") as archive:
+            for member in archive:
+                parts = member.name.split("/")
+                if f"_{version}" in parts[0] and parts[-2:-1] == ["data"] and member.isfile():
+                    opened = archive.extractfile(member)
+                    assert opened is not None
+                    data = opened.read()
+                    if len(data) < _LARGEST // 4:
+                        yield data
+
+
+def _ours(version: str) -> list[bytes]:
+    """Return a file of many types that this package wrote."""
+    rows = 200
+    numbers = np.arange(rows)
+    mask = numbers % 7 == 0
+    text = pa.array([f"word {n % 11}" for n in numbers], mask=mask)
+    plain = pa.table(
+        {
+            "i": pa.array(numbers, mask=mask),
+            "f": pa.array(numbers * 0.5),
+            "s": text,
+            "b": pa.array([bytes([n % 250]) * (n % 9) for n in numbers]),
+            "t": pa.array(numbers, pa.timestamp("us", "UTC")),
+            "v": pa.FixedSizeListArray.from_arrays(pa.array(np.arange(rows * 4) * 1.0), 4),
+            "l": pa.array([list(range(n % 4)) for n in numbers]),
+            "r": pa.array([{"a": int(n), "b": f"{n}"} for n in numbers]),
+            "n": pa.nulls(rows, pa.int32()),
+            "one": pa.array([7] * rows),
+        }
+    )
+    path = folder() / f"ours-{version}"
+    lance_spark.write_dataset(plain, str(path), "overwrite", data_storage_version=version)
+    found = [one.read_bytes() for one in (path / "data").glob("*.lance")]
+    shutil.rmtree(path)
+    return found
+
+
+def rows(start: int, count: int = 6) -> pa.Table:
+    """Return rows of the tables."""
+    ids = range(start, start + count)
+    return pa.table({"i": pa.array(ids, pa.int64()), "s": [f"w{at}" for at in ids]})
+
+
+@functools.cache
+def table(name: str) -> Path:
+    """Return a table out of those that `write_tables` made."""
+    path = folder() / "tables"
+    if not path.is_dir():
+        with tarfile.open(TABLES) as archive:
+            archive.extractall(path, filter="data")
+    return path / name / "t"
+
+
+def write_tables() -> None:
+    """Write the tables into their archive: their names of files have to be the same wherever a damaged one is read again."""
+    path = folder() / "new"
+    _plain(path / "plain" / "t", stable=False)
+    _plain(path / "stable" / "t", stable=True)
+    _old(path / "old" / "t")
+    _moved(path / "moved" / "t")
+    _indexed(path / "indexed" / "t")
+    for version in ("2.0", "2.1", "2.2"):
+        _blobs(path / f"blobs_{version.replace('.', '_')}" / "t", version)
+    with tarfile.open(TABLES, "w:xz") as archive:
+        for one in sorted(path.iterdir()):
+            archive.add(one, one.name)
+
+
+def _plain(path: Path, *, stable: bool) -> None:
+    """Both kinds of deletion files, indexes, configuration, a tag and a branch."""
+    uri = str(path)
+    dataset = lance.write_dataset(rows(0), uri, max_rows_per_file=3, enable_stable_row_ids=stable)
+    dataset = lance.write_dataset(rows(100, 12_000), uri, mode="append")
+    dataset.delete("i = 1 or (i >= 100 and i < 6000)")
+    dataset.create_scalar_index("i", "BTREE")
+    dataset.create_scalar_index("s", "ZONEMAP")
+    dataset.update_config({"a": "b"})
+    dataset.tags.create("t", 2)
+    dataset.create_branch("b", 3)
+    lance.write_dataset(rows(1_000), uri, mode="append")
+    _without_sizes(path)
+
+
+def _old(path: Path) -> None:
+    """Transactions in files only, as early releases left them."""
+    dataset = lance.write_dataset(rows(0), str(path), max_rows_per_file=3)
+    dataset.create_scalar_index("i", "BTREE")
+    dataset.delete("i = 1")
+    lance.write_dataset(rows(10), str(path), mode="append")
+    for manifest in (path / "_versions").glob("*.manifest"):
+        found = decode(manifest.read_bytes(), "m")
+        manifest.write_bytes(encode(found.to_proto(), found.index_section, None))
+
+
+def _moved(path: Path) -> None:
+    """A fragment reuse index."""
+    dataset = lance.write_dataset(rows(0, 60), str(path), max_rows_per_file=10)
+    dataset.create_scalar_index("i", "BTREE")
+    dataset.optimize.compact_files(defer_index_remap=True)
+
+
+def _indexed(path: Path) -> None:
+    """Indexes that know all there is."""
+    dataset = lance.write_dataset(rows(0, 9_000), str(path), max_rows_per_file=3_000)
+    dataset.create_scalar_index("i", "BTREE")
+    dataset.create_scalar_index("s", "ZONEMAP")
+
+
+def _blobs(path: Path, version: str) -> None:
+    values = [None if one is None else one[:900] for one in random_values(40)]
+    data = blob_table(marked(values))
+    lance_spark.write_dataset(data, str(path), data_storage_version=version)
+    _without_sizes(path)
+
+
+def _without_sizes(path: Path) -> None:
+    """Let the newest manifest say no sizes of files, so that files of other lengths are looked into."""
+    file = newest(path)
+    manifest = decode(file.read_bytes(), "m")
+    proto = manifest.to_proto()
+    for fragment in proto.fragments:
+        for one in fragment.files:
+            one.ClearField("file_size_bytes")
+    file.write_bytes(encode(proto, manifest.index_section, manifest.transaction_section))
+
+
+def newest(path: Path) -> Path:
+    """Return the newest manifest of a table."""
+    return min(one for one in (path / "_versions").glob("*.manifest") if one.name[0] != "d")
+
+
+def json_values() -> list[bytes]:
+    """Return values of JSONB."""
+    deep: Any = 1
+    for _ in range(30):
+        deep = {"a": [deep]}
+    some: list[Any] = [None, True, 7, -(2**40), 2**63, 1.5, "text", [], {}, {"a": [1, {"b": "c"}]}]
+    return [jsonb.encode(json.dumps(one)) for one in [*some, deep, list(range(100))]]
+
+
+if __name__ == "__main__":
+    write_tables()

@@ -1,0 +1,265 @@
+"""Whole tables, one file of which is damaged: what they hold is read through the public functions, and nothing outside of them."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import random
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+import lance_spark
+from lance_spark.inspect.gather import facts_of
+from lance_spark.inspect.html import as_html
+from lance_spark.inspect.text import as_text
+from lance_spark.proto import table_pb2
+from lance_spark.scan.extremes import extremes, value_count
+from lance_spark.scan.index_cache import _CACHE
+from lance_spark.table.manifest_file import decode, encode
+from tests.hostile import corpus, texts
+from tests.hostile.files import worse_fields, worse_file
+from tests.hostile.guard import fault
+from tests.hostile.mutate import worse_bytes, worsen
+from tests.table.hostile_session import Watch
+
+Mutate = Callable[[bytes, random.Random], bytes]
+Step = Callable[[Any], object]
+
+
+@dataclass(frozen=True)
+class TableTarget:
+    """A file of a table; see `targets.Target`."""
+
+    name: str
+    run: Callable[[bytes], object]
+    seeds: Callable[[], Sequence[bytes]]
+    mutate: Mutate
+    weight: int
+
+
+class Session:
+    """Reads a table again and again, each time with other bytes in one of its files."""
+
+    def __init__(self, table: str, file: Callable[[Path], Path], steps: Sequence[Step]) -> None:
+        self._table = table
+        self._file = file
+        self._steps = steps
+        self._root: Path | None = None
+        self._watch: Watch | None = None
+
+    def path(self) -> Path:
+        """Return the damaged file, in a copy of the table that only this session has."""
+        if self._root is None:
+            made = corpus.table(self._table)
+            self._root = made.parent / f"copy-{id(self)}"
+            shutil.copytree(made, self._root)
+            self._watch = watch(str(self._root))
+        return self._file(self._root)
+
+    def seeds(self) -> list[bytes]:
+        """Return what the file holds."""
+        return [self._file(corpus.table(self._table)).read_bytes()]
+
+    def run(self, data: bytes) -> None:
+        """Read the table with these bytes in the file."""
+        path = self.path()
+        whole = path.read_bytes()
+        path.write_bytes(data)
+        _CACHE.clear()
+        assert self._watch is not None
+        self._watch.found.clear()
+        self._watch.on = True
+        failed: Exception | None = None
+        try:
+            for step in self._steps:
+                try:
+                    step(str(self._root))
+                except Exception as error:
+                    if failed is None or fault(failed) is None:
+                        failed = error
+        finally:
+            self._watch.on = False
+            path.write_bytes(whole)
+        assert not self._watch.found, sorted(self._watch.found)
+        if failed is not None:
+            raise failed
+
+
+_WATCHES: dict[str, Watch] = {}
+
+
+def watch(root: str) -> Watch:
+    """Return what notes which files outside of a root are opened; hooks stay for ever, so there is one for each root."""
+    if root not in _WATCHES:
+        _WATCHES[root] = Watch((root,))
+    return _WATCHES[root]
+
+
+def scan(root: str) -> None:
+    """Read all rows, if they are few, in several ways."""
+    dataset = lance_spark.open_dataset(root)
+    repr(dataset), dataset.schema, dataset.count_rows()
+    for batch in dataset.to_batches(with_row_id=True, with_row_address=True):
+        batch.validate()
+    dataset.take([0, 3])
+
+
+def filtered(root: str) -> None:
+    """Read by conditions that indexes help with."""
+    dataset = lance_spark.open_dataset(root)
+    dataset.to_table(filters=[("i", "==", 3)])
+    dataset.to_table(filters=[("i", ">", 11_990), ("s", "==", "w7")])
+    dataset.to_table(filters=[("s", ">", "w9998")])
+
+
+def ends(root: str) -> None:
+    """Ask indexes for the least and the greatest value, and how many there are."""
+    dataset = lance_spark.open_dataset(root)
+    table = dataset._table
+    for name in ("i", "s"):
+        extremes(table, dataset.fragments, [name])
+        value_count(table, dataset.fragments, [name])
+
+
+def look(root: str) -> None:
+    """Ask for all that is told about a table."""
+    dataset = lance_spark.open_dataset(root)
+    for ask in (
+        dataset.list_indices,
+        dataset.describe_indices,
+        dataset.tags.list,
+        dataset.branches.list,
+        dataset.versions,
+        dataset.get_transactions,
+        dataset.base_paths,
+        lambda: pickle.loads(pickle.dumps(dataset.plan())),
+        lambda: (dataset.config, dataset.metadata, dataset.schema_metadata),
+    ):
+        _asked(ask)
+
+
+def shown(root: str) -> None:
+    """Show a table to people."""
+    facts = facts_of(lance_spark.open_dataset(root))
+    as_text(facts, pages=True), as_html(facts)
+
+
+def old_versions(root: str) -> None:
+    """Plan a cleanup, read a tag and a branch."""
+    dataset = lance_spark.open_dataset(root)
+    _asked(lambda: lance_spark.open_dataset(root, tag="t").count_rows())
+    _asked(lambda: lance_spark.open_dataset(root, branch="b").count_rows())
+    dataset.cleanup_old_versions(
+        retain_versions=1, error_if_tagged_old_versions=False, dry_run=True
+    )
+
+
+def by_id(root: str) -> None:
+    """Find rows by their ids."""
+    dataset = lance_spark.open_dataset(root)
+    dataset.take_rows([0, 3, 7_000])
+
+
+def blobs(root: str) -> None:
+    """Read blobs, all and some."""
+    dataset = lance_spark.open_dataset(root)
+    dataset.to_table()
+    with contextlib.suppress(lance_spark.LanceError):
+        for file in dataset.take_blobs("b", indices=[0, 7, 20]):
+            if file is not None:
+                file.seek(3)
+                file.read(100)
+    dataset.to_table(blob_handling="all_binary")
+
+
+def changed(root: str) -> None:
+    """Change the table; whatever is new goes afterwards."""
+    before = set(Path(root).rglob("*"))
+    try:
+        _asked(lambda: lance_spark.open_dataset(root).delete([("i", "==", 3)]))
+        more = pa.table({"i": pa.array([9], pa.int64()), "s": ["x"]})
+        lance_spark.write_dataset(more, root, mode="append")
+        lance_spark.open_dataset(root).compact_files()
+    finally:
+        for path in set(Path(root).rglob("*")) - before:
+            if path.is_file():
+                path.unlink()
+
+
+def _asked(ask: Callable[[], object]) -> None:
+    """Go on after an error of this package."""
+    try:
+        ask()
+    except lance_spark.LanceError as error:
+        if fault(error) is not None:
+            raise
+
+
+def worse_manifest(data: bytes, rng: random.Random) -> bytes:
+    """Make a manifest worse; base paths may point anywhere, so they stay."""
+    found = decode(data, "m")
+    proto, index = found.to_proto(), found.index_section
+    how = rng.random()
+    if how < 0.25 and index:
+        section = table_pb2.IndexSection.FromString(index)
+        worsen(section, rng)
+        index = section.SerializeToString()
+    elif how < 0.4:
+        worse_fields(proto.fields, rng)
+    else:
+        for _ in range(rng.choice((1, 1, 2))):
+            worsen(proto, rng, ("base_paths", "version"))
+    return encode(proto, index, found.transaction_section)
+
+
+def _one(pattern: str) -> Callable[[Path], Path]:
+    return lambda root: min(root.glob(pattern))
+
+
+def _largest(pattern: str) -> Callable[[Path], Path]:
+    return lambda root: max(root.glob(pattern), key=lambda one: (one.stat().st_size, one.name))
+
+
+def _older(data: bytes, rng: random.Random) -> bytes:
+    return worse_file(data, rng) if rng.random() < 0.9 else worse_bytes(data, rng)
+
+
+def _made(
+    name: str,
+    table: str,
+    file: Callable[[Path], Path],
+    mutate: Mutate,
+    steps: Sequence[Step],
+    weight: int = 2,
+) -> TableTarget:
+    session = Session(table, file, steps)
+    return TableTarget(f"table_{name}", session.run, session.seeds, mutate, weight)
+
+
+def targets() -> Iterator[TableTarget]:
+    """Yield a target for each kind of file that a table has."""
+    every = (scan, filtered, look, shown, old_versions, by_id)
+    yield _made("manifest", "plain", corpus.newest, worse_manifest, every, 4)
+    yield _made("manifest_stable", "stable", corpus.newest, worse_manifest, every, 4)
+    yield _made("manifest_moved", "moved", corpus.newest, worse_manifest, every, 2)
+    yield _made("manifest_changed", "stable", corpus.newest, worse_manifest, (changed,), 2)
+    known = (filtered, ends, look)
+    yield _made("zone_map", "indexed", _one("_indices/*/zonemap.lance"), _older, known)
+    yield _made("btree", "indexed", _one("_indices/*/page_lookup.lance"), _older, known)
+    yield _made("btree_pages", "indexed", _one("_indices/*/page_data.lance"), _older, known, 1)
+    yield _made("data", "plain", _largest("data/*.lance"), _older, (scan, filtered, shown))
+    yield _made("deletions", "plain", _one("_deletions/*.arrow"), worse_bytes, (scan,), 1)
+    yield _made("bitmap", "plain", _one("_deletions/*.bin"), worse_bytes, (scan,), 1)
+    yield _made("hint", "plain", _one("_versions/*.json"), texts.worse_json, (scan,), 1)
+    told = (look, old_versions)
+    yield _made("tag", "plain", _one("_refs/tags/*.json"), texts.worse_json, told, 1)
+    yield _made("branch", "plain", _one("_refs/branches/*.json"), texts.worse_json, told, 1)
+    for version in ("2_0", "2_1", "2_2"):
+        yield _made(
+            f"blobs_{version}", f"blobs_{version}", _largest("data/*.lance"), _older, (blobs,)
+        )

@@ -1,0 +1,424 @@
+"""The doors of the package at which bytes that nobody vouches for come in: what parses each, what is sound, and what makes it worse.
+
+A target takes bytes and returns nothing of interest; only errors of this package may come out, see `guard`.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lance_spark.encoding import jsonb
+from lance_spark.file.footer import Tail
+from lance_spark.file.legacy_footer import read_legacy_footer
+from lance_spark.file.legacy_statistics import prune, read_statistics
+from lance_spark.file.open import open_file
+from lance_spark.file.schema import Schema
+from lance_spark.inspect.pages import columns_of
+from lance_spark.proto import rowids_pb2, table_pb2, transaction_pb2
+from lance_spark.scan.sql import parse_predicate
+from lance_spark.spark.option_values import json_list, json_object, moment
+from lance_spark.spark.options import ReadOptions, WriteOptions
+from lance_spark.spark.request import Request
+from lance_spark.spark.stream_offsets import Position
+from lance_spark.storage.uri import check_relative, parse_uri
+from lance_spark.table import (
+    branch_files,
+    fragment_reuse,
+    indexes,
+    manifest_file,
+    refs,
+    transaction,
+)
+from lance_spark.table.deletions import decode_arrow, decode_bitmap, decode_offsets
+from lance_spark.table.row_sequences import (
+    decode_row_ids,
+    decode_versions,
+    encode_row_ids,
+    encode_versions,
+)
+from tests.encoding.v2_1.test_hostile import Memory
+from tests.encoding.v2_1.test_hostile import check as check_but_texts
+from tests.hostile import corpus, tables, texts
+from tests.hostile.files import worse_fields, worse_file, worse_legacy
+from tests.hostile.mutate import bitmap_bomb, worse_bytes, worsen
+
+Mutate = Callable[[bytes, random.Random], bytes]
+
+#: Rows that are asked for at once: memory is bounded by them, not by what a file says of itself.
+ROWS = 1_500
+
+
+@dataclass(frozen=True)
+class Target:
+    """A door.
+
+    Attributes
+    ----------
+    name : str
+    run : callable
+        Takes the bytes.
+    seeds : callable
+        Gives inputs that are sound.
+    mutate : callable
+        Makes one of them worse.
+    weight : int
+        How often it is tried, in proportion.
+    seconds : float or None
+        Of the processor, if it may take more than others.
+    """
+
+    name: str
+    run: Callable[[bytes], object]
+    seeds: Callable[[], Sequence[bytes]]
+    mutate: Mutate = worse_bytes
+    weight: int = 1
+    seconds: float | None = None
+
+
+def data_file(data: bytes) -> None:
+    """Read a data file of any version: rows at its start, at its end, and some between, of each column."""
+    reader = open_file(Memory(data))
+    schema, rows = reader.schema, reader.num_rows
+    schema.to_arrow(), repr(schema)
+    failed: Exception | None = None
+    choices: list[Any] = [range(min(rows, ROWS))]
+    if rows > 5:
+        choices.append(range(max(0, rows - 100), rows))
+        choices.append(np.array([0, 3, min(90, rows - 2), rows - 1], np.int64)[: min(rows - 1, 4)])
+        choices[-1] = np.unique(choices[-1])
+    for field in schema.fields:
+        for chosen in choices:
+            try:
+                (array,) = reader.read([field], chosen)
+            except Exception as error:
+                failed = _worse_of(failed, error)
+                continue
+            check(array)
+            assert len(array) == len(chosen), (len(array), len(chosen))
+        try:
+            reader.column_bytes([field]), reader.full_page_rows([field])
+        except Exception as error:
+            failed = _worse_of(failed, error)
+    columns_of(reader, schema, {})
+    if failed is not None:
+        raise failed
+
+
+def check(array: pa.Array) -> None:
+    """Check that Arrow finds nothing wrong but in the values."""
+    try:
+        check_but_texts(array)
+    except pa.ArrowInvalid as error:
+        if not any(kind in str(error) for kind in ("date64", "time32", "time64")):
+            raise
+
+
+def _worse_of(one: Exception | None, other: Exception) -> Exception:
+    """Return what matters more: an error that is not of this package, or that stands for a lack of memory."""
+    from tests.hostile.guard import fault
+
+    return other if one is None or fault(one) is None else one
+
+
+def legacy_file(data: bytes) -> None:
+    """Read a data file of version 0.1, and its statistics."""
+    data_file(data)
+    source = Memory(data)
+    tail = Tail(source)
+    footer = read_legacy_footer(tail)
+    for field in footer.schema.fields if footer.schema else ():
+        found = read_statistics(source, tail, footer, field.id)
+        if found is not None:
+            for value in (3, "x", b"x", 1.5, None):
+                prune(found, "<", value)
+
+
+def manifest(data: bytes) -> None:
+    """Parse a manifest file, and all that it holds."""
+    found = manifest_file.decode(data, "m")
+    failed: Exception | None = None
+    for look in (
+        lambda: found.schema.to_arrow(),  # noqa: PLW0108 - the schema is parsed there
+        lambda: [(one.num_rows, repr(one)) for one in found.fragments],
+        lambda: found.num_rows,
+        lambda: found.timestamp,
+        lambda: found.data_storage_version,
+        lambda: (found.max_fragment_id, found.first_new_field_id, found.flags, found.config),
+        lambda: found.branch,
+        lambda: index_section(found.index_section or b""),
+        lambda: transaction.decode(found.transaction_section or b"", "t"),
+        lambda: found.base_paths,
+    ):
+        try:
+            look()
+        except Exception as error:
+            failed = _worse_of(failed, error)
+    if failed is not None:
+        raise failed
+
+
+def index_section(data: bytes) -> None:
+    """Parse an index section, with the fragment reuse index in it."""
+    proto = table_pb2.Manifest()
+    section = indexes.section_of(manifest_file.Manifest(proto, "m", index_section=data))
+    for index in section.indices:
+        indexes.kind(index), indexes.uuid_of(index), indexes.holds_addresses(index, True)
+    entry = fragment_reuse.find(section)
+    if entry is not None:
+        content = fragment_reuse.inline_content(entry)
+        for index in section.indices:
+            bitmap = indexes.fragment_bitmap(index)
+            if bitmap is not None and content is not None:
+                fragment_reuse.translate(bitmap, content)
+
+
+def row_ids(data: bytes) -> None:
+    """Decode row ids, of a known number of rows and of one that nobody told."""
+    decode_row_ids(data, "f", 300)
+
+
+def sections(data: bytes, name: str) -> bytes | None:
+    """Return a section of a manifest."""
+    found: bytes | None = getattr(manifest_file.decode(data, "m"), f"{name}_section")
+    return found
+
+
+def _manifests() -> list[bytes]:
+    places = [corpus.table(name) for name in ("plain", "stable", "moved")]
+    return [
+        one.read_bytes()
+        for path in places
+        for one in sorted((path / "_versions").glob("*.manifest"))
+    ]
+
+
+def _index_sections() -> list[bytes]:
+    return [held for one in _manifests() if (held := sections(one, "index"))]
+
+
+def _transactions() -> list[bytes]:
+    held = [held for one in _manifests() if (held := sections(one, "transaction"))]
+    return held + [one.read_bytes() for one in (corpus.table("old") / "_transactions").iterdir()]
+
+
+def worse_manifest(data: bytes, rng: random.Random) -> bytes:
+    """Make a manifest worse in itself, its index section or its transaction; base paths keep where they point."""
+    if rng.random() < 0.1:
+        return worse_bytes(data, rng)
+    found = manifest_file.decode(data, "m")
+    proto, index, done = found.to_proto(), found.index_section, found.transaction_section
+    how = rng.random()
+    if how < 0.2 and index:
+        index = worse_message(table_pb2.IndexSection)(index, rng)
+    elif how < 0.35 and done:
+        done = worse_message(transaction_pb2.Transaction)(done, rng)
+    elif how < 0.5:
+        worse_fields(proto.fields, rng)
+    else:
+        for _ in range(rng.choice((1, 1, 2))):
+            worsen(proto, rng, ("base_paths",))
+    written = manifest_file.encode(proto, index, done)
+    return worse_bytes(written, rng) if rng.random() < 0.05 else written
+
+
+def worse_message(kind: Any) -> Mutate:
+    """Return what makes messages of a kind worse."""
+
+    def mutate(data: bytes, rng: random.Random) -> bytes:
+        if rng.random() < 0.15:
+            return worse_bytes(data, rng)
+        message = kind.FromString(data)
+        for _ in range(rng.choice((1, 1, 2))):
+            worsen(message, rng)
+        written: bytes = message.SerializeToString()
+        return written
+
+    return mutate
+
+
+def _deletions(suffix: str) -> list[bytes]:
+    folder = corpus.table("plain") / "_deletions"
+    found = [one.read_bytes() for one in folder.glob(f"*.{suffix}")]
+    if suffix == "bin":
+        return [*found, bitmap_bomb(70_000), bitmap_bomb(2**26), bitmap_bomb(2**32)]
+    return [*found, *texts.deletions()]
+
+
+def _sequences() -> list[bytes]:
+    some = np.arange(300, dtype=np.uint64)
+    return [
+        encode_row_ids(values)
+        for values in (
+            some,
+            np.delete(np.arange(303, dtype=np.uint64), [5, 9, 40]),
+            some * 3,
+            some[::-1] * 1_000,
+            np.append(some[:299], np.uint64(2**60)),
+            np.concatenate([some[:100], some[100:] + np.uint64(2**40)]),
+        )
+    ]
+
+
+def _versions() -> list[bytes]:
+    some = np.arange(300, dtype=np.uint64)
+    return [encode_versions(values) for values in (some // 299, some // 7, some % 2)]
+
+
+SCHEMA = Schema.from_arrow(
+    pa.schema(
+        {
+            "i": pa.int32(),
+            "s": pa.string(),
+            "f": pa.float64(),
+            "d": pa.date32(),
+            "t": pa.timestamp("us", "UTC"),
+            "m": pa.decimal128(10, 2),
+            "b": pa.binary(),
+            "flag": pa.bool_(),
+            "r": pa.struct({"a": pa.int64(), "b": pa.string()}),
+        }
+    )
+)
+
+
+def text_of(data: bytes) -> str:
+    """Return bytes as Spark would hand them over: as text."""
+    return data.decode("utf-8", "replace")
+
+
+def options(data: bytes) -> None:
+    """Parse options of Spark: lines of name and value."""
+    given = dict(line.split("=", 1) for line in text_of(data).split("\n") if "=" in line)
+    failed: Exception | None = None
+    for parse in (ReadOptions.parse, WriteOptions.parse):
+        try:
+            parse(given)
+        except Exception as error:
+            failed = _worse_of(failed, error)
+    if failed is not None:
+        raise failed
+
+
+def values(data: bytes) -> None:
+    """Parse values of options that are lists, objects and times."""
+    text = text_of(data)
+    failed: Exception | None = None
+    for parse in (json_list, json_object, moment, Request.parse, parse_uri, check_relative):
+        try:
+            parse(text)
+        except Exception as error:
+            failed = _worse_of(failed, error)
+    if failed is not None:
+        raise failed
+
+
+def offsets(data: bytes) -> None:
+    """Parse the position of a stream, once Spark has parsed its JSON."""
+    try:
+        value = json.loads(text_of(data))
+    except (ValueError, RecursionError):
+        return
+    Position.parse(value)
+
+
+def _file_target(version: str, weight: int) -> Target:
+    seeds = functools.partial(corpus.files, version)
+    if version == "0.1":
+        return Target("file_0_1", legacy_file, seeds, worse_legacy, weight)
+    return Target(f"file_{version.replace('.', '_')}", data_file, seeds, worse_file, weight)
+
+
+def _array(data: bytes) -> Any:
+    return np.frombuffer(data, np.uint8)
+
+
+_EVERY = (
+    _file_target("0.1", 6),
+    _file_target("2.0", 10),
+    _file_target("2.1", 10),
+    _file_target("2.2", 20),
+    _file_target("2.3", 14),
+    Target("manifest", manifest, _manifests, worse_manifest, 6),
+    Target(
+        "transaction",
+        lambda data: transaction.decode(data, "t"),
+        _transactions,
+        worse_message(transaction_pb2.Transaction),
+        4,
+    ),
+    Target(
+        "index_section",
+        index_section,
+        _index_sections,
+        worse_message(table_pb2.IndexSection),
+        4,
+    ),
+    Target(
+        "deletion_arrow",
+        lambda data: decode_arrow(_array(data), "d", 20_000),
+        lambda: _deletions("arrow"),
+        weight=2,
+    ),
+    Target(
+        "deletion_bitmap",
+        lambda data: decode_bitmap(_array(data), "d", 0, 20_000),
+        lambda: _deletions("bin"),
+        weight=2,
+    ),
+    Target(
+        "deletion_inline",
+        lambda data: decode_offsets(data, 20_000, "d"),
+        lambda: _deletions("bin"),
+    ),
+    Target(
+        "row_ids",
+        row_ids,
+        _sequences,
+        worse_message(rowids_pb2.RowIdSequence),
+        3,
+    ),
+    Target(
+        "row_versions",
+        lambda data: decode_versions(data, 300, "f"),
+        _versions,
+        worse_message(rowids_pb2.RowDatasetVersionSequence),
+        2,
+    ),
+    Target("tag", lambda data: refs.decode(data, "t"), texts.references, texts.worse_json, 2),
+    Target(
+        "branch", lambda data: branch_files.decode(data, "b"), texts.references, texts.worse_json, 2
+    ),
+    Target("jsonb", jsonb.decode, corpus.json_values, worse_bytes, 3),
+    Target("json", lambda data: jsonb.encode(text_of(data)), texts.json_texts, texts.worse_json, 2),
+    Target(
+        "sql",
+        lambda data: parse_predicate(text_of(data), SCHEMA),
+        texts.predicates,
+        texts.worse_predicate,
+        2,
+    ),
+    Target("options", options, texts.option_lines, texts.worse_text, 2),
+    Target("values", values, texts.option_values, texts.worse_json, 2),
+    Target("stream_offset", offsets, texts.positions, texts.worse_json),
+    *(
+        # Changes rewrite each of the indexes that a manifest names.
+        Target(
+            one.name,
+            one.run,
+            one.seeds,
+            one.mutate,
+            one.weight,
+            20.0 if one.name == "table_manifest_changed" else None,
+        )
+        for one in tables.targets()
+    ),
+)
+TARGETS: dict[str, Target] = {target.name: target for target in _EVERY}

@@ -1,0 +1,84 @@
+"""Thousands of made inputs, and all that once did harm: only errors of the package come of them, soon and in little memory.
+
+`python -m tests.hostile --minutes 10` throws more.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+from lance_spark.errors import CorruptFileError, LanceError
+from lance_spark.file.open import open_file
+from tests.encoding.v2_1.test_hostile import Memory
+from tests.hostile import corpus, guard
+from tests.hostile.files import worse_file
+from tests.hostile.guard import Breach, guarded
+from tests.hostile.session import replay, throw
+from tests.hostile.targets import TARGETS
+
+REGRESSIONS = Path(__file__).parent / "regressions"
+INPUTS = 2_000
+SEED = 20_261_122
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits the memory of a process")
+
+
+def test_made_inputs() -> None:
+    outcome = throw(SEED, INPUTS, 300)
+    assert [(name, what) for name, what, _ in outcome.failures] == []
+    assert outcome.inputs.total() == INPUTS
+    assert outcome.inputs.keys() == TARGETS.keys()
+    # Half of them at least are worse than what they were made from.
+    assert outcome.refused.total() > INPUTS / 2
+
+
+def test_inputs_that_did_harm() -> None:
+    paths = sorted(path for path in REGRESSIONS.glob("*/*") if path.is_file())
+    assert paths
+    assert sum(path.stat().st_size for path in paths) < 1 << 20
+    assert replay(paths) == []
+
+
+def test_most_inputs_get_past_the_footer() -> None:
+    rng = random.Random(SEED)
+    opened = 0
+    for _ in range(200):
+        data = worse_file(rng.choice(corpus.files("2.2")), rng)
+        try:
+            open_file(Memory(data))
+        except LanceError:
+            continue
+        opened += 1
+    assert opened > 150
+
+
+def test_what_breaks_the_rules_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "SECONDS", 0.05)
+
+    def hides_a_lack_of_memory(data: bytes) -> None:
+        try:
+            bytearray(1 << 40)
+        except MemoryError as error:
+            raise CorruptFileError("of no use") from error
+
+    def loops(data: bytes) -> None:
+        while True:
+            pass
+
+    def refuses(data: bytes) -> None:
+        raise CorruptFileError("as it should")
+
+    for run, what in (
+        (hides_a_lack_of_memory, "MemoryError behind CorruptFileError"),
+        (lambda data: bytearray(2 * guard.MEMORY), "MemoryError"),
+        (lambda data: data[0], "IndexError"),
+        (loops, "TooSlow"),
+    ):
+        with pytest.raises(Breach, match=what):
+            guarded(run, b"")
+    assert isinstance(guarded(refuses, b""), CorruptFileError)
+    assert guarded(len, b"") is None

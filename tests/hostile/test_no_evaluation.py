@@ -1,0 +1,118 @@
+"""Nothing that a table holds is ever unpickled, compiled, imported or run."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import lance_spark
+
+PACKAGE = Path(lance_spark.__file__).parent
+ROOTS = (PACKAGE, PACKAGE.parent / "pyspark_lance")
+#: Calls, by the last part of their name.
+CALLS = {
+    "eval",
+    "exec",
+    "compile",
+    "__import__",
+    "import_module",
+    "run_path",
+    "run_module",
+    "system",
+    "popen",
+    "Popen",
+    "check_output",
+    "CDLL",
+    "Unpickler",
+}
+#: Modules that make objects, or programs, of bytes.
+MODULES = {
+    "pickle",
+    "cPickle",
+    "_pickle",
+    "dill",
+    "cloudpickle",
+    "joblib",
+    "marshal",
+    "shelve",
+    "yaml",
+    "subprocess",
+    "runpy",
+    "code",
+}
+#: Functions of numpy and pandas that unpickle, if they are let.
+PICKLING = {"load", "read_pickle", "allow_pickle"}
+
+#: File, and what is used there: why it is no danger.
+ALLOWED = {
+    ("encoding/v2_0/page.py", "import_module"): "names are those of a dictionary in the file",
+    ("encoding/v2_1/registry.py", "import_module"): "names are those of a dictionary in the file",
+    ("spark/jobs.py", "pickle"): "tasks and results of one job: of its driver and its executors",
+    ("spark/jobs.py", "cloudpickle"): "tasks of a job, on their way to its executors",
+    ("spark/rule/__init__.py", "compile"): "the Java compiler of Spark, on files of the package",
+    ("storage/commit_lock.py", "import_module"): "an option that the user gives, never a table",
+    ("storage/manifest_store.py", "import_module"): "an option that the user gives, never a table",
+    ("storage/rename.py", "CDLL"): "the process itself, for a system call",
+}
+
+
+def used(path: Path) -> set[str]:
+    """Return what a module uses of these."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {one.name.partition(".")[0] for one in node.names} & MODULES
+        elif isinstance(node, ast.ImportFrom):
+            names = {*(node.module or "").split("."), *(one.name for one in node.names)}
+            # `re.compile` and its like are called by their modules.
+            found |= names & (MODULES | {"import_module", "__import__"})
+        elif isinstance(node, ast.Call):
+            name = _called(node.func)
+            if name in CALLS | {"allow_pickle"}:
+                found.add(name)
+            if any(one.arg in PICKLING for one in node.keywords):
+                found.add("allow_pickle")
+    return found
+
+
+def _called(function: ast.expr) -> str:
+    if isinstance(function, ast.Name):
+        return function.id
+    if isinstance(function, ast.Attribute):
+        of = function.value
+        if isinstance(of, ast.Name) and of.id in ("re", "pc") and function.attr == "compile":
+            return ""
+        if isinstance(of, ast.Name) and of.id == "np" and function.attr in PICKLING:
+            return "allow_pickle"
+        return function.attr
+    return ""
+
+
+def test_nothing_of_a_table_is_run() -> None:
+    found = {
+        (path.relative_to(root).as_posix(), name)
+        for root in ROOTS
+        for path in root.rglob("*.py")
+        if "proto" not in path.parts
+        for name in used(path)
+    }
+    assert found - set(ALLOWED) == set()
+    assert len(found) > 3
+
+
+def test_the_search_finds_what_it_is_for(tmp_path: Path) -> None:
+    path = tmp_path / "m.py"
+    for text, name in (
+        ("import pickle", "pickle"),
+        ("from pyspark import cloudpickle", "cloudpickle"),
+        ("import yaml.loader", "yaml"),
+        ("eval(text)", "eval"),
+        ("builtins.exec(text)", "exec"),
+        ("import numpy as np\nnp.load(path)", "allow_pickle"),
+        ("numpy.lib.format.read_array(f, allow_pickle=True)", "allow_pickle"),
+        ("os.system(text)", "system"),
+    ):
+        path.write_text(text)
+        assert used(path) == {name}, text
+    path.write_text("import re\nre.compile(text)")
+    assert used(path) == set()
