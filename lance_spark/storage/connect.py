@@ -139,14 +139,14 @@ def _hadoop(location: Location, arguments: Mapping[str, Any]) -> Any:
 def _seeking(kind: Any) -> Any:
     """Return a file system that reads the start of a file: fsspec's own opens a stream for that, and then cannot seek in it."""
 
-    def cat_file(
-        self: Any, path: str, start: int | None = None, end: int | None = None, **kwargs: Any
-    ) -> Any:
-        kwargs.setdefault("seekable", start is not None or end is not None)
-        return super(made, self).cat_file(path, start, end, **kwargs)
+    class Seeking(kind):  # type: ignore[misc]
+        def cat_file(
+            self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any
+        ) -> Any:
+            kwargs.setdefault("seekable", start is not None or end is not None)
+            return super().cat_file(path, start, end, **kwargs)
 
-    made = type(kind.__name__, (kind,), {"cat_file": cat_file})
-    return made
+    return Seeking
 
 
 def _is_another_google(arguments: Mapping[str, Any]) -> bool:

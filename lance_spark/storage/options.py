@@ -124,19 +124,22 @@ def to_fsspec(
 
 def _translated(family: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
+    placed: list[tuple[Place, str]] = []
     for name, value in options.items():
         lower = name.lower()
-        if lower in _OF_CLIENTS:
-            continue
-        if lower in OWN:
-            found[lower] = value
-            continue
         place = _place(family, lower)
         text = str(value).lower() if isinstance(value, bool) else value
-        if place is not None and isinstance(text, str):
-            place(found, text)
+        if lower in OWN:
+            found[lower] = value
+        elif lower in _OF_CLIENTS:
+            continue
+        elif place is not None and isinstance(text, str):
+            placed.append((place, text))
         elif place is not places.nothing:
             found[name] = value
+    # Into mappings that are given too, whatever comes first.
+    for place, text in placed:
+        place(found, text)
     return found
 
 
