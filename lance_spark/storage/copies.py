@@ -1,8 +1,8 @@
 """Copies of whole files from one store to another: several at the same time, each in pieces.
 
-At most `FILES_AT_ONCE` times `PIECE_BYTES` bytes are in memory. A file that is there already is replaced, by a whole one: names
-are random, so that it can only be what an earlier try left behind, or the same file as another made it that is faster.
-A file is never copied to itself.
+At most `FILES_AT_ONCE` times `PIECE_BYTES` bytes are in memory, and for each file what its upload holds (`upload`). A file that is there
+already is replaced, by a whole one: names are random, so that it can only be what an earlier try left behind, or the same file as another
+made it that is faster. A file is never copied to itself.
 """
 
 from __future__ import annotations

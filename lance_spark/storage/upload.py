@@ -5,11 +5,11 @@
 | a file of up to one part | one put |
 | parts 1 to 100 | `lance_initial_upload_size`, 5 MiB by default |
 | 100 parts further on | 5 MiB more, unless the store wants parts of one size, so that 10,000 parts hold 2.5 TB |
-| parts under way | `lance_upload_concurrency`, 10 by default, or fewer: together no more bytes than that many first parts, but one at least |
+| parts under way | `lance_upload_concurrency`, 10 by default, fewer of greater ones, one at least |
 
-Both are storage options, or variables of the environment in capitals, as other Lance clients have them. So a file that is written holds at
-most 11 parts of 5 MiB up to 100 parts, one being filled and the others under way, and never more than that or two parts, whichever is
-greater; what the connections have taken over comes on top, up to once more.
+Both are storage options, or variables of the environment in capitals, as other Lance clients have them. A file that is written
+holds the part that is being filled and those under way: together no more than 11 parts of 5 MiB, or two parts of a very large file; what
+connections have taken over and not sent comes on top, up to as much again.
 
 Whoever writes waits only if as many parts are under way as may be. A part that fails is sent again (`retry`); if it fails for good, the next
 `write` or `close` says so. A file that is given up leaves no parts behind: the upload is aborted once none of them is under way. A process
@@ -83,7 +83,9 @@ class PartSizes:
 
     def under_way(self, size: int) -> int:
         """Return how many parts of a size may be under way."""
-        return min(self.at_once, max(1, self.at_once * self.first // size))
+        most = (self.at_once + 1) * self.first
+        # One more is being filled meanwhile.
+        return min(self.at_once, max(1, most // size - 1))
 
 
 class S3Output:
