@@ -1,0 +1,64 @@
+"""Kills executors and drivers of Spark at each moment of each change, and at any time. Prints what happened, at last as one line of JSON.
+
+python -m tests.spark.kills [--rounds 4] [--seconds 40] [--seed 0]
+
+A round changes a table for so many seconds while executors are killed at random, then kills the driver.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import traceback
+from collections import Counter
+from pathlib import Path
+
+from tests.spark.kills.harness import Kills
+from tests.spark.kills.model import CHANGES
+
+MOMENTS = ("writing", "commit", "committed")
+
+
+def main() -> int:
+    """Run all; return how many runs found something wrong."""
+    parser = argparse.ArgumentParser(prog="python -m tests.spark.kills")
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--seconds", type=float, default=40)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    wrong = 0
+    with tempfile.TemporaryDirectory(prefix="kills") as folder:
+        kills = Kills(Path(folder))
+        runs: list[tuple[tuple[str, ...], float | None]] = []
+        writing = tuple(f"{change}:writing:executor" for change in CHANGES)
+        runs.append((("append", *writing), None))
+        for moment in MOMENTS:
+            runs += [(("append", f"{change}:{moment}:driver"), None) for change in CHANGES]
+        runs += [((), given.seconds)] * given.rounds
+        for number, (changes, seconds) in enumerate(runs):
+            told = len(kills.answers)
+            try:
+                kills.run(*changes, seconds=seconds, seed=given.seed + number)
+            except AssertionError:
+                traceback.print_exc()
+                print(kills.output)
+                wrong += 1
+                # What comes after it would be compared with rows that nobody knows.
+                break
+            print(changes or f"{seconds} s", kills.answers[told:], flush=True)
+        if not wrong:
+            kills.clean()
+        killed = len(list(Path(folder).glob("killed.*")))
+        summary = {
+            "kills": killed + kills.executors,
+            "changes": dict(Counter(kills.answers)),
+            "appended beside them": len(kills.own),
+            "failures": wrong,
+        }
+    print(json.dumps(summary))
+    return wrong
+
+
+if __name__ == "__main__":
+    raise SystemExit(min(main(), 1))

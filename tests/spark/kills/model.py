@@ -1,0 +1,73 @@
+"""What rows a table has after changes of `run.py`: a list of batches, no Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from copy import deepcopy
+from pathlib import Path
+
+#: Rows of an append, and those that a merge adds.
+ROWS = 400
+MERGED = 50
+CHANGES = ("append", "update", "merge", "optimize", "delete")
+#: By id: the batch and the number of a row.
+Rows = dict[int, tuple[int, int]]
+
+
+def changed(rows: Rows, change: str, number: int) -> Rows:
+    """Return the rows after a change."""
+    batches = {batch for batch, _ in rows.values()}
+    new = {number * 1000 + i: (number, 0) for i in range(ROWS)}
+    if change == "append":
+        return {**rows, **new}
+    if change == "update":
+        return {i: (batch, n + (i % 2 == 0)) for i, (batch, n) in rows.items()}
+    if change == "delete":
+        return {i: row for i, row in rows.items() if row[0] != min(batches) and i % 7 != 3}
+    if change == "merge":
+        last = max(batches)
+        more = {i: new[i] for i in list(new)[:MERGED]}
+        return {**{i: (b, n + 10 * (b == last)) for i, (b, n) in rows.items()}, **more}
+    assert change == "optimize", change
+    return deepcopy(rows)
+
+
+class Log:
+    """What a run, and those before it, told.
+
+    Attributes
+    ----------
+    begun : dict of int to str
+        The change of each number.
+    answers : dict of int to str
+        "done", or the type of an error; nothing for the change at which the driver was killed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.begun: dict[int, str] = {}
+        self.answers: dict[int, str] = {}
+        for line in path.read_text().splitlines():
+            said = json.loads(line)
+            if "begun" in said:
+                self.begun[said["begun"]] = said["change"]
+            elif "done" in said:
+                self.answers[said["done"]] = "done"
+            else:
+                self.answers[said["failed"]] = said["error"]
+
+
+def outcome(log: Log, numbers: Iterable[int], before: Rows) -> list[Rows]:
+    """Return what the rows may be after some changes: with and without the last one, if nobody was told of it.
+
+    A change that failed has done nothing.
+    """
+    rows = [before]
+    for number in numbers:
+        answer = log.answers.get(number)
+        after = [changed(one, log.begun[number], number) for one in rows]
+        if answer == "done":
+            rows = after
+        elif answer is None:
+            rows = [*rows, *after]
+    return rows
