@@ -19,6 +19,7 @@ import os
 import posixpath
 import threading
 import uuid
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -113,16 +114,24 @@ class ConditionalPut:
     fs : fsspec file system
     condition : mapping
         Arguments of `pipe_file` that ask for it.
+    secrets : mapping, optional
+        Options whose values no error shows.
     """
 
-    def __init__(self, fs: Any, condition: dict[str, object]) -> None:
+    def __init__(
+        self,
+        fs: Any,
+        condition: dict[str, object],
+        secrets: Mapping[str, object] | None = None,
+    ) -> None:
         self._fs = fs
         self._condition = condition
+        self._secrets = secrets
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         """Create an object."""
         try:
-            with translated(path):
+            with translated(path, self._secrets):
                 self._fs.pipe_file(path, data, **self._condition)
         except StorageError as error:
             if isinstance(error.__cause__, FileExistsError):
@@ -136,7 +145,7 @@ class ConditionalPut:
     def _is_there(self, path: str, data: bytes, refusal: StorageError) -> bool:
         """Tell whether a request was carried out that is refused: rights can expire before it is repeated."""
         try:
-            with translated(path):
+            with translated(path, self._secrets):
                 return bool(self._fs.cat_file(path) == data)
         except MissingFileError:
             return False
@@ -152,15 +161,16 @@ class FolderRename:
     its name already: HDFS moves it there, in one step, unless there is one of that name.
     """
 
-    def __init__(self, fs: Any) -> None:
+    def __init__(self, fs: Any, secrets: Mapping[str, object] | None = None) -> None:
         self._fs = fs
+        self._secrets = secrets
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         """Create a file."""
         fs = self._fs
         folder, name = posixpath.split(fs._strip_protocol(path))
         target = f"{folder}/{name}"
-        with translated(f"{posixpath.basename(folder)}/{name}"):
+        with translated(f"{posixpath.basename(folder)}/{name}", self._secrets):
             if self._is_there(target):
                 return False
             staging = f"{folder}/.{name}.{uuid.uuid4().hex}.tmp"
@@ -187,13 +197,15 @@ class FolderRename:
         return True
 
 
-def handler_for(scheme: str, fs: Any) -> CommitHandler:
+def handler_for(scheme: str, fs: Any, secrets: Mapping[str, object] | None = None) -> CommitHandler:
     """Return the way of put-if-absent for a file system.
 
     Parameters
     ----------
     scheme : str
     fs : fsspec file system, or None for local disks
+    secrets : mapping, optional
+        Options whose values no error shows.
 
     Raises
     ------
@@ -206,16 +218,16 @@ def handler_for(scheme: str, fs: Any) -> CommitHandler:
         return MemoryCommit(fs)
     if scheme in ("s3", "s3a", "gs", "gcs"):
         if "mode" in inspect.signature(getattr(fs, "_pipe_file", fs.pipe_file)).parameters:
-            return ConditionalPut(fs, {"mode": "create"})
+            return ConditionalPut(fs, {"mode": "create"}, secrets)
         package = "s3fs" if scheme.startswith("s3") else "gcsfs"
         raise StorageError(
             f"{scheme}://: the installed {package} cannot create an object only if it is absent, "
             f"which commits need: pip install --upgrade {package}"
         )
     if scheme in ("abfs", "abfss", "az", "azure"):
-        return ConditionalPut(fs, {"overwrite": False})
+        return ConditionalPut(fs, {"overwrite": False}, secrets)
     if scheme in ("hdfs", "viewfs"):
-        return FolderRename(fs)
+        return FolderRename(fs, secrets)
     raise StorageError(
         f"{scheme}:// has no way known to create a file only if it is absent, so that commits on it would not be "
         "safe; tables there can be read only, unless the storage option commit_lock names a lock that all writers use"

@@ -124,7 +124,11 @@ def _collect(options: Mapping[str, object], found: set[str]) -> None:
                     continue
                 if isinstance(inner, Mapping):
                     _collect(inner, found)
-            elif ";" in value:
+            elif "sig=" in value:
+                # A shared access signature of Azure, of which a server repeats parts.
+                signature = value.rpartition("sig=")[2].partition("&")[0].partition(";")[0]
+                found |= {signature, unquote(signature)}
+            if ";" in value:
                 # A connection string of Azure.
                 pairs = (part.partition("=") for part in value.split(";"))
                 _collect({key: text for key, _, text in pairs}, found)

@@ -483,7 +483,7 @@ class ObjectStore:
             if lock is not None:
                 self._handler = self._locked(lock)
                 return self._handler
-            handler = handler_for(self.scheme, self._fs)
+            handler = handler_for(self.scheme, self._fs, self._secrets)
             if self.manifest_store is None:
                 put = partial(self._create, handler)
                 probe.check(
@@ -496,7 +496,7 @@ class ObjectStore:
         from lance_spark.storage.commit_lock import LockedPut, load
 
         try:
-            inner = handler_for(self.scheme, self._fs)
+            inner = handler_for(self.scheme, self._fs, self._secrets)
         except StorageError:
             inner = None
         return LockedPut(self._fs, load(lock), inner, self._secrets)

@@ -1,0 +1,258 @@
+"""Secrets among the options and in URIs are in no message, no repr, no log and no cause of an error."""
+
+from __future__ import annotations
+
+import json
+import logging
+import pickle
+import traceback
+import uuid
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+import lance_spark
+from lance_spark.errors import InvalidInputError, LanceError
+from lance_spark.storage import store as store_module
+from lance_spark.storage.errors import is_secret, secret_values
+from lance_spark.storage.option_places import AZURE, GOOGLE, S3
+from lance_spark.storage.store import ObjectStore
+from tests.storage.aws import REGION
+from tests.storage.azurite import ACCOUNT, CONTAINER, Azurite, serving
+from tests.storage.table_suite import rows
+
+MARK = "hunter2"
+
+
+def secret(name: str) -> str:
+    return f"{MARK}-{name}/+="
+
+
+ACCOUNT_FILE = {
+    "type": "service_account",
+    "private_key": secret("pem"),
+    "private_key_id": secret("id"),
+}
+SAS = f"sv=2024&sp=rl&sig={quote(secret('sig'), safe='')}"
+OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "s3": (
+        "s3://bucket/t",
+        {name: secret(name) for name in ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")},
+    ),
+    "s3 of fsspec": (
+        "s3a://bucket/t",
+        {"key": secret("key"), "secret": secret("secret"), "client_kwargs": {"aws_session_token": secret("token")}},
+    ),
+    "azure key": ("az://container/t", {"account_name": "me", "azure_storage_account_key": secret("account")}),
+    "azure signature": ("abfss://container@me.dfs.core.windows.net/t", {"sas_token": f"?{SAS}"}),
+    "azure principal": (
+        "az://container/t",
+        {"account_name": "me", "client_id": "id", "tenant_id": "tenant", "azure_client_secret": secret("client")},
+    ),
+    "azure connection": (
+        "abfs://container/t",
+        {"connection_string": f"AccountName=me;AccountKey={secret('connection')};EndpointSuffix=core.windows.net"},
+    ),
+    "google account": ("gs://bucket/t", {"google_service_account_key": json.dumps(ACCOUNT_FILE)}),
+    "google token": ("gcs://bucket/t", {"google_bearer_token": secret("bearer")}),
+    "google dict": ("gs://bucket/t", {"token": ACCOUNT_FILE}),
+    "user in the URI": (f"sftp://me:{MARK}-pass@host/t", {"password": secret("password")}),
+    "query in the URI": (f"ftp://host/t?token={MARK}-query", {"commit_lock": "tests.storage.test_commit_lock:lock"}),
+}  # fmt: skip
+
+
+def test_what_counts_as_a_secret() -> None:
+    """All options whose names say that they hold one, and none that help to understand an error."""
+    names = {
+        *S3,
+        *AZURE,
+        *GOOGLE,
+        "key",
+        "secret",
+        "password",
+        "passphrase",
+        "passwd",
+        "credential",
+    }
+    for name in names:
+        told = (
+            "secret",
+            "token",
+            "_key",
+            "sas",
+            "credential",
+            "connection_string",
+            "passw",
+            "passph",
+        )
+        if name.startswith("container_") or "key_enabled" in name:
+            continue
+        assert is_secret(name) or not any(part in name for part in told), name
+    for name in ("region", "endpoint", "account_name", "bucket", "io_threads", "account_host"):
+        assert not is_secret(name)
+
+
+def test_all_spellings_of_a_secret() -> None:
+    found = secret_values(
+        {
+            "connection_string": f"AccountName=me;AccountKey={secret('a')};SharedAccessSignature={SAS}",
+            "service_account_key": json.dumps(ACCOUNT_FILE),
+            "client_kwargs": {"aws_secret_access_key": secret("nested")},
+            "region": "somewhere",
+            "secret": "abc",
+        }
+    )
+    for name in ("a", "sig", "pem", "id", "nested"):
+        assert secret(name) in found
+        assert quote(secret(name), safe="") in found
+    assert not {"me", "somewhere", "abc"} & set(found)
+
+
+class Leaky(MemoryFileSystem):
+    """Fails at everything, and tells all that it was given: plainly, as in URLs, and in errors that come before."""
+
+    cachable = False
+    kind: type[Exception] = OSError
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__()
+        self.text = f"cannot sign {given} {quote(json.dumps(given, default=str), safe='')}"
+
+    def fail(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            raise ValueError(self.text, *args)
+        except ValueError as error:
+            raise self.kind(f"{self.text} {args}") from error
+
+    info = ls = cat_file = pipe_file = rm_file = cp_file = open = find = cat_ranges = fail
+
+
+def told(error: BaseException) -> str:
+    """Everything that is shown of an error."""
+    return f"{error} {error!r} {error.__cause__!r}" + "".join(traceback.format_exception(error))
+
+
+@pytest.mark.parametrize("kind", [OSError, RuntimeError, PermissionError, FileNotFoundError])
+@pytest.mark.parametrize("name", OPTIONS)
+def test_stores_that_tell_everything(
+    name: str, kind: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    uri, options = OPTIONS[name]
+    uri_secret = MARK in uri
+
+    def connect(location: Any, arguments: Any, secrets: Any = None) -> Leaky:
+        every = {**arguments, "asked for": location.uri} if uri_secret else dict(arguments)
+        made = Leaky(**every)
+        made.kind = kind
+        return made
+
+    monkeypatch.setattr(store_module, "connect", connect)
+    caplog.set_level(logging.DEBUG, "lance_spark")
+    options = {**options, "client_max_retries": "0"}
+    store = ObjectStore.from_uri(uri, options)
+    assert MARK in store._fs.text
+    texts = [repr(store), str(store), store.name("x"), store.display]
+    for action in (
+        lambda: store.open("x"),
+        lambda: store.read_bytes("x"),
+        lambda: store.write_bytes("x", b"1"),
+        lambda: store.list("x"),
+        lambda: store.list_tree("x"),
+        lambda: store.exists("x"),
+        lambda: store.copy("x", "y"),
+        lambda: store.delete(["x"]),
+        lambda: store.open_output("x"),
+        store.check_put_if_absent,
+        lambda: store.put_if_absent("_versions/1.manifest", b"1"),
+        lambda: lance_spark.open_dataset(uri, storage_options=options),
+        lambda: lance_spark.write_dataset(rows(1), uri, storage_options=options),
+    ):
+        try:
+            action()
+        except LanceError as error:
+            texts.append(told(error))
+    assert len(texts) >= 8
+    texts += [
+        record.getMessage() for record in caplog.records if record.name.startswith("lance_spark")
+    ]
+    for text in texts:
+        assert MARK not in text, text[:2000]
+
+
+def test_a_database_that_tells_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    from lance_spark.storage.dynamodb import DynamoDbManifestStore
+
+    options = {
+        "aws_secret_access_key": secret("dynamo"),
+        "aws_access_key_id": secret("id"),
+        "region": REGION,
+        "endpoint": "http://127.0.0.1:9",
+        "client_max_retries": "0",
+    }
+
+    def leak(self: object, *args: object) -> None:
+        raise RuntimeError(f"cannot sign with {options}")
+
+    for name in ("get", "latest", "since"):
+        monkeypatch.setattr(DynamoDbManifestStore, name, leak)
+    with pytest.raises(LanceError, match="cannot sign") as caught:
+        lance_spark.open_dataset("s3+ddb://bucket/t?ddbTableName=table", storage_options=options)
+    assert MARK not in told(caught.value)
+
+
+def test_they_travel_with_the_store_all_the_same() -> None:
+    uri, options = OPTIONS["s3"]
+    store = pickle.loads(pickle.dumps(ObjectStore.from_uri(uri, options)))
+    assert store.options == options
+    assert MARK not in repr(store)
+
+
+@pytest.mark.parametrize("scheme", ["az", "abfss", "abfs"])
+def test_signatures_in_uris(scheme: str) -> None:
+    with pytest.raises(InvalidInputError, match="sas_token") as caught:
+        lance_spark.open_dataset(f"{scheme}://container/t?{SAS}")
+    assert MARK not in told(caught.value)
+
+
+def test_a_closed_port(caplog: pytest.LogCaptureFixture) -> None:
+    uri, options = OPTIONS["s3"]
+    closed = {**options, "endpoint": "http://127.0.0.1:9", "client_max_retries": "0"}
+    caplog.set_level(logging.DEBUG, "lance_spark")
+    for action in (
+        lambda: lance_spark.open_dataset(uri, storage_options=closed),
+        lambda: lance_spark.write_dataset(rows(1), uri, storage_options=closed),
+    ):
+        with pytest.raises(LanceError) as caught:
+            action()
+        assert MARK not in told(caught.value)
+    logged = [one.getMessage() for one in caplog.records if one.name.startswith("lance_spark")]
+    assert not [text for text in logged if MARK in text]
+
+
+@pytest.fixture(scope="module")
+def azurite() -> Iterator[Azurite]:
+    with serving() as server:
+        yield server
+
+
+@pytest.mark.parametrize("how", ["key", "signature"])
+def test_a_server_that_refuses(azurite: Azurite, how: str) -> None:
+    """What Azurite says of a wrong signature repeats it."""
+    import base64
+
+    wrong = base64.b64encode(f"{MARK} no key".encode()).decode()
+    signed = f"sv=2024-11-04&sp=rl&se=2099-01-01&sr=c&sig={quote(wrong, safe='')}"
+    given = {"account_key": wrong} if how == "key" else {"sas_token": signed}
+    options = {"account_name": ACCOUNT, "endpoint": azurite.endpoint, **given}
+    uri = f"az://{CONTAINER}/{uuid.uuid4().hex}"
+    for action in (
+        lambda: lance_spark.open_dataset(uri, storage_options=options),
+        lambda: lance_spark.write_dataset(rows(1), uri, storage_options=options),
+    ):
+        with pytest.raises(LanceError, match="permission denied") as caught:
+            action()
+        for text in (wrong, quote(wrong, safe="")):
+            assert text not in told(caught.value)
