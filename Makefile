@@ -8,8 +8,10 @@ BIN := $(VENV)/bin
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 WORKERS ?= 2
 PYSPARKS ?= 4.0 4.1 4.2 4.3
+# Minutes of load.
+export SOAK_MINUTES ?= 4
 
-.PHONY: demo test test-long test-pyspark lint format proto bench compatibility conflicts clean java
+.PHONY: demo test test-long soak fuzz test-pyspark lint format proto bench compatibility conflicts clean java
 
 demo: java $(VENV)/.test
 	$(BIN)/python examples/quickstart.py
@@ -25,6 +27,15 @@ test-long: java $(VENV)/.test
 	$(BIN)/python -m pytest -q tests/spark/long_blobs.py
 	LANCE_SPARK_TEST_CLUSTER_ROWS=2000000 $(BIN)/python -m pytest -q tests/spark/table/test_cluster.py
 	LANCE_SPARK_TEST_PAIRS=all $(BIN)/python -m pytest -q tests/spark/table/test_pairs.py
+
+# Faults by the thousand, load for minutes, hostile inputs: one table in the end, and an error if anything was lost. An hour of load:
+# make soak SOAK_MINUTES=60. See tests/soak/__main__.py for the rest.
+soak: $(VENV)/.test
+	$(BIN)/python -m tests.soak
+
+# Coverage-guided inputs for every parser, so many seconds for each; what does harm is saved below build/hostile/.
+fuzz: $(VENV)/.fuzz
+	$(BIN)/python -m tests.hostile.fuzz --seconds $(or $(SECONDS),60) $(TARGETS)
 
 # The tests that need Spark on every minor version of it, each in an environment that is thrown away.
 test-pyspark: java
@@ -84,6 +95,10 @@ $(VENV)/.dev: $(VENV)/.test
 
 $(VENV)/.bench: $(VENV)/.test
 	$(BIN)/python -m pip install -q -e '.[bench]'
+	@touch $@
+
+$(VENV)/.fuzz: $(VENV)/.test
+	$(BIN)/python -m pip install -q -e '.[fuzz]'
 	@touch $@
 
 java:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
 
+from lance_spark.errors import StorageError
 from lance_spark.file.blob_fields import has_blobs, input_schema
 from lance_spark.file.blob_write import BlobOptions, BlobWriter
 from lance_spark.file.schema import Schema
@@ -136,7 +138,7 @@ class FragmentWriter:
         return self._fragments
 
     def abort(self) -> None:
-        """Delete everything this writer wrote."""
+        """Delete everything this writer wrote; what cannot be deleted is left to cleanup: why it is given up is what counts."""
         output, self._output, self._writer = self._output, None, None
         blobs, self._blob_writer = self._blob_writer, None
         if blobs is not None:
@@ -146,7 +148,8 @@ class FragmentWriter:
         if output is not None:
             output.abort()
             names.append((self._target, self._path))
-        _delete_files(self._paths, names)
+        with suppress(StorageError):
+            _delete_files(self._paths, names)
 
     def _start(self) -> FileWriter:
         self._path = new_data_file_name(self._tag)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypeVar, get_args
 
@@ -26,6 +26,7 @@ from lance_spark.errors import (
     InvalidInputError,
     InvalidOptionError,
     LanceError,
+    StorageError,
     TableExistsError,
     UncertainCommitError,
     UnsupportedFeatureError,
@@ -293,7 +294,9 @@ def cleaned_up(job: WriteJob, fragments: Sequence[Fragment]) -> Iterator[None]:
     except UncertainCommitError:
         raise
     except LanceError:
-        job.abort(fragments)
+        # A conflict must not look like a store that failed.
+        with suppress(StorageError):
+            job.abort(fragments)
         raise
 
 

@@ -46,6 +46,8 @@ def run(first: int, count: int, step: int, kind: str | None, mutation: str) -> d
             text = digest([text, *verdict.said])
             if verdict.wrong:
                 failed.append([seed, verdict.kind, verdict.wrong, verdict.said])
+                if not mutation:
+                    print(f"seed {seed} on {verdict.kind}:", *verdict.wrong, file=sys.stderr)
                 if mutation:
                     break
     return {

@@ -83,9 +83,14 @@ class Checker:
         self._newest: dict[str, int] = {}
         self._needed: set[str] = set()
         self._needs: dict[tuple[str, int], set[str]] = {}
+        #: Whether there was no table in the beginning.
+        self.new = False
+        #: Whether commits clean up after themselves.
+        self.cleans_up = False
         #: Versions lower than this can have been removed, by root.
         self._removable: dict[str, int] = {}
         self._names: dict[str, set[Any]] = {}
+        self._row_ids: dict[tuple[str, int], int] = {}
         self.states: dict[tuple[str, int], State] = {}
         self.wrong: list[str] = []
         self.outcomes: Counter[tuple[str, str]] = Counter()
@@ -113,6 +118,8 @@ class Checker:
         self.states[root, version] = state
         self._newest[root] = version
         self._note(root, version, manifest)
+        if self.cleans_up and not root:
+            self._removable[root] = version - 1
 
     def _uri(self, root: str) -> str:
         return f"{self._files.uri}/{root}" if root else self._files.uri
@@ -129,10 +136,12 @@ class Checker:
         except (LanceError, TwiceError) as error:
             self.say(f"{what} cannot be read as it is committed: {error!r}")
             return
-        before = self.states.get((root, version - 1))
         newest = self._newest.get(root, 0)
+        before = State() if version == 1 and not newest else self.states.get((root, version - 1))
         self.states[root, version] = state
         self._newest[root] = version
+        if self.cleans_up and not root:
+            self._removable[root] = max(self._removable.get(root, 0), version - 1)
         kind = transaction.operation.kind
         if kind == "clone":
             return
@@ -157,6 +166,18 @@ class Checker:
         expected = call.operation.effect(before, past)
         if state != expected:
             self.say(f"{what}, by {name} ({call.operation.kind}): {_difference(expected, state)}")
+        self._check_row_ids(what, before, state)
+
+    def _check_row_ids(self, what: str, before: State, state: State) -> None:
+        """Rows keep their ids, and no other row has ever had one of them."""
+        kept = before.row_ids.keys() & state.row_ids.keys()
+        moved = [one for one in kept if before.row_ids[one] != state.row_ids[one]]
+        if moved:
+            self.say(f"{what} gives row {moved[0]} another row id")
+        for one, number in state.row_ids.items():
+            owner = self._row_ids.setdefault((what.rpartition(" ")[2], number), one)
+            if owner != one:
+                self.say(f"{what} gives row {one} the row id {number} of row {owner}")
 
     def _note(self, root: str, version: int, manifest: Manifest) -> None:
         files = needed(root, manifest)
@@ -241,6 +262,9 @@ class Checker:
         """Judge a read that failed."""
         if not isinstance(error, LanceError):
             self.say(f"a reader of version {version} raised {error!r}")
+        elif isinstance(error, TableNotFoundError) and self.new and not version:
+            # Nobody had made it yet.
+            return
         elif not faults and not (
             isinstance(error, MissingFileError | VersionNotFoundError)
             and version < self._removable.get(root, 0)
@@ -274,7 +298,13 @@ class Checker:
                 )
         self._check_names()
 
+    def roots(self) -> list[str]:
+        """The branches that there are from the beginning, the main one last."""
+        return sorted((one for one in self._newest if not one.startswith("tree/own")), reverse=True)
+
     def _check_names(self) -> None:
+        if not self.states:
+            return
         dataset = open_dataset(self._files.uri)
         tags = {name: one["version"] for name, one in dataset.tags.list().items()}
         branches = {name: one["parent_version"] for name, one in dataset.branches.list().items()}

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 from unittest import mock
 
+from lance_spark.storage import commit
 from tests.faults.faults import Faults
 from tests.faults.places import Watcher, compare_with_pylance, scratch
 from tests.faults.schedule import Schedule
@@ -45,12 +46,14 @@ class Calls:
     def __getattr__(self, name: str) -> Any:
         own = getattr(os, name)
         if name in _LOOKS:
-            return self._wrapped(_LOOKS[name], own)
+            return self.wrapped(_LOOKS[name], own)
         if name in _CHANGES:
-            return self._wrapped(name, own)
+            return self.wrapped(name, own)
         return own
 
-    def _wrapped(self, call: str, own: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapped(self, call: str, own: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a call that may fail."""
+
         def made(*arguments: Any, **named: Any) -> Any:
             path = next((one for one in reversed(arguments) if isinstance(one, str)), "")
             actor = self._schedule.running
@@ -58,7 +61,7 @@ class Calls:
 
             def effect() -> Any:
                 answer = own(*arguments, **named)
-                if call in ("link", "replace", "rename"):
+                if call in ("link", "replace", "rename") and answer is not False:
                     created.append(self._relative(path))
                     self._watch(path)
                 return answer
@@ -185,6 +188,9 @@ def patched(schedule: Schedule, faults: Faults) -> Iterator[Calls]:
     patches += [
         mock.patch.object(module, "open", calls.open_file, create=True) for module in modules
     ]
+    # It asks the kernel by itself.
+    rename = calls.wrapped("rename", commit.rename_without_replace)
+    patches.append(mock.patch.object(commit, "rename_without_replace", rename))
     for patch in patches:
         patch.start()
     try:

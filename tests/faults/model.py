@@ -22,11 +22,14 @@ class State:
     columns : mapping of str to str
         Names and types.
     config : mapping of str to str
+    row_ids : mapping of int to int
+        The stable row id of each row, if the table has such.
     """
 
     rows: Mapping[int, Row] = field(default_factory=dict)
     columns: Mapping[str, str] = field(default_factory=dict)
     config: Mapping[str, str] = field(default_factory=dict)
+    row_ids: Mapping[int, int] = field(default_factory=dict, compare=False)
 
     def with_rows(self, rows: Mapping[int, Row]) -> State:
         return replace(self, rows=rows)
@@ -48,12 +51,18 @@ def read(dataset: lance_spark.Dataset) -> State:
     TwiceError
     LanceError
     """
-    table = dataset.to_table()
+    stable = dataset._table.manifest.flags.stable_row_ids
+    table = dataset.to_table(with_row_id=stable)
     rows: dict[int, Row] = {}
+    row_ids: dict[int, int] = {}
     for row in table.to_pylist():
         if row["id"] in rows:
             raise TwiceError(f"version {dataset.version} has row {row['id']} twice")
+        if stable:
+            row_ids[row["id"]] = row.pop("_rowid")
         rows[row["id"]] = row
-    columns = {one.name: str(one.type) for one in table.schema}
+    if len(set(row_ids.values())) != len(row_ids):
+        raise TwiceError(f"version {dataset.version} has row ids twice: {row_ids}")
+    columns = {one.name: str(one.type) for one in table.schema if one.name != "_rowid"}
     config = {key: value for key, value in dataset.config().items() if key.startswith("test.")}
-    return State(rows, columns, config)
+    return State(rows, columns, config, row_ids)

@@ -99,6 +99,16 @@ class Maker:
     def _added(self, planned: State) -> list[str]:
         return sorted(set(planned.columns) - {"id", "v"})
 
+    def create(self, name: str, uri: str) -> Operation:
+        """Make the table, or, as others can be faster, append to it."""
+        rows = self._new(self._random.randint(1, 3))
+        mode: Any = self._random.choice(["create", "append", "append"])
+
+        def run(_: Dataset) -> Any:
+            return write_dataset(rows, uri, mode, transaction_properties={PROPERTY: name})
+
+        return Operation(f"create by {mode}", run, _appended(rows))
+
     def _append(self, properties: Mapping[str, str], planned: State, _: int) -> Operation:
         rows = self._new(self._random.randint(1, 4))
         size = self._random.choice([None, 1, 2])
@@ -388,8 +398,10 @@ def is_uncertain(error: LanceError) -> bool:
 
 def _appended(rows: pa.Table) -> Effect:
     def effect(now: State, _: Mapping[int, State]) -> State:
-        empty = dict.fromkeys(now.columns)
+        # An append makes a table that is not there.
+        columns = now.columns or {"id": "int64", "v": "int64"}
+        empty = dict.fromkeys(columns)
         new = {row["id"]: {**empty, **row} for row in rows.to_pylist()}
-        return now.with_rows({**now.rows, **new})
+        return State({**now.rows, **new}, columns, now.config)
 
     return effect

@@ -40,6 +40,7 @@ CALLS_BACK = {"restore": 2, "tag": 2, "branch": 2}
 REMOVES = {"cleanup": 3}
 #: What the tables that schedules begin with hold, by kind of store and of table.
 _KNOWN: dict[tuple[str, str], dict[object, Any]] = {}
+AUTO = {"lance.auto_cleanup.interval": "2", "lance.auto_cleanup.retain_versions": "2"}
 _DAYS = 24 * 3600
 _ON_BRANCH = 0.2
 
@@ -98,6 +99,9 @@ class Run:
         self.kind = kind or by_seed
         self.removes = self._random.random() < 0.4
         self.stable = self._random.random() < 0.3
+        self.auto = self.removes and self._random.random() < 0.3
+        #: Whether there is no table in the beginning.
+        self.new = self._random.random() < 0.1
         self.schedule = Schedule(seed)
         self._rate = rate
         self._said: list[str] = []
@@ -109,9 +113,9 @@ class Run:
             self._uri = table.uri
             with deterministic(self.seed, self.schedule):
                 checker = Checker(table)
-                known = self._set_up(table)
-                for root, version in (("", 1), ("", 2), ("", 3), ("tree/b0", 3)):
-                    checker.setup(root, version, known)
+                checker.new = self.new
+                if not self.new:
+                    self._set_up(table, checker)
                 table.watch(checker.created)
                 for number in range(1, self._random.randint(3, 5) + 1):
                     writer = _Writer(self, table, checker, number)
@@ -142,20 +146,30 @@ class Run:
     def say(self, text: str) -> None:
         self._said.append(f"{self.schedule.steps:5} {text.replace(self._uri, 'table')}")
 
-    def _set_up(self, table: Table) -> dict[object, Any]:
+    def _set_up(self, table: Table, checker: Checker) -> None:
         def make() -> None:
             maker = Maker(Random(0), 0)
             dataset = write_dataset(
                 maker._new(6), table.uri, max_rows_per_file=3, enable_stable_row_ids=self.stable
             )
-            dataset.tags.create("first")
             dataset = dataset.add_columns({"c0": pa.scalar(7, pa.int64())})
             dataset = dataset.delete([("id", "==", 1)])
             dataset.create_branch("b0")
+            if self.auto:
+                dataset.update_config(AUTO)
+            else:
+                # Cleanup after commits does nothing as long as a tag is on a version that could go.
+                dataset.tags.create("first", 1)
 
-        key = f"stable {self.stable}"
+        key = f"{self.stable} {self.auto}"
         table.set_up(key, make)
-        return _KNOWN.setdefault((self.kind, key), {})
+        known = _KNOWN.setdefault((self.kind, key), {})
+        versions = [("", 1), ("", 2), ("", 3), ("tree/b0", 3)]
+        if self.auto:
+            versions = [("", 3), ("", 4), ("tree/b0", 3)]
+            checker.cleans_up = True
+        for root, version in versions:
+            checker.setup(root, version, known)
 
     def _finish(self, table: Table, checker: Checker) -> None:
         checker.finish()
@@ -170,14 +184,15 @@ class Run:
             checker.say(f"cleanup in the end: {error!r}")
 
     def _clean_up(self, table: Table, checker: Checker) -> None:
-        for root in ("tree/b0", ""):
+        for root in checker.roots():
             dataset = open_dataset(f"{table.uri}/{root}" if root else table.uri)
             before = read(dataset)
             dataset.cleanup_old_versions(retain_versions=2, error_if_tagged_old_versions=False)
             if read(open_dataset(dataset.uri)) != before:
                 checker.say(f"cleanup changed the newest version of {root or 'main'}")
         left = checker.unneeded()
-        if left:
+        # Where no table came to be, there is nothing to clean up by.
+        if left and checker.states:
             checker.say(f"cleanup left {sorted(left)} behind")
 
 
@@ -199,7 +214,7 @@ class _Actor:
         return open_dataset(f"{self._table.uri}/{root}" if root else self._table.uri, version)
 
     def _root(self) -> str:
-        return "tree/b0" if self._random.random() < _ON_BRANCH else ""
+        return "tree/b0" if self._random.random() < _ON_BRANCH and not self._run.new else ""
 
 
 class _Writer(_Actor):
@@ -220,6 +235,11 @@ class _Writer(_Actor):
         root = self._root()
         actor = self._actor
         actor.faults = []
+        if self._run.new and not self._checker.states:
+            self._count += 1
+            name = f"{self._name}, operation {self._count}"
+            self._call(Call(name, self._name, "", 0, self._maker.create(name, self._table.uri)))
+            return
         dataset = self._known.get(root)
         if dataset is None or self._random.random() < 0.6:
             try:
@@ -240,20 +260,23 @@ class _Writer(_Actor):
         operation = self._maker.make(kind, name, planned, dataset.version)
         if operation is None:
             return
-        call = Call(name, self._name, root, dataset.version, operation)
+        self._call(Call(name, self._name, root, dataset.version, operation), dataset)
+
+    def _call(self, call: Call, dataset: Dataset | None = None) -> None:
+        actor, operation, name = self._actor, call.operation, call.name
         self._checker.began(call)
-        self._run.say(f"{name}: {operation.kind} of version {dataset.version} {root}")
+        self._run.say(f"{name}: {operation.kind} of version {call.version} {call.root}")
         actor.faults, actor.created = [], []
         answer: Any = None
         failed: BaseException | None = None
         try:
-            answer = operation.run(dataset)
+            answer = operation.run(dataset)  # type: ignore[arg-type]
         except Exception as error:
             failed = error
         self._checker.ended(call, failed, actor.faults, actor.created)
         self._run.say(f"{name}: {call.outcome} {call.versions} {call.error} {actor.faults}")
         if isinstance(answer, Dataset):
-            self._known[root] = answer
+            self._known[call.root] = answer
 
 
 class _Reader(_Actor):

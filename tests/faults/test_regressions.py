@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import lance_spark
-from lance_spark.errors import UncertainCommitError
+from lance_spark.errors import CommitConflictError, StorageError, UncertainCommitError
 from tests.faults.objects import Objects
 from tests.faults.schedule import Schedule
 from tests.faults.store import Place, registered
@@ -46,7 +46,11 @@ def twice(effect: Callable[[], Any]) -> Any:
 
 
 def fails(_: Callable[[], Any]) -> Any:
-    raise OSError(5, "injected")
+    raise OSError(5, "no such server")
+
+
+def refused(_: Callable[[], Any]) -> Any:
+    raise PermissionError(13, "deletion is forbidden")
 
 
 def test_exists_is_no_proof_that_another_was_faster(script: Script) -> None:
@@ -58,6 +62,26 @@ def test_exists_is_no_proof_that_another_was_faster(script: Script) -> None:
     newest = lance_spark.open_dataset(URI)
     assert newest.version == 2
     assert sorted(newest.to_table()["id"].to_pylist()) == [0, 1, 2, 9]
+
+
+def test_a_conflict_stays_one_if_the_files_cannot_be_deleted(script: Script) -> None:
+    dataset = lance_spark.write_dataset(ROWS, URI)
+
+    def overtaken(effect: Callable[[], Any]) -> Any:
+        dataset.restore()
+        return effect()
+
+    script.todo = [("put", "data/", overtaken), ("delete", "data/", fails)]
+    with pytest.raises(CommitConflictError):
+        lance_spark.write_dataset(ROWS, URI, "append")
+    assert not script.todo
+
+
+def test_why_a_file_could_not_be_written_is_told(script: Script) -> None:
+    lance_spark.write_dataset(ROWS, URI)
+    script.todo = [("put", "data/", fails), *[("delete", "data/", refused)] * 2]
+    with pytest.raises(StorageError, match="no such server"):
+        lance_spark.write_dataset(ROWS, URI, "append")
 
 
 def test_columns_have_values_in_rows_that_a_restore_brings_back(tmp_path: Path) -> None:

@@ -1,0 +1,171 @@
+"""`make soak`: faults by the thousand, load for minutes, hostile inputs; one table in the end, and exit code 1 if anything was lost.
+
+| environment | default | what it says |
+| --- | --- | --- |
+| `SOAK_MINUTES` | 4 | minutes of load: two thirds of them on a local disk, the rest on S3 |
+| `SOAK_SCHEDULES` | 3000 | schedules of faults |
+| `SOAK_FIRST` | 1000 | the first seed |
+| `SOAK_PROCESSES` | number of cores | processes that run schedules |
+| `SOAK_INPUT_MINUTES` | 1 | minutes of hostile inputs |
+| `SOAK_WRITERS`, `SOAK_READERS` | 16 | processes that write and read, on a local disk; on S3 half of them: the server is one process |
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from tests.faults.__main__ import run_all
+from tests.soak.load import Figures, load
+
+#: Schedules that a mistake made on purpose has to be found within.
+_ENOUGH = 400
+_Rows = list[tuple[str, str, str]]
+
+
+def _number(name: str, default: int) -> int:
+    return int(os.environ.get(name, default))
+
+
+def faults() -> tuple[_Rows, bool]:
+    """Run schedules, and the mistakes that they have to find."""
+    from tests.faults.mutations import MUTATIONS
+
+    first, count = _number("SOAK_FIRST", 1000), _number("SOAK_SCHEDULES", 3000)
+    processes = _number("SOAK_PROCESSES", os.cpu_count() or 1)
+    found = run_all(first, count, processes)
+    kinds: Counter[str] = Counter()
+    for name, number in found["faults"].items():
+        kinds[name.partition(" of ")[0]] += number
+    ends: Counter[str] = Counter()
+    for name, number in found["outcomes"].items():
+        ends[name.rpartition(", ")[2]] += number
+    for seed, kind, wrong, _ in found["failed"]:
+        print(f"seed {seed} on {kind}:", *wrong, sep="\n    ")
+    rows = [
+        ("schedules", f"{found['schedules']:,}", f"{found['schedules'] / found['seconds']:.1f}/s"),
+        ("calls to stores", f"{found['steps']:,}", ""),
+        ("operations", f"{ends.total():,}", ", ".join(f"{n:,} {end}" for end, n in ends.items())),
+        ("versions, each judged", f"{found['versions']:,}", ""),
+        ("reads, each judged", f"{found['reads']:,}", ""),
+        *((f"fault: {kind}", f"{number:,}", "") for kind, number in kinds.most_common()),
+        ("schedules with something lost", str(len(found["failed"])), ""),
+    ]
+    missed = []
+    for name in MUTATIONS:
+        if not run_all(first, _ENOUGH, kind="s3", mutation=name)["failed"]:
+            missed.append(name)
+    rows.append(("mistakes made on purpose", f"{len(MUTATIONS)}", f"{len(missed)} not found"))
+    return rows, not found["failed"] and not missed
+
+
+def loads() -> tuple[_Rows, bool]:
+    """Put tables under load, on a local disk and on S3."""
+    from tests.storage.aws import BUCKET, serving
+
+    seconds = 60.0 * float(os.environ.get("SOAK_MINUTES", "4"))
+    writers, readers = _number("SOAK_WRITERS", 16), _number("SOAK_READERS", 16)
+    with tempfile.TemporaryDirectory() as folder:
+        local = load(f"{folder}/table", seconds * 2 / 3, writers=writers, readers=readers)
+    with serving() as aws:
+        remote = load(
+            f"s3://{BUCKET}/table",
+            seconds / 3,
+            writers=max(writers // 2, 1),
+            readers=max(readers // 2, 1),
+            options=aws.ours,
+            where="S3 (moto)",
+            age=60,
+        )
+    rows = [*_shown(local), *_shown(remote)]
+    return rows, not (local.wrong or remote.wrong)
+
+
+def _shown(figures: Figures) -> _Rows:
+    where, counts = f"load, {figures.where}", figures.counts
+    for text in figures.wrong:
+        print(f"{where}: {text}")
+    rows = [
+        (
+            f"{where}: processes",
+            f"{figures.writers} + {figures.readers} + 2",
+            f"{figures.seconds:.0f} s",
+        ),
+        (
+            f"{where}: commits",
+            f"{counts['commits']:,}",
+            f"{counts['commits'] / figures.seconds:.1f}/s",
+        ),
+        (
+            f"{where}: conflicts, retries",
+            f"{counts['conflicts']:,}, {counts['retries']:,}",
+            f"{counts['given up']} given up, {counts['uncertain']} uncertain",
+        ),
+        (f"{where}: reads", f"{counts['reads']:,}", f"{counts['rows']:,} rows checked"),
+        (
+            f"{where}: compactions",
+            f"{counts['compactions']:,}",
+            f"{counts['compactions given up']:,} given up, {counts['versions removed']:,} versions removed",
+        ),
+    ]
+    for what, (median, slow) in figures.times.items():
+        rows.append(
+            (f"{where}: {what}", f"{median * 1000:.0f} ms", f"99th percentile {slow * 1000:.0f} ms")
+        )
+    if figures.memory:
+        memory = " ".join(f"{one / 1e6:.0f}" for one in figures.memory)
+        files = " ".join(f"{one:.0f}" for one in figures.files)
+        rows.append((f"{where}: memory by quarter", memory, "MB of a process"))
+        rows.append((f"{where}: open files by quarter", files, "of a process"))
+    rows.append((f"{where}: lost or wrong", str(len(figures.wrong)), ""))
+    return rows
+
+
+def hostile() -> tuple[_Rows, bool]:
+    """Throw hostile inputs, if there is what does it."""
+    if not (Path(__file__).parent.parent / "hostile" / "__main__.py").exists():
+        return [("hostile inputs", "0", "there is no tests/hostile")], True
+    minutes = os.environ.get("SOAK_INPUT_MINUTES", "1")
+    command = [sys.executable, "-m", "tests.hostile", "--minutes", minutes]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    last = done.stdout.strip().rpartition("\n")[2]
+    try:
+        told = json.loads(last)
+    except ValueError:
+        print(done.stdout)
+        return [("hostile inputs", "?", f"exit code {done.returncode}")], False
+    if done.returncode:
+        print(done.stdout)
+    return [
+        (f"hostile {name}", str(number), "") for name, number in told.items()
+    ], not done.returncode
+
+
+def main() -> int:
+    rows: _Rows = []
+    good = True
+    for part in (faults, loads, hostile):
+        started = time.monotonic()
+        found, right = part()
+        rows += [*found, (f"{part.__name__}: seconds", f"{time.monotonic() - started:.0f}", "")]
+        good = good and right
+    _print(rows)
+    print("nothing lost" if good else "SOMETHING WAS LOST OR WRONG: see above")
+    return 0 if good else 1
+
+
+def _print(rows: Any) -> None:
+    widths = [max(len(row[at]) for row in rows) for at in range(3)]
+    for name, value, more in rows:
+        print(f"{name:{widths[0]}}  {value:>{widths[1]}}  {more}".rstrip())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

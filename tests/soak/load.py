@@ -1,0 +1,182 @@
+"""Processes that write, read, compact and clean up one table for a while: figures, and what is wrong."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import statistics
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import lance_spark
+from tests.soak.worker import MILLION, Work, batches_of, rows, run
+
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["tests.soak.worker"])
+#: How much more memory, in part and bytes, and how many more files the last quarter may take than the second.
+_GROWTH = 1.3
+_SLACK_BYTES = 32 * 1024 * 1024
+_SLACK_FILES = 16
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass
+class Figures:
+    """What a load came to.
+
+    Attributes
+    ----------
+    where : str
+    writers, readers : int
+    seconds : float
+    counts : Counter
+        See `worker.Account`.
+    times : dict of str to (float, float)
+        Median and 99th percentile of commit and read, in seconds.
+    memory : list of float
+        Bytes of a process, mean of each quarter of the time.
+    files : list of float
+        Open files of a process, too.
+    wrong : list of str
+    """
+
+    where: str
+    writers: int
+    readers: int
+    seconds: float
+    counts: Counter[str] = field(default_factory=Counter)
+    times: dict[str, tuple[float, float]] = field(default_factory=dict)
+    memory: list[float] = field(default_factory=list)
+    files: list[float] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+
+
+def load(
+    uri: str,
+    seconds: float,
+    *,
+    writers: int = 16,
+    readers: int = 16,
+    options: dict[str, Any] | None = None,
+    where: str = "local disk",
+    age: float = 20,
+) -> Figures:
+    """Put a table under load, and look whether it holds what was acknowledged.
+
+    Parameters
+    ----------
+    uri : str
+        Where there is nothing yet.
+    seconds : float
+        How long, after all processes have started.
+    writers, readers : int
+        A process each; one more compacts, and one cleans up.
+    options : dict, optional
+        Of the store.
+    where : str
+        What the figures call the store.
+    age : float
+        Seconds that old versions are kept for.
+    """
+    options = options or {}
+    lance_spark.write_dataset(rows(0, 0), uri, storage_options=options)
+    figures = Figures(where, writers, readers, seconds)
+    roles = [("writer", n) for n in range(1, writers + 1)]
+    roles += [("reader", n) for n in range(readers)] + [("compaction", 0), ("cleanup", 0)]
+    with tempfile.TemporaryDirectory() as logs:
+        ready = CONTEXT.Barrier(len(roles) + 1)
+        work = [
+            Work(role, number, uri, options, seconds, age, f"{logs}/{role}{number}")
+            for role, number in roles
+        ]
+        processes = [CONTEXT.Process(target=run, args=(one, ready)) for one in work]
+        for process in processes:
+            process.start()
+        ready.wait(120)
+        samples = _watch(processes, time.monotonic() + seconds)
+        for process in processes:
+            process.join(120)
+            if process.exitcode is None:
+                process.kill()
+                figures.wrong.append("a process did not end in two minutes")
+        accounts = [json.loads(Path(one.log).read_text()) for one in work if Path(one.log).exists()]
+    if len(accounts) != len(work):
+        figures.wrong.append(f"{len(work) - len(accounts)} processes left no account")
+    _add_up(figures, accounts, samples)
+    _check(figures, accounts, uri, options)
+    return figures
+
+
+def _watch(processes: Sequence[Any], until: float) -> list[tuple[float, float]]:
+    """Return memory and open files of a process, again and again."""
+    samples = []
+    while time.monotonic() < until:
+        time.sleep(0.5)
+        found = [one for process in processes if (one := _sample(process.pid)) is not None]
+        if len(found) == len(processes):
+            samples.append(
+                (statistics.mean(one[0] for one in found), statistics.mean(one[1] for one in found))
+            )
+    return samples
+
+
+def _sample(pid: int) -> tuple[int, int] | None:
+    try:
+        memory = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
+        return memory, len(os.listdir(f"/proc/{pid}/fd"))
+    except OSError:
+        # It has ended; or there is no such folder on this system.
+        return None
+
+
+def _add_up(
+    figures: Figures, accounts: list[dict[str, Any]], samples: list[tuple[float, float]]
+) -> None:
+    for account in accounts:
+        figures.counts.update(account["counts"])
+        figures.wrong += account["wrong"][:3]
+    for what in ("commit", "read"):
+        taken = sorted(one for account in accounts for one in account["seconds"].get(what, ()))
+        if taken:
+            figures.times[what] = (taken[len(taken) // 2], taken[len(taken) * 99 // 100])
+    quarter = len(samples) // 4
+    if not quarter:
+        return
+    for at in range(4):
+        part = samples[at * quarter : (at + 1) * quarter]
+        figures.memory.append(statistics.mean(one[0] for one in part))
+        figures.files.append(statistics.mean(one[1] for one in part))
+    if figures.memory[3] > figures.memory[1] * _GROWTH + _SLACK_BYTES:
+        figures.wrong.append(f"memory grows: {figures.memory}")
+    if figures.files[3] > figures.files[1] + _SLACK_FILES:
+        figures.wrong.append(f"open files grow: {figures.files}")
+
+
+def _check(
+    figures: Figures, accounts: list[dict[str, Any]], uri: str, options: dict[str, Any]
+) -> None:
+    """Look whether the table holds what each writer was told."""
+    found, wrong = batches_of(lance_spark.open_dataset(uri, storage_options=options).to_table())
+    figures.wrong += wrong
+    expected = {0: 0}
+    unknown: dict[int, list[int | None]] = {}
+    for account in accounts:
+        expected.update({int(batch): value for batch, value in account["batches"].items()})
+        unknown.update({int(batch): values for batch, values in account["unknown"].items()})
+    for batch, values in unknown.items():
+        if found.pop(batch, None) not in values:
+            figures.wrong.append(f"batch {batch} is none of what it may be: {values}")
+    lost = {batch for batch, value in expected.items() if found.get(batch) != value}
+    more = found.keys() - expected.keys()
+    if lost:
+        figures.wrong.append(f"{len(lost)} batches are lost or wrong: {sorted(lost)[:5]}")
+    if more:
+        writers = {batch // MILLION for batch in more}
+        figures.wrong.append(f"{len(more)} batches that should not be there, of writers {writers}")
+    figures.counts["rows in the end"] = len(expected) * 20
