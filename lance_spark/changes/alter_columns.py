@@ -24,11 +24,11 @@ from lance_spark.file.arrow_fields import field_parts
 from lance_spark.file.blob_fields import Handling, handled
 from lance_spark.file.schema import Field, Schema
 from lance_spark.file.types import EXTENSION_NAME
-from lance_spark.proto import table_pb2
 from lance_spark.scan.fragment import FragmentReader
 from lance_spark.scan.literals import check_exact
 from lance_spark.table.columns import max_field_id
 from lance_spark.table.commit import DEFAULT_MAX_RETRIES
+from lance_spark.table.indexes import section_of
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.project import Project
@@ -381,7 +381,7 @@ def _check_casts(table: OpenTable, paths: Sequence[str]) -> None:
         if any(one.is_blob or EXTENSION_NAME in one.metadata for one in node[-1].walk()):
             raise InvalidInputError(f"column {path!r} is of an extension type, and cannot be cast")
     within = {one.id for node in nodes for one in node[-1].walk()}
-    section = table_pb2.IndexSection.FromString(manifest.index_section or b"")
+    section = section_of(manifest)
     names = sorted({one.name for one in section.indices if not within.isdisjoint(one.fields)})
     if names:
         raise InvalidInputError(

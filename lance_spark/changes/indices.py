@@ -23,6 +23,8 @@ from lance_spark.table.operations.create_index import CreateIndex
 from lance_spark.table.row_counts import counted_fragments
 from lance_spark.table.transaction import Transaction
 
+#: As deep as schemas are nested.
+_MAX_DEPTH = 64
 _TYPES = {
     "BTREE": "BTree",
     "BITMAP": "Bitmap",
@@ -256,7 +258,14 @@ def _vector_type(index: table_pb2.IndexMetadata) -> str:
 
 def _field_names(manifest: Manifest) -> Mapping[int, str]:
     names: dict[int, str] = {}
+    depths: dict[int, int] = {}
     for one in manifest.message.fields:
         above = names.get(one.parent_id)
         names[one.id] = one.name if above is None else f"{above}.{one.name}"
+        depths[one.id] = depths.get(one.parent_id, 0) + 1
+        # Names of thousands, each inside the one before, are gigabytes.
+        if depths[one.id] > _MAX_DEPTH:
+            raise CorruptTableError(
+                f"{manifest.name}: field {one.name!r} is nested more than {_MAX_DEPTH} deep"
+            )
     return names

@@ -104,10 +104,10 @@ class Field(_Cached):
             return pa.field(self.name, BLOB_DESCRIPTOR, self.nullable, self._blob_metadata())
         children = [child.arrow_field for child in self.children]
         kind = arrow_type(self.logical_type, children, self.name)
-        metadata = dict(self.metadata)
-        if self.logical_type == "json":
-            metadata[EXTENSION_NAME] = ARROW_JSON.encode()
-        return pa.field(self.name, kind, self.nullable, metadata or None)
+        own = {EXTENSION_NAME: ARROW_JSON.encode()} if self.logical_type == "json" else {}
+        metadata = {**self.metadata, **own}
+        # Arrow refuses a column of nothing but nulls that may not be null.
+        return pa.field(self.name, kind, self.nullable or kind == pa.null(), metadata or None)
 
     def to_arrow(self) -> pa.Field:
         """Return `arrow_field`."""

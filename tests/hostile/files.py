@@ -73,14 +73,17 @@ class File:
 
 @cache
 def bombs() -> tuple[bytes, ...]:
-    """Return few bytes that stand for many, and frames that say more than they hold."""
-    zeros = bytes(300 << 20)
+    """Return few bytes that stand for many, and frames that say more than they hold.
+
+    What they hold may be a value, so that it is less than what the guard allows.
+    """
+    zeros = bytes(64 << 20)
     zstd = pa.Codec("zstd").compress(zeros, asbytes=True)
     lz4 = pa.Codec("lz4_raw").compress(zeros[: 64 << 20], asbytes=True)[:200_000]
     plain = pa.Codec("zstd").compress(b"x" * 4_096, asbytes=True)
     return (
         zstd,
-        struct.pack("<Q", 300 << 20) + zstd,
+        struct.pack("<Q", 64 << 20) + zstd,
         struct.pack("<Q", 2**62) + zstd,
         struct.pack("<Q", 4_096) + zstd,
         struct.pack("<I", 64 << 20) + lz4,

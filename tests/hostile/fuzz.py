@@ -20,6 +20,7 @@ KEPT = Path("build") / "fuzz"
 SAVED = Path("build") / "hostile"
 #: Inputs of more bytes tell nothing more.
 _LONGEST = 40_000
+_TOLD = ("Breach", "==", "SUMMARY")
 _RUNS = re.compile(r"^#(\d+)\s", re.MULTILINE)
 
 
@@ -50,6 +51,8 @@ def fuzz(name: str, seconds: int) -> tuple[int, str | None]:
     runs = [int(one) for one in _RUNS.findall(said)]
     if done.returncode == 0:
         return max(runs, default=0), None
+    why = [line for line in said.splitlines() if line.startswith(_TOLD)] or [said[-500:]]
+    said = why[0]
     for path in artifacts.iterdir():
         data = path.read_bytes()
         saved = SAVED / name / name_of(data)

@@ -246,6 +246,7 @@ def targets() -> Iterator[TableTarget]:
     every = (scan, filtered, look, shown, old_versions, by_id)
     yield _made("manifest", "plain", corpus.newest, worse_manifest, every, 4)
     yield _made("manifest_stable", "stable", corpus.newest, worse_manifest, every, 4)
+    yield _made("manifest_old", "old", corpus.newest, worse_manifest, every, 2)
     yield _made("manifest_moved", "moved", corpus.newest, worse_manifest, every, 2)
     yield _made("manifest_changed", "stable", corpus.newest, worse_manifest, (changed,), 2)
     known = (filtered, ends, look)

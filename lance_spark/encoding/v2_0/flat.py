@@ -31,6 +31,8 @@ from lance_spark.storage.source import ByteRange, Bytes, ReadPlan
 
 _RAW_SCHEMES = ("", "none")
 _SCHEMES = ("lz4", "zstd")
+#: Bytes that compressed values may have beyond those that are needed.
+_SLACK = 1 << 20
 
 
 class FlatValues:
@@ -55,11 +57,15 @@ class FlatValues:
 class CompressedValues:
     """The same compressed: decompressed at the first read and kept."""
 
-    def __init__(self, buffer: ByteRange, scheme: str, bits: int, kind: pa.DataType) -> None:
+    def __init__(
+        self, buffer: ByteRange, scheme: str, bits: int, kind: pa.DataType, count: int | None
+    ) -> None:
         self._buffer = buffer
         self._scheme = scheme
         self._bits = bits
         self._kind = kind
+        # The bytes of strings are as many as their offsets say, which nobody knows here.
+        self._most = MAX_SIZE if count is None else min(MAX_SIZE, count * bits // 4 + _SLACK)
         self._values: Bytes | None = None
 
     def read(self, rows: Rows, per_row: int = 1) -> ReadPlan[pa.Array]:
@@ -68,7 +74,7 @@ class CompressedValues:
             return pa.nulls(0, self._kind)
         if self._values is None:
             (data,) = yield [self._buffer]
-            self._values = decompress(self._scheme, data)
+            self._values = decompress(self._scheme, data, self._most)
         if (last_of(rows) + 1) * per_row * width > len(self._values):
             raise CorruptFileError(
                 f"value {(last_of(rows) + 1) * per_row - 1} of {width} bytes lies outside the "
@@ -119,7 +125,7 @@ def open_message(
     if scheme not in _RAW_SCHEMES:
         if scheme not in _SCHEMES:
             raise UnsupportedEncodingError(f"compression scheme {scheme!r} is not known")
-        return CompressedValues(buffer, scheme, bits, kind)
+        return CompressedValues(buffer, scheme, bits, kind, count)
     if count is None:
         return FlatValues(buffer, bits, kind, buffer.length * 8 // bits if bits else 0)
     _require(buffer, count * bits // 8, bits, count)
