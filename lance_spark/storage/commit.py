@@ -64,9 +64,15 @@ class LocalCommit:
             try:
                 created = _link(temporary, path)
             finally:
-                local.remove(temporary)
-            if created:
-                local.sync_folder(folder)
+                # Whatever prevents that says nothing of the link; cleanup finds the file.
+                with suppress(OSError):
+                    local.remove(temporary)
+            try:
+                if created:
+                    local.sync_folder(folder)
+            except PermissionError as error:
+                # No refusal: the file is there.
+                raise StorageError(f"{path}: {error.strerror}") from OSError(str(error))
             return created
 
 

@@ -10,6 +10,9 @@
 A store that fails in step 3 may have created the file. The next round tells: a version with our transaction's uuid is our
 own; a version of somebody else in its place means that ours will never be. The same holds for an answer "exists already"
 that a store gives to its own repeated request.
+
+Nothing refuses a version that others have committed and cleaned up again. So a commit that took longer than that looks, after step 3,
+whether the version that it is built on is still there, or no newer one is.
 """
 
 from __future__ import annotations
@@ -46,6 +49,8 @@ DEFAULT_MAX_RETRIES = 20
 _MAX_STORE_FAILURES = 3
 _FIRST_WAIT = 0.01
 _LONGEST_WAIT = 3.0
+#: Seconds that two commits and a cleanup, some twenty requests one after the other, take longer than, where there is a network.
+_SHORT = 0.5
 _AUTO_CLEANUP = "lance.auto_cleanup.interval"
 
 
@@ -180,6 +185,7 @@ class _Attempts:
             manifests = self._manifests()
             own = self._catch_up(manifests)
             if own is not None:
+                self._check_place(own, manifests)
                 self._delete_unused()
                 return own
             try:
@@ -190,14 +196,18 @@ class _Attempts:
                     raise failed.error from None
                 manifest = None
             if manifest is not None:
+                if self._store.is_local or time.monotonic() - started > _SHORT:
+                    self._check_place(manifest, manifests)
                 versions.write_hint(self._store, manifest.version)
                 self._delete_unused()
                 return manifest
             # A round's own length is the measure of how many writers can take turns in a while.
             wait = min(max(2 * wait, time.monotonic() - started), _LONGEST_WAIT)
             time.sleep(random.uniform(0, wait))  # noqa: S311 - no secret
-        own = self._catch_up(self._manifests())
+        manifests = self._manifests()
+        own = self._catch_up(manifests)
         if own is not None:
+            self._check_place(own, manifests)
             self._delete_unused()
             return own
         raise CommitConflictError(
@@ -205,6 +215,35 @@ class _Attempts:
             "commit again, or allow more retries",
             retryable=True,
         )
+
+    def _check_place(self, own: Manifest, manifests: list[ManifestLocation]) -> None:
+        """Make sure that our version is not in the place of one that has been removed.
+
+        If others commit that version and the next, and a cleanup removes the first, nothing refuses ours: it is one of the history then,
+        and the newest versions do not have the change. A cleanup that removes a version removes the one before it, too, unless a name
+        keeps it.
+
+        Raises
+        ------
+        StorageError
+            It may be; `uncertain` says why.
+        """
+        store = self._store
+        if store.manifest_store is not None:
+            # It has an entry of each version that ever was.
+            return
+        try:
+            for location in manifests:
+                if location.version == own.version - 1 and store.exists(location.path):
+                    return
+            newest = versions.newest(store)
+            if newest is not None and newest.version == own.version:
+                return
+            reason = f"version {own.version} may have been there before, and cleaned up"
+            self.uncertain = StorageError(reason)
+        except StorageError as error:
+            self.uncertain = error
+        raise self.uncertain
 
     def clean_up(self) -> None:
         """Delete what was written on the way; the change was not made."""

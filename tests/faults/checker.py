@@ -134,7 +134,11 @@ class Checker:
             assert transaction is not None
             state = read(dataset)
         except (LanceError, TwiceError) as error:
-            self.say(f"{what} cannot be read as it is committed: {error!r}")
+            if (root, version) not in self.states:
+                self.say(f"{what} cannot be read as it is committed: {error!r}")
+            return
+        if (root, version) in self.states:
+            # In the place of one that was removed: whoever made it must not take it for a commit.
             return
         newest = self._newest.get(root, 0)
         before = State() if version == 1 and not newest else self.states.get((root, version - 1))

@@ -222,7 +222,7 @@ class _Writer(_Actor):
 
     def __init__(self, run: Run, table: Table, checker: Checker, number: int) -> None:
         super().__init__(run, table, checker, f"writer {number}")
-        self._maker = Maker(self._random, number)
+        self._maker = Maker(self._random, number, repeats=not run.removes)
         self._weights = {**WEIGHTS, **(REMOVES if run.removes else CALLS_BACK)}
         self._known: dict[str, Dataset] = {}
         self._count = 0

@@ -21,7 +21,8 @@ from unittest import mock
 
 #: When a schedule starts: days before now, as files of local disks carry the time of the system.
 START = time.time()
-_LATENCY = 0.005
+#: Seconds that a call takes: those of a network, and those of the longest.
+_LATENCY = 0.03, 0.1
 
 
 class StoppedError(BaseException):
@@ -117,7 +118,7 @@ class Schedule:
         if actor is None:
             return
         self.steps += 1
-        self.now += self._random.random() * _LATENCY
+        self.now += self._random.uniform(*_LATENCY)
         if self.steps > self._most_steps:
             self._stopped = self.hangs = True
         if self._stopped:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,10 @@ import pytest
 
 import lance_spark
 from lance_spark.errors import CommitConflictError, StorageError, UncertainCommitError
+from lance_spark.storage import local
+from lance_spark.storage.store import ObjectStore
+from lance_spark.table import versions
+from lance_spark.table.versions import ManifestLocation
 from tests.faults.objects import Objects
 from tests.faults.schedule import Schedule
 from tests.faults.store import Place, registered
@@ -82,6 +87,49 @@ def test_why_a_file_could_not_be_written_is_told(script: Script) -> None:
     script.todo = [("put", "data/", fails), *[("delete", "data/", refused)] * 2]
     with pytest.raises(StorageError, match="no such server"):
         lance_spark.write_dataset(ROWS, URI, "append")
+
+
+@pytest.mark.parametrize("call", ["remove", "sync_folder"])
+def test_a_commit_that_may_not_tidy_up_is_a_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    dataset = lance_spark.write_dataset(ROWS, str(tmp_path))
+    own = getattr(local, call)
+
+    def forbidden(path: str) -> None:
+        own(path)
+        if "_versions" in path:
+            raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(local, call, forbidden)
+    found = dataset.update({"id": 9}, [("id", "==", 3)])
+    monkeypatch.undo()
+    assert found.version == lance_spark.open_dataset(str(tmp_path)).version == 2
+    assert sorted(found.to_table()["id"].to_pylist()) == [0, 1, 2, 9]
+
+
+def test_a_version_that_was_cleaned_up_is_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = lance_spark.write_dataset(ROWS, str(tmp_path))
+    create = versions.create_manifest
+
+    def late(store: ObjectStore, location: ManifestLocation, data: bytes) -> bool:
+        monkeypatch.undo()
+        newest = dataset.update_config({"a": "1"}).update_config({"a": "2"})
+        newest.cleanup_old_versions(timedelta(0))
+        return create(store, location, data)
+
+    monkeypatch.setattr(versions, "create_manifest", late)
+    with pytest.raises(UncertainCommitError, match="may have been there before, and cleaned up"):
+        dataset.delete([("id", "==", 3)])
+    newest = lance_spark.open_dataset(str(tmp_path))
+    assert newest.version == 3
+    assert newest.to_table()["id"].to_pylist() == [0, 1, 2, 3]
+    # What the old version refers to goes with it.
+    newest.cleanup_old_versions(timedelta(0))
+    assert [one.version for one in newest.versions()] == [3]
+    assert not list((tmp_path / "_deletions").iterdir())
 
 
 def test_columns_have_values_in_rows_that_a_restore_brings_back(tmp_path: Path) -> None:
