@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from lance_spark.errors import UnsupportedError
+from lance_spark.spark.redaction import redact
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,7 +32,7 @@ def enable(spark: SparkSession) -> None:
 
     Holds for every query that the session, or a session made from it, plans from now on; frames, views and caches that
     exist already are fine. A second call does nothing, nor does one where it is on by configuration. `spark.conf.set("spark.lance.pushdown.enabled", "false")` turns it
-    off, and "true" on again, at any time. Under a version of Spark that this release does not know, there is a warning and
+    off, and "true" on again, at any time. Plans show no secrets among options from then on (`redaction`). Under a version of Spark that this release does not know, there is a warning and
     nothing changes.
 
     Parameters
@@ -48,6 +49,7 @@ def enable(spark: SparkSession) -> None:
     >>> lance_spark.enable(spark)
     >>> spark.read.format("lance").load(path).where("id = 7").select("name").show()
     """
+    redact(spark)
     if _is_connect(spark):
         if not _is_on_server(spark):
             raise UnsupportedError(CONNECT)

@@ -13,10 +13,8 @@ from lance_spark.errors import LanceError, MissingFileError, StorageError
 _SECRET = (
     "secret", "key", "token", "pass", "sas", "credential", "account", "connection", "signature", "auth", "private", "bearer",
 )  # fmt: skip
-#: Names with such a part whose values are no secrets, and help to understand an error.
-_SHOWN = frozenset(
-    {"account_name", "azure_storage_account_name", "account_host", "connection_timeout"}
-)
+#: Ends of names with such a part whose values are no secrets, and help to understand an error.
+_SHOWN = ("account_name", "account_host", "connection_timeout")
 #: No secret is as short as this.
 _SHORT = 3
 _DENIED = (401, 403)
@@ -137,4 +135,4 @@ def _collect(options: Mapping[str, object], found: set[str]) -> None:
 def is_secret(option: str) -> bool:
     """Tell whether an option of that name may hold a secret."""
     name = option.lower()
-    return name not in _SHOWN and any(part in name for part in _SECRET)
+    return not name.endswith(_SHOWN) and any(part in name for part in _SECRET)

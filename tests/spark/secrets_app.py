@@ -1,0 +1,51 @@
+"""Reads and writes a table with secrets among the options, and prints every plan; the event log is on."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+
+def main() -> None:
+    from pyspark.sql import SparkSession
+
+    import lance_spark
+    from tests.spark.processes import JAVA_OPTIONS
+
+    uri, log, text, shown = sys.argv[1:]
+    options = json.loads(text)
+    spark = (
+        SparkSession.builder.master("local[1]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.extraJavaOptions", JAVA_OPTIONS)
+        .config("spark.driver.host", "localhost")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.eventLog.enabled", "true")
+        .config("spark.eventLog.compress", "false")
+        .config("spark.eventLog.dir", f"file://{log}")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("INFO")
+    rows = spark.range(3)
+    # What Spark does without us.
+    other = {name: options[name] for name in ("region", "endpoint")}
+    for name in ("aws_access_key_id", "aws_secret_access_key", "azure_storage_account_key"):
+        other[name] = shown
+    rows.write.format("lance").options(**other).mode("append").save(uri)
+    spark.read.format("lance").options(**other).load(uri).createOrReplaceTempView("before")
+    lance_spark.enable(spark)
+    rows.write.format("lance").options(**options).mode("overwrite").save(uri)
+    frame = spark.read.format("lance").options(**options).load(uri).where("id > 0")
+    frame.createOrReplaceTempView("after")
+    frame.explain(True)
+    print(frame._jdf.queryExecution().toString())
+    print("rows", sorted(row.id for row in frame.collect()))
+    try:
+        spark.read.format("lance").options(**options, version="77").load(uri).collect()
+    except Exception as error:
+        print("no version", error)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
