@@ -305,8 +305,11 @@ class _Parser:
                 return parse_timestamp(text, zoned, self._timezone)
             if target in (types.DOUBLE, types.FLOAT):
                 return self._float(inner, text, single=target == types.FLOAT)
-            if target == types.DECIMAL and not node.to.expressions:
-                return Decimal(text if text is not None else str(inner.this))
+            if target == types.DECIMAL:
+                number = Decimal(text if text is not None else str(inner.this))
+                # Newer releases of sqlglot give numbers that end in BD with their precision and scale.
+                if _fits(number, [int(one.name) for one in node.to.expressions]):
+                    return number
             if target in (types.TINYINT, types.SMALLINT, types.INT, types.BIGINT):
                 return int(text if text is not None else str(inner.this))
             if target in (types.TEXT, types.VARCHAR) and text is not None:
@@ -324,6 +327,17 @@ class _Parser:
 
             return float(np.float32(value))
         return value
+
+
+def _fits(number: Decimal, limits: list[int]) -> bool:
+    """Tell whether a number needs no rounding for a precision and a scale, if there are any."""
+    if not limits:
+        return True
+    precision, scale = limits[0], sum(limits[1:2])
+    _, digits, exponent = number.as_tuple()
+    if not isinstance(exponent, int):
+        return False
+    return -exponent <= scale and len(digits) + exponent <= precision - scale
 
 
 def _shown(text: str) -> str:

@@ -8,10 +8,13 @@ from __future__ import annotations
 import atexit
 import functools
 import json
+import os
+import random
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -128,19 +131,38 @@ def table(name: str) -> Path:
     if not path.is_dir():
         with tarfile.open(TABLES) as archive:
             archive.extractall(path, filter="data")
+    if name == "legacy" and not (path / name).exists():
+        found = "dictionaries_0.1/table.lance"
+        with tarfile.open(RELEASES / "0.8.21.tar.xz") as archive:
+            members = [one for one in archive if one.name.startswith(found)]
+            archive.extractall(path / "released", members, filter="data")
+        (path / name).mkdir()
+        (path / "released" / found).rename(path / name / "t")
     return path / name / "t"
 
 
 def write_tables() -> None:
-    """Write the tables into their archive: their names of files have to be the same wherever a damaged one is read again."""
-    path = folder() / "new"
-    _plain(path / "plain" / "t", stable=False)
-    _plain(path / "stable" / "t", stable=True)
-    _old(path / "old" / "t")
-    _moved(path / "moved" / "t")
-    _indexed(path / "indexed" / "t")
-    for version in ("2.0", "2.1", "2.2"):
-        _blobs(path / f"blobs_{version.replace('.', '_')}" / "t", version)
+    """Write the tables into their archive; those that it has stay as they are.
+
+    Names of files have to be the same wherever a damaged one is read again.
+    """
+    path = folder() / "tables"
+    if TABLES.exists():
+        table("")
+    makers: dict[str, Callable[[Path], None]] = {
+        "plain": partial(_plain, stable=False),
+        "stable": partial(_plain, stable=True),
+        "old": _old,
+        "moved": _moved,
+        "indexed": _indexed,
+        "overlaid": _overlaid,
+        "blobs_2_0": partial(_blobs, version="2.0"),
+        "blobs_2_1": partial(_blobs, version="2.1"),
+        "blobs_2_2": partial(_blobs, version="2.2"),
+    }
+    for name, make in makers.items():
+        if not (path / name).exists():
+            make(path / name / "t")
     with tarfile.open(TABLES, "w:xz") as archive:
         for one in sorted(path.iterdir()):
             archive.add(one, one.name)
@@ -184,6 +206,21 @@ def _indexed(path: Path) -> None:
     dataset = lance.write_dataset(rows(0, 9_000), str(path), max_rows_per_file=3_000)
     dataset.create_scalar_index("i", "BTREE")
     dataset.create_scalar_index("s", "ZONEMAP")
+
+
+def _overlaid(path: Path) -> None:
+    """New values for single cells."""
+    os.environ["LANCE_ENABLE_UNSTABLE_DATA_OVERLAY_FILES"] = "1"
+    # It is a module of tests, which need more than is needed to read its tables.
+    from tests.interop.test_overlays import KINDS, commit, overlay, some_rows
+
+    chance = random.Random(1)
+    lance.write_dataset(some_rows(0, 40, chance), str(path), max_rows_per_file=20)
+    for number, names in enumerate((["number", "word"], ["items"], ["point"])):
+        values = some_rows(100, 5, chance).select(names)
+        assert values.schema.names == [one for one in KINDS.names if one in names]
+        commit(path, number % 2, overlay(path, f"o{number}.lance", values, [1, 3, 7, 8, 19]))
+    _without_sizes(path)
 
 
 def _blobs(path: Path, version: str) -> None:

@@ -22,7 +22,7 @@ from lance_spark.scan.extremes import extremes, value_count
 from lance_spark.scan.index_cache import _CACHE
 from lance_spark.table.manifest_file import decode, encode
 from tests.hostile import corpus, texts
-from tests.hostile.files import worse_fields, worse_file
+from tests.hostile.files import worse_fields, worse_file, worse_legacy
 from tests.hostile.guard import fault
 from tests.hostile.mutate import worse_bytes, worsen
 from tests.table.hostile_session import Watch
@@ -214,7 +214,7 @@ def worse_manifest(data: bytes, rng: random.Random) -> bytes:
     else:
         for _ in range(rng.choice((1, 1, 2))):
             worsen(proto, rng, ("base_paths", "version"))
-    return encode(proto, index, found.transaction_section)
+    return encode(proto, index, found.transaction_section, found.dictionaries)
 
 
 def _one(pattern: str) -> Callable[[Path], Path]:
@@ -249,6 +249,10 @@ def targets() -> Iterator[TableTarget]:
     yield _made("manifest_old", "old", corpus.newest, worse_manifest, every, 2)
     yield _made("manifest_moved", "moved", corpus.newest, worse_manifest, every, 2)
     yield _made("manifest_changed", "stable", corpus.newest, worse_manifest, (changed,), 2)
+    yield _made("manifest_overlaid", "overlaid", corpus.newest, worse_manifest, (scan, shown), 2)
+    yield _made("overlay", "overlaid", _one("data/o*.lance"), _older, (scan,), 2)
+    yield _made("manifest_legacy", "legacy", corpus.newest, worse_manifest, (scan, shown), 2)
+    yield _made("legacy", "legacy", _one("data/*.lance"), worse_legacy, (scan, shown), 2)
     known = (filtered, ends, look)
     yield _made("zone_map", "indexed", _one("_indices/*/zonemap.lance"), _older, known)
     yield _made("btree", "indexed", _one("_indices/*/page_lookup.lance"), _older, known)
