@@ -41,6 +41,8 @@ WINDOW_BYTES = 16 * 1024 * 1024
 _FAR_WINDOWS = 2
 #: Rows of a window at most, so that narrow columns do not make windows of many chunks' bookkeeping.
 MAX_WINDOW_ROWS = 512 * 1024
+#: The same where a request takes long: a window of numbers has as many bytes as one of text.
+_FAR_ROWS = 4 * 1024 * 1024
 #: Pages that make a window: writers end them at about 8 MiB of values.
 _PAGES = WINDOW_BYTES // PAGE_BYTES
 #: Bytes of a batch at most, if its rows allow.
@@ -220,11 +222,12 @@ class FragmentReader:
         if self._most_rows is None:
             row_bytes = estimate_row_bytes(self._arrow, self._stored_row_bytes())
             rows = min(int(WINDOW_BYTES / max(row_bytes, 1.0)), self._rows_in_pages())
+            most = MAX_WINDOW_ROWS
             if not self._paths.store.is_local:
-                rows *= _FAR_WINDOWS
+                rows, most = rows * _FAR_WINDOWS, _FAR_ROWS
             if rows >= ALIGNMENT * 2:
                 rows -= rows % ALIGNMENT
-            self._most_rows = min(max(rows, 1), MAX_WINDOW_ROWS)
+            self._most_rows = min(max(rows, 1), most)
         return self._most_rows
 
     def stored_bytes(self) -> int:
@@ -428,7 +431,7 @@ class FragmentReader:
             for part in parts
             if part.file >= 0
         ]
-        return _PAGES * min((rows for rows in found if rows), default=MAX_WINDOW_ROWS)
+        return _PAGES * min((rows for rows in found if rows), default=_FAR_ROWS)
 
     def _columns_of(self, number: int) -> dict[int, int]:
         """Return the column of each field in a file."""
