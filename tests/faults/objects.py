@@ -13,25 +13,16 @@ class Object(NamedTuple):
 
 
 class Objects:
-    """The objects that there are, and all that ever were.
+    """The objects that there are.
 
     Attributes
     ----------
     now : dict of str to Object
         By path, without scheme.
-    past : dict of str to bytes
-        What each path held first.
-    replaced : dict of str to list of bytes
-        What else was put to a path, other bytes than the first.
-    order : list of str
-        Paths as they came to be.
     """
 
     def __init__(self) -> None:
         self.now: dict[str, Object] = {}
-        self.past: dict[str, bytes] = {}
-        self.replaced: dict[str, list[bytes]] = {}
-        self.order: list[str] = []
         self._uploads: dict[str, dict[int, bytes]] = {}
         self._begun = 0
 
@@ -57,19 +48,11 @@ class Objects:
     def copy(self) -> Objects:
         other = Objects()
         other.now = dict(self.now)
-        other.past = dict(self.past)
-        other.replaced = {path: list(found) for path, found in self.replaced.items()}
-        other.order = list(self.order)
         return other
 
     def put(self, path: str, data: bytes, at: float, *, create: bool = False) -> None:
         if create and path in self.now:
             raise FileExistsError(path)
-        if path not in self.past:
-            self.past[path] = data
-            self.order.append(path)
-        elif self.past[path] != data:
-            self.replaced.setdefault(path, []).append(data)
         self.now[path] = Object(data, at)
 
     def get(self, path: str) -> Object:
@@ -85,10 +68,3 @@ class Objects:
         """Paths below a folder, in the order of their bytes."""
         prefix = folder.rstrip("/") + "/"
         return sorted(path for path in self.now if path.startswith(prefix))
-
-    def everything(self) -> Objects:
-        """What ever was: the first bytes of each path, or what is there now."""
-        other = Objects()
-        other.now = {path: Object(data, 0.0) for path, data in self.past.items()}
-        other.now.update(self.now)
-        return other

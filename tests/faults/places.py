@@ -85,11 +85,11 @@ class _Bucket:
         schedule = Place.schedule
 
         def watched(path: str, data: bytes, at: float, *, create: bool = False) -> None:
-            known = Place.objects.past.get(path)
+            known = Place.objects.now.get(path)
             put(path, data, at, create=create)
             running, schedule.running = schedule.running, None
             try:
-                watcher(path.removeprefix(ROOT), known in (None, data))
+                watcher(path.removeprefix(ROOT), known is None or known.data == data)
             finally:
                 schedule.running = running
 

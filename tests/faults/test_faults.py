@@ -7,7 +7,7 @@ import pytest
 from tests.faults.__main__ import run_all
 
 #: Where `make soak` goes on.
-SHORT = 90
+SHORT = 60
 #: Seeds that find some of the mistakes soon, all on S3; `make soak` tries them all.
 FOUND_BY = {"overwriting_put": 7, "blind_retry": 31, "greedy_cleanup": 1, "lost_updates": 3}
 #: Schedules that a mistake has to be found within.
@@ -35,9 +35,9 @@ def test_schedules() -> None:
 
 
 def test_a_seed_is_a_schedule() -> None:
-    once, again = run_all(30, 6), run_all(30, 6)
+    once, again = run_all(30, 3), run_all(30, 3)
     assert once["digests"] == again["digests"]
-    assert run_all(31, 6)["digests"] != once["digests"]
+    assert run_all(31, 3)["digests"] != once["digests"]
 
 
 @pytest.mark.parametrize("mutation", FOUND_BY)
