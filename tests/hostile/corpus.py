@@ -92,7 +92,7 @@ def _released(version: str) -> Iterator[bytes]:
 
 
 def _ours(version: str) -> list[bytes]:
-    """Return a file of many types that this package wrote."""
+    """Return files that this package wrote: one of many types, and one of each."""
     rows = 200
     numbers = np.arange(rows)
     mask = numbers % 7 == 0
@@ -104,17 +104,27 @@ def _ours(version: str) -> list[bytes]:
             "s": text,
             "b": pa.array([bytes([n % 250]) * (n % 9) for n in numbers]),
             "t": pa.array(numbers, pa.timestamp("us", "UTC")),
+            "d": pa.array(numbers.astype(np.int32)).cast(pa.date32()),
+            "m": pa.array(numbers).cast(pa.decimal256(50, 3)),
+            "h": pa.array(numbers.astype(np.float16)),
+            "x": pa.array([bytes([n % 7]) * 3 for n in numbers], pa.binary(3)),
+            "k": text.dictionary_encode(),
             "v": pa.FixedSizeListArray.from_arrays(pa.array(np.arange(rows * 4) * 1.0), 4),
             "l": pa.array([list(range(n % 4)) for n in numbers]),
             "r": pa.array([{"a": int(n), "b": f"{n}"} for n in numbers]),
             "n": pa.nulls(rows, pa.int32()),
             "one": pa.array([7] * rows),
+            "j": pa.array(
+                [json.dumps({"n": [int(n), None, {"x": "y"}]}) for n in numbers], pa.json_()
+            ),
         }
     )
     path = folder() / f"ours-{version}"
-    lance_spark.write_dataset(plain, str(path), "overwrite", data_storage_version=version)
-    found = [one.read_bytes() for one in (path / "data").glob("*.lance")]
-    shutil.rmtree(path)
+    found = []
+    for one in (plain, *(plain.select([name]) for name in plain.column_names)):
+        lance_spark.write_dataset(one, str(path), data_storage_version=version)
+        found += [file.read_bytes() for file in (path / "data").glob("*.lance")]
+        shutil.rmtree(path)
     return found
 
 

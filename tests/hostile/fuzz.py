@@ -39,7 +39,7 @@ def fuzz(name: str, seconds: int) -> tuple[int, str | None]:
             f"-max_total_time={seconds}",
             f"-max_len={_LONGEST}",
             f"-artifact_prefix={artifacts}/",
-            "-timeout=60",
+            "-timeout=300",
             "-rss_limit_mb=4096",
             "-len_control=0",
         ],

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 #: Seconds after which a process that has not gone on is killed; an input has two of the processor.
-STUCK = 60.0
+STUCK = 300.0
 #: Of one target, failures that are told.
 _SHOWN = 5
 #: Of processes that try inputs.

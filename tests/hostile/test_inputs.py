@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits the memo
 
 
 def test_made_inputs() -> None:
-    outcome = throw(SEED, INPUTS, 300)
+    outcome = throw(SEED, INPUTS, 900)
     assert [(name, what) for name, what, _ in outcome.failures] == []
     assert outcome.inputs.total() == INPUTS
     assert outcome.inputs.keys() == TARGETS.keys()
