@@ -59,8 +59,12 @@ def translated(name: str, options: Mapping[str, object] | None = None) -> Iterat
 
 def _is_denied(error: Exception) -> bool:
     """Tell whether it is a refusal of Azure or Google Cloud Storage, whose packages have no PermissionError."""
-    if getattr(error, "status_code", None) in _DENIED or getattr(error, "code", None) in _DENIED:
-        return True
+    one: BaseException | None = error
+    while one is not None:
+        # adlfs wraps what Azure's package raises.
+        if getattr(one, "status_code", None) in _DENIED or getattr(one, "code", None) in _DENIED:
+            return True
+        one = one.__cause__
     return type(error) is OSError and str(error).startswith("Forbidden:")
 
 

@@ -33,7 +33,11 @@ _JSON = ("/storage/", "/upload/", "/download/", "/batch/", "/b/")
 class _Server(HTTPServer):
     request_queue_size = 128
     honest = True
+    refuses = False
     requests: list[str]
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Clients hang up when they have what they want."""
 
 
 class _Handler(RequestHandler):
@@ -43,6 +47,11 @@ class _Handler(RequestHandler):
         url = urlsplit(self.path)
         query = {key: found[0] for key, found in parse_qs(url.query, True).items()}
         self.server.requests.append(f"{method} {self.path}")
+        if self.server.refuses and method != "GET":
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            text = json.dumps({"error": {"code": 403, "message": "no access to that bucket"}})
+            self._answer(403, text.encode(), {"Content-Type": "application/json"})
+            return
         if url.path.startswith(_JSON):
             if (
                 self.server.honest
@@ -227,6 +236,15 @@ class Gcs:
     def options(self) -> dict[str, Any]:
         """Storage options as pylance has them."""
         return {"google_service_account": str(self.account), "allow_http": "true"}
+
+    @contextmanager
+    def refusing(self) -> Iterator[None]:
+        """Have it forbid all but reads for a while."""
+        self._server.refuses = True
+        try:
+            yield
+        finally:
+            self._server.refuses = False
 
     def names(self, prefix: str) -> list[str]:
         """Objects of the bucket that start with a prefix, without it."""

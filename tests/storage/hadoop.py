@@ -21,11 +21,12 @@ class StandIn:
     """What `ArrowFSWrapper` asks of a `pyarrow.fs.HadoopFileSystem`."""
 
     type_name = "hdfs"
+    # There is one name node, whoever asks.
+    _one_at_a_time = threading.Lock()
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._local = arrow.LocalFileSystem()
-        self._one_at_a_time = threading.Lock()
 
     def _path(self, path: str) -> str:
         assert path.startswith("/"), path

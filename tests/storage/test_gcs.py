@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 import lance_spark
+from lance_spark.errors import StorageError
+from lance_spark.storage.errors import is_refusal
 from lance_spark.storage.store import ObjectStore
 from tests.storage.gcs import BUCKET, Gcs, serving
 from tests.storage.store_suite import StoreSuite
@@ -56,3 +58,17 @@ def test_names_of_gcsfs(gcs: Gcs, root: str, monkeypatch: pytest.MonkeyPatch) ->
         assert values(dataset.to_table()) == [1]
     monkeypatch.setenv("GOOGLE_SERVICE_ACCOUNT", str(gcs.account))
     assert values(lance_spark.open_dataset(root).to_table()) == [1]
+
+
+def test_what_is_forbidden_was_not_done(gcs: Gcs, root: str, store: ObjectStore) -> None:
+    store.check_put_if_absent()
+    with gcs.refusing():
+        for action in (
+            lambda: store.put_if_absent("_versions/1", b"1"),
+            lambda: store.write_bytes("x", b"1"),
+            lambda: lance_spark.write_dataset(rows(1), root, storage_options=gcs.options),
+        ):
+            with pytest.raises(StorageError, match="permission denied") as caught:
+                action()
+            assert is_refusal(caught.value)
+    assert store.list_tree("_versions") == []
