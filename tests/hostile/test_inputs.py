@@ -6,13 +6,20 @@
 from __future__ import annotations
 
 import random
+import shutil
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from lance_spark.errors import CorruptFileError, LanceError
+import lance_spark
+from lance_spark.changes.indices import _field_names
+from lance_spark.errors import CorruptFileError, CorruptTableError, LanceError
 from lance_spark.file.open import open_file
+from lance_spark.proto import table_pb2
+from lance_spark.table.manifest import Manifest
+from lance_spark.table.manifest_file import decode, encode
 from tests.encoding.v2_1.test_hostile import Memory
 from tests.hostile import corpus, guard
 from tests.hostile.files import worse_file
@@ -54,6 +61,31 @@ def test_most_inputs_get_past_the_footer() -> None:
             continue
         opened += 1
     assert opened > 150
+
+
+def test_names_nested_without_end() -> None:
+    proto = table_pb2.Manifest()
+    for number in range(5_000):
+        proto.fields.add(id=number, parent_id=number - 1, name="n" * 100)
+    proto.fields[0].parent_id = -1
+    manifest = Manifest(proto, "m")
+
+    def names(_data: bytes) -> None:
+        _field_names(manifest)
+
+    error = guarded(names, b"")
+    assert isinstance(error, CorruptTableError)
+    assert "nested" in str(error)
+
+
+def test_casts_beside_a_damaged_index_section(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    shutil.copytree(corpus.table("old"), path)
+    file = corpus.newest(path)
+    found = decode(file.read_bytes(), "m")
+    file.write_bytes(encode(found.to_proto(), b"\xff" * 40, None))
+    with pytest.raises(CorruptTableError, match="index section"):
+        lance_spark.open_dataset(str(path)).alter_columns({"path": "i", "data_type": pa.int32()})
 
 
 def test_what_breaks_the_rules_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
