@@ -49,10 +49,10 @@ def enable(spark: SparkSession) -> None:
     >>> lance_spark.enable(spark)
     >>> spark.read.format("lance").load(path).where("id = 7").select("name").show()
     """
-    redact(spark)
     if _is_connect(spark):
         if not _is_on_server(spark):
             raise UnsupportedError(CONNECT)
+        redact(spark)
         return
     if not _is_known(spark.version):
         warnings.warn(
@@ -60,6 +60,7 @@ def enable(spark: SparkSession) -> None:
             stacklevel=2,
         )
         return
+    redact(spark)
     extension = _extension(spark)
     extension.newInstance().apply(spark._jsparkSession.extensions())
 
