@@ -200,6 +200,8 @@ class Server:
         self.bytes = 0
         self.gate = threading.Semaphore(0)
         self.is_open = False
+        #: What becomes of requests to complete the upload, one after the other.
+        self.ends: list[Exception] = []
 
     def split_path(self, path: str) -> tuple[str, str, None]:
         bucket, _, key = path.partition("/")
@@ -211,7 +213,12 @@ class Server:
             while not self.is_open and not self.gate.acquire(blocking=False):
                 await asyncio.sleep(0.001)
         self.bytes += len(Body)
-        return {"UploadId": "id", "ETag": "tag"}
+        if method == "complete_multipart_upload" and self.ends:
+            raise self.ends.pop(0)
+        return {"UploadId": "id", "ETag": "tag", "ContentLength": self.bytes}
+
+    def rm_file(self, _path: str) -> None:
+        self.asked.append("delete_object")
 
     def call_s3(self, method: str, **asked: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(self._call_s3(method, **asked), self.loop).result()
@@ -242,6 +249,27 @@ def test_the_writer_waits_for_nothing_but_room() -> None:
     server.is_open = True
     output.close()
     assert (server.bytes, server.asked[-1]) == (401, "complete_multipart_upload")
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_an_upload_that_is_gone_was_completed_by_a_request_before(
+    monkeypatch: pytest.MonkeyPatch, whole: bool
+) -> None:
+    """If its answer was lost: S3 does not know the upload any more. An upload that a rule of the bucket has aborted is no file."""
+    monkeypatch.setattr(retry, "_FIRST_WAIT", 0.001)
+    server = Server()
+    server.is_open = True
+    server.ends = [ConnectionResetError(), FileNotFoundError("no such upload")]
+    output = S3Output(server, "b/k", "s3://b/k", PartSizes(100, 3, constant=True), Retries(3))
+    output.write(b"x" * 250)
+    if whole:
+        output.close()
+        assert server.asked[-1] == "head_object"
+        return
+    server.bytes = -1
+    with pytest.raises(StorageError, match="s3://b/k"):
+        output.close()
+    assert server.asked[-1] == "delete_object"
 
 
 def test_memory_of_a_large_file() -> None:
