@@ -7,7 +7,6 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
-from lance_spark.changes import columns
 from lance_spark.errors import StorageError, UncertainCommitError
 from lance_spark.storage import commit as put
 from lance_spark.table import cleanup_plan, commit
@@ -74,15 +73,6 @@ def lost_updates() -> list[Any]:
     return [mock.patch.object(kind, "conflict", conflict) for kind in (Delete, Update)]
 
 
-def stale_columns() -> list[Any]:
-    """New columns that were computed for other rows than there are."""
-
-    def same_files(paths: Any, of: Any, now: Any) -> bool:
-        return bool(of.files == now.files)
-
-    return [mock.patch.object(columns, "has_values", same_files)]
-
-
 def untidy_failure() -> list[Any]:
     """A write that leaves its files behind when it fails."""
     return [mock.patch.object(WriteJob, "abort", return_value=None)]
@@ -97,7 +87,6 @@ MUTATIONS: dict[str, Callable[[], list[Any]]] = {
         sure_success,
         greedy_cleanup,
         lost_updates,
-        stale_columns,
         untidy_failure,
     )
 }

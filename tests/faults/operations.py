@@ -364,8 +364,8 @@ class Maker:
         return Operation("cleanup", run, removes=True)
 
     def _tag(self, properties: Mapping[str, str], planned: State, version: int) -> Operation:
-        """One of three tags of the writer, made, moved or deleted."""
-        name = f"tag{self._number}_{self._random.randrange(3)}"
+        """The tag of the writer, made, moved or deleted."""
+        name = f"tag{self._number}"
         what = self._random.choice(["create", "create", "update", "delete"])
 
         def run(dataset: Dataset) -> Any:
@@ -380,8 +380,8 @@ class Maker:
         return Operation(f"{what} tag", run, name=name, value=value)
 
     def _branch(self, properties: Mapping[str, str], planned: State, version: int) -> Operation:
-        """One of two branches of the writer, made or deleted."""
-        name = f"own{self._number}_{self._random.randrange(2)}"
+        """The branch of the writer, made or deleted."""
+        name = f"own{self._number}"
         what = self._random.choice(["create", "create", "delete"])
 
         def run(dataset: Dataset) -> Any:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar, Protocol
 
+from lance_spark.storage.store import ObjectStore
 from tests.faults.checker import Checker
 from tests.faults.faults import Faults
 from tests.faults.objects import Objects
@@ -61,7 +62,10 @@ def place(seed: int, kind: str, schedule: Schedule, rate: int | None) -> Iterato
         return
     Place.objects, Place.faults, Place.schedule = Objects(), faults, schedule
     with registered():
-        yield _Bucket(kind, faults)
+        table = _Bucket(kind, faults)
+        # A process probes a store once, under a lock that knows nothing of schedules.
+        ObjectStore.from_uri(table.uri).check_put_if_absent()
+        yield table
 
 
 class _Bucket:

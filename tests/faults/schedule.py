@@ -23,6 +23,8 @@ from unittest import mock
 START = time.time()
 #: Seconds that a call takes: those of a network, and those of the longest.
 _LATENCY = 0.03, 0.1
+#: Seconds of real time that no schedule takes.
+_LONGEST = 300
 
 
 class StoppedError(BaseException):
@@ -99,7 +101,10 @@ class Schedule:
         assert first is not None
         self.running = first
         first.turn.release()
-        self._back.acquire()
+        if not self._back.acquire(timeout=_LONGEST):
+            raise RuntimeError(
+                "a thread waits for another, by a lock that knows nothing of the schedule"
+            )
         self.running = None
         for thread in threads:
             thread.join()
