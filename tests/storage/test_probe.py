@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -206,6 +207,28 @@ def test_a_store_that_fails_is_no_careless_one(aws: Aws) -> None:
             lance_spark.write_dataset(rows(1), uri, storage_options=options)
         failing = False
         lance_spark.write_dataset(rows(1), uri, storage_options=options)
+
+
+@pytest.mark.parametrize("cleaner", ["ours", "theirs"])
+def test_what_a_crash_leaves_is_cleaned_up(
+    aws: Aws, cleaner: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = f"s3://{BUCKET}/left-by-a-crash-{cleaner}"
+    with monkeypatch.context() as crashing:
+        crashing.setattr(ObjectStore, "_delete_one", lambda *_: None)
+        lance_spark.write_dataset(rows(1), uri, storage_options=aws.theirs)
+    prefix = uri.removeprefix(f"s3://{BUCKET}/")
+    assert [name for name in aws.names(prefix) if name.endswith(".probe.txn")]
+    age = datetime.timedelta(0)
+    if cleaner == "ours":
+        dataset = lance_spark.open_dataset(uri, storage_options=aws.theirs)
+        dataset.cleanup_old_versions(age, delete_unverified=True)
+    else:
+        theirs = lance.dataset(uri, storage_options=aws.theirs)
+        theirs.cleanup_old_versions(age, delete_unverified=True)
+    assert not [name for name in aws.names(prefix) if "probe" in name]
+    dataset = lance_spark.open_dataset(uri, storage_options=aws.theirs)
+    assert values(dataset.to_table()) == [1]
 
 
 @pytest.mark.parametrize(
