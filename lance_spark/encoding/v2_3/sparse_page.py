@@ -72,7 +72,10 @@ class SparsePage:
         own = replace(meta, buffers=meta.buffers[:of_values])
         self._plain: PlainValues | None = None
         self._indexed: IndexedValues | None = None
-        if layout.values.WhichOneof("codec") == "indexed":
+        codec = layout.values.WhichOneof("codec")
+        # Values that take no bytes can be claimed in any number: the structure tells first how many there are.
+        self._at_once = codec in ("chunked", "zipped")
+        if codec == "indexed":
             self._indexed = IndexedValues(layout.values.indexed, own, leaf, slots)
         else:
             self._plain = PlainValues(layout.values, own, leaf, slots)
@@ -83,7 +86,8 @@ class SparsePage:
         """Plan the reading of some rows."""
         rows = self._own(rows)
         plain = self._plain
-        if self._slots is None and plain is not None and len(rows) == self._num_rows:
+        whole = len(rows) == self._num_rows
+        if self._slots is None and plain is not None and self._at_once and whole:
             # What a whole page needs is known before its structure is.
             plans = [self._open(), plain.read(range(plain.count))]
             _, values = yield from gather_plans(plans)
