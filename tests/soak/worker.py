@@ -24,7 +24,13 @@ import lance_spark
 import lance_spark.changes.compaction
 import lance_spark.table.cleanup
 import lance_spark.table.write_job
-from lance_spark.errors import CommitConflictError, LanceError, UncertainCommitError
+from lance_spark.errors import (
+    CommitConflictError,
+    LanceError,
+    MissingFileError,
+    UncertainCommitError,
+    VersionNotFoundError,
+)
 from lance_spark.table import versions
 
 MILLION = 1_000_000
@@ -192,7 +198,8 @@ def _write(work: Work, account: Account) -> None:
             account.counts["uncertain"] += 1
             account.unknown.setdefault(batch, [account.batches.pop(batch, None)]).append(value)
             continue
-        except CommitConflictError:
+        except (CommitConflictError, MissingFileError):
+            # The version that it was planned on can have been removed.
             account.counts["given up"] += 1
             continue
         account.counts["commits"] += 1
@@ -204,12 +211,16 @@ def _write(work: Work, account: Account) -> None:
 
 def _read(work: Work, account: Account) -> None:
     newest = 0
-    pinned: Any = None
     while time.monotonic() < account.until:
         try:
             dataset, table = account.timed("read", lambda: _whole(work))
-        except LanceError as error:
+        except MissingFileError as error:
+            # A version that is no longer the newest can go at any time, if it is old enough.
             account.counts["overtaken"] += 1
+            if str(_open(work).version) == str(error.args[-1]):
+                account.wrong.append(f"reader {work.number}: {error!r}"[:500])
+            continue
+        except LanceError as error:
             account.wrong.append(f"reader {work.number}: {error!r}"[:500])
             continue
         if dataset.version < newest:
@@ -218,17 +229,27 @@ def _read(work: Work, account: Account) -> None:
         account.wrong += batches_of(table)[1]
         account.counts["reads"] += 1
         account.counts["rows"] += table.num_rows
-        if pinned is None or random.random() < 0.2:
-            pinned = dataset.version, table
-        elif random.random() < 0.3:
-            again = dataset.checkout_version(newest).to_table()
-            if not again.equals(table):
-                account.wrong.append(f"version {newest} is not what it was")
+        if random.random() < 0.3:
+            _read_again(dataset, table, account)
+
+
+def _read_again(dataset: Any, table: pa.Table, account: Account) -> None:
+    """Open the same version by its number; it has to be what it was, unless it was removed meanwhile."""
+    try:
+        again = dataset.checkout_version(dataset.version).to_table()
+    except (MissingFileError, VersionNotFoundError):
+        account.counts["overtaken"] += 1
+        return
+    if not again.equals(table):
+        account.wrong.append(f"version {dataset.version} is not what it was")
 
 
 def _whole(work: Work) -> tuple[Any, pa.Table]:
     dataset = _open(work)
-    return dataset, dataset.to_table()
+    try:
+        return dataset, dataset.to_table()
+    except MissingFileError as error:
+        raise MissingFileError(str(error), dataset.version) from error
 
 
 def _compact(work: Work, account: Account) -> None:
@@ -241,7 +262,7 @@ def _compact(work: Work, account: Account) -> None:
                 ),
             )
             account.counts["compactions"] += metrics.fragments_removed > 0
-        except CommitConflictError:
+        except (CommitConflictError, MissingFileError):
             account.counts["compactions given up"] += 1
         except UncertainCommitError:
             account.counts["uncertain"] += 1
