@@ -13,13 +13,7 @@ from lance_spark.storage import local, probe
 from lance_spark.storage.commit import CommitHandler, handler_for
 from lance_spark.storage.connect import connect, of_uri
 from lance_spark.storage.errors import translated
-from lance_spark.storage.listing import (
-    FileInfo,
-    entries,
-    local_tree,
-    names_in_order,
-    remote_tree,
-)
+from lance_spark.storage.folders import Folders
 from lance_spark.storage.manifest_store import OPTION as MANIFEST_STORE
 from lance_spark.storage.manifest_store import ManifestStore, load
 from lance_spark.storage.options import COMMIT_LOCK, OWN, family_of, to_fsspec
@@ -36,18 +30,12 @@ from lance_spark.storage.retry import Retries, create_once
 from lance_spark.storage.s3 import is_s3, single_tries
 from lance_spark.storage.source import ByteSource
 from lance_spark.storage.upload import PartSizes, S3Output
-from lance_spark.storage.uri import Location, check_relative, escaped, join, parse_uri
+from lance_spark.storage.uri import Location, check_relative, escaped, parse_uri
 
 __all__ = ["ObjectStore", "OutputFile"]
 
-# Named here because `ObjectStore.list` hides the built-in inside the class.
-_Names = list[str]
-_Files = list[tuple[str, int]]
-_Infos = list[FileInfo]
-_Entries = list[dict[str, Any]]
 
-
-class ObjectStore:
+class ObjectStore(Folders):
     """The files below one root, a table's as a rule.
 
     Paths are relative to the root, with "/" between their parts on every system. A store can be pickled: it travels
@@ -113,19 +101,9 @@ class ObjectStore:
         return cls(parse_uri(uri), storage_options)
 
     @property
-    def uri(self) -> str:
-        """The root: an absolute path on local disks, else a URI."""
-        return self._location.uri
-
-    @property
     def scheme(self) -> str:
         """The scheme of the files; "file" for local disks."""
         return self._objects.scheme
-
-    @property
-    def object_uri(self) -> str:
-        """The root of the files: `uri` without escapes, and without what names a manifest store."""
-        return self._objects.uri
 
     @property
     def base_uri(self) -> str:
@@ -174,11 +152,6 @@ class ObjectStore:
         return self._options
 
     @property
-    def display(self) -> str:
-        """The root as messages show it."""
-        return self._location.display
-
-    @property
     def is_local(self) -> bool:
         """Whether the root is on a local disk."""
         return self._location.is_local
@@ -197,10 +170,6 @@ class ObjectStore:
         """Return the store that this one is the given folder of; None if its root is another folder."""
         location = self._location.above(check_relative(folder))
         return None if location is None else ObjectStore(location, self._options)
-
-    def name(self, path: str) -> str:
-        """Return what messages call the file at `path`."""
-        return f"{self.display}/{path}"
 
     def open(self, path: str, size: int | None = None) -> ByteSource:
         """Open a file for reading.
@@ -299,75 +268,6 @@ class ObjectStore:
                 self._fs, full, name, sizes, self._retries, self._secrets, replace=replace
             )
         return RemoteOutput(self._fs, full, name, self._secrets, replace=replace)
-
-    def list(self, folder: str) -> _Files:
-        """Return name and size of the files right in `folder` ("" = the root), in no order; none if there is no folder.
-
-        Raises
-        ------
-        StorageError
-        """
-        if self._fs is None:
-            with translated(self.name(folder)):
-                return local.list_files(self._folder(folder))
-        return [(_base(entry["name"]), entry["size"] or 0) for entry in self._entries(folder)]
-
-    def list_names(self, folder: str) -> _Names:
-        """Return the names of the files right in `folder`, in no order; none if there is no folder.
-
-        Raises
-        ------
-        StorageError
-        """
-        if self._fs is None:
-            with translated(self.name(folder)):
-                return local.list_names(self._folder(folder))
-        return [_base(entry["name"]) for entry in self._entries(folder)]
-
-    def list_first(self, folder: str, limit: int, after: str = "") -> _Names:
-        """Return the names of the first files in `folder`, ordered by their bytes, in one request.
-
-        Only for stores that list in order.
-
-        Parameters
-        ----------
-        folder : str
-        limit : int
-            How many at most; up to 1,000.
-        after : str
-            Only names after this one.
-
-        Raises
-        ------
-        StorageError
-        """
-        with translated(self.name(folder), self._secrets):
-            return names_in_order(self._fs, self._folder(folder), limit, after, self._retries)
-
-    def list_folders(self, folder: str) -> _Names:
-        """Return the names of the folders right in `folder`, in no order; none if there is no folder.
-
-        Raises
-        ------
-        StorageError
-        """
-        if self._fs is None:
-            with translated(self.name(folder)):
-                return local.list_folders(self._folder(folder))
-        return [_base(entry["name"]) for entry in self._entries(folder, "directory")]
-
-    def list_tree(self, folder: str) -> _Infos:
-        """Return the files below `folder`, those in its folders too, in no order; none if there is no folder.
-
-        Raises
-        ------
-        StorageError
-        """
-        check_relative(folder)
-        with translated(self.name(folder), self._secrets):
-            if self._fs is None:
-                return list(local_tree(self.uri, folder))
-            return list(remote_tree(self._fs, self.object_uri, folder, self._retries))
 
     def remove_folder(self, folder: str) -> None:
         """Remove an empty folder, where stores have folders; whatever prevents it is passed over."""
@@ -503,34 +403,3 @@ class ObjectStore:
 
     def _delete_one(self, path: str) -> None:
         self.delete([path])
-
-    def _full(self, path: str) -> str:
-        check_relative(path)
-        if self._fs is None:
-            return os.path.join(self.uri, *path.split("/"))
-        return join(self.object_uri, path)
-
-    def _folder(self, folder: str) -> str:
-        return self._full(folder) if folder else self.object_uri
-
-    def _entries(self, folder: str, kind: str = "file") -> _Entries:
-        full = self._folder(folder)
-        fs: Any = self._fs
-        try:
-            with translated(self.name(folder), self._secrets):
-                listed = entries(fs, full, self._retries)
-        except MissingFileError:
-            return []
-        # Some object stores list the folder's own marker, and a file when asked for a folder of that name.
-        prefix = _base(full)
-        return [
-            entry
-            for entry in listed
-            if entry["type"] == kind
-            and _base(entry["name"])
-            and entry["name"].rstrip("/").split("/")[-2:-1] == [prefix]
-        ]
-
-
-def _base(path: str) -> str:
-    return path.rstrip("/").rsplit("/", 1)[-1]

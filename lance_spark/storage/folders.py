@@ -1,0 +1,149 @@
+"""A root that paths are relative to, and the folders below it: what is in them, on local disks and behind fsspec."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from lance_spark.errors import MissingFileError
+from lance_spark.storage import local
+from lance_spark.storage.errors import translated
+from lance_spark.storage.listing import FileInfo, entries, local_tree, names_in_order, remote_tree
+from lance_spark.storage.retry import Retries
+from lance_spark.storage.uri import Location, check_relative, join
+
+# Named here because `Folders.list` hides the built-in inside the class.
+_Names = list[str]
+_Files = list[tuple[str, int]]
+_Infos = list[FileInfo]
+_Entries = list[dict[str, Any]]
+
+
+class Folders:
+    """What `ObjectStore` has of it."""
+
+    _location: Location
+    _objects: Location
+    _fs: Any
+    _secrets: Mapping[str, Any]
+    _retries: Retries
+
+    @property
+    def uri(self) -> str:
+        """The root: an absolute path on local disks, else a URI."""
+        return self._location.uri
+
+    @property
+    def object_uri(self) -> str:
+        """The root of the files: `uri` without escapes, and without what names a manifest store."""
+        return self._objects.uri
+
+    @property
+    def display(self) -> str:
+        """The root as messages show it."""
+        return self._location.display
+
+    def name(self, path: str) -> str:
+        """Return what messages call the file at `path`."""
+        return f"{self.display}/{path}"
+
+    def list(self, folder: str) -> _Files:
+        """Return name and size of the files right in `folder` ("" = the root), in no order; none if there is no folder.
+
+        Raises
+        ------
+        StorageError
+        """
+        if self._fs is None:
+            with translated(self.name(folder)):
+                return local.list_files(self._folder(folder))
+        return [(_base(entry["name"]), entry["size"] or 0) for entry in self._entries(folder)]
+
+    def list_names(self, folder: str) -> _Names:
+        """Return the names of the files right in `folder`, in no order; none if there is no folder.
+
+        Raises
+        ------
+        StorageError
+        """
+        if self._fs is None:
+            with translated(self.name(folder)):
+                return local.list_names(self._folder(folder))
+        return [_base(entry["name"]) for entry in self._entries(folder)]
+
+    def list_first(self, folder: str, limit: int, after: str = "") -> _Names:
+        """Return the names of the first files in `folder`, ordered by their bytes, in one request.
+
+        Only for stores that list in order.
+
+        Parameters
+        ----------
+        folder : str
+        limit : int
+            How many at most; up to 1,000.
+        after : str
+            Only names after this one.
+
+        Raises
+        ------
+        StorageError
+        """
+        with translated(self.name(folder), self._secrets):
+            return names_in_order(self._fs, self._folder(folder), limit, after, self._retries)
+
+    def list_folders(self, folder: str) -> _Names:
+        """Return the names of the folders right in `folder`, in no order; none if there is no folder.
+
+        Raises
+        ------
+        StorageError
+        """
+        if self._fs is None:
+            with translated(self.name(folder)):
+                return local.list_folders(self._folder(folder))
+        return [_base(entry["name"]) for entry in self._entries(folder, "directory")]
+
+    def list_tree(self, folder: str) -> _Infos:
+        """Return the files below `folder`, those in its folders too, in no order; none if there is no folder.
+
+        Raises
+        ------
+        StorageError
+        """
+        check_relative(folder)
+        with translated(self.name(folder), self._secrets):
+            if self._fs is None:
+                return list(local_tree(self.uri, folder))
+            return list(remote_tree(self._fs, self.object_uri, folder, self._retries))
+
+    def _full(self, path: str) -> str:
+        check_relative(path)
+        if self._fs is None:
+            return os.path.join(self.uri, *path.split("/"))
+        return join(self.object_uri, path)
+
+    def _folder(self, folder: str) -> str:
+        return self._full(folder) if folder else self.object_uri
+
+    def _entries(self, folder: str, kind: str = "file") -> _Entries:
+        full = self._folder(folder)
+        fs: Any = self._fs
+        try:
+            with translated(self.name(folder), self._secrets):
+                listed = entries(fs, full, self._retries)
+        except MissingFileError:
+            return []
+        # Some object stores list the folder's own marker, and a file when asked for a folder of that name.
+        prefix = _base(full)
+        return [
+            entry
+            for entry in listed
+            if entry["type"] == kind
+            and _base(entry["name"])
+            and entry["name"].rstrip("/").split("/")[-2:-1] == [prefix]
+        ]
+
+
+def _base(path: str) -> str:
+    return path.rstrip("/").rsplit("/", 1)[-1]
