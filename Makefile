@@ -28,9 +28,9 @@ test-long: java $(VENV)/.test
 	LANCE_SPARK_TEST_CLUSTER_ROWS=2000000 $(BIN)/python -m pytest -q tests/spark/table/test_cluster.py
 	LANCE_SPARK_TEST_PAIRS=all $(BIN)/python -m pytest -q tests/spark/table/test_pairs.py
 
-# Faults by the thousand, load for minutes, hostile inputs: one table in the end, and an error if anything was lost. An hour of load:
+# Faults by the thousand, load for minutes, processes of Spark killed, hostile inputs: one table in the end, and an error if anything was lost. An hour of load:
 # make soak SOAK_MINUTES=60. See tests/soak/__main__.py for the rest.
-soak: $(VENV)/.test
+soak: java $(VENV)/.test
 	$(BIN)/python -m tests.soak
 
 # Coverage-guided inputs for every parser, so many seconds for each; what does harm is saved below build/hostile/.

@@ -7,6 +7,7 @@
 | `SOAK_FIRST` | 1000 | the first seed |
 | `SOAK_PROCESSES` | number of cores | processes that run schedules |
 | `SOAK_INPUT_MINUTES` | 1 | minutes of hostile inputs |
+| `SOAK_KILL_ROUNDS` | 4 | times that Spark's executors are killed at random, and its driver in the end, besides those at chosen moments |
 | `SOAK_WRITERS`, `SOAK_READERS` | 16 | processes that write and read, on a local disk; on S3 half of them: the server is one process |
 """
 
@@ -19,7 +20,6 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 from tests.faults.__main__ import run_all
@@ -128,30 +128,37 @@ def _shown(figures: Figures) -> _Rows:
     return rows
 
 
+def kills() -> tuple[_Rows, bool]:
+    """Kill executors and drivers of Spark while they change a table."""
+    return _told_by("tests.spark.kills", "--rounds", os.environ.get("SOAK_KILL_ROUNDS", "4"))
+
+
 def hostile() -> tuple[_Rows, bool]:
-    """Throw hostile inputs, if there is what does it."""
-    if not (Path(__file__).parent.parent / "hostile" / "__main__.py").exists():
-        return [("hostile inputs", "0", "there is no tests/hostile")], True
-    minutes = os.environ.get("SOAK_INPUT_MINUTES", "1")
-    command = [sys.executable, "-m", "tests.hostile", "--minutes", minutes]
+    """Throw hostile inputs."""
+    return _told_by("tests.hostile", "--minutes", os.environ.get("SOAK_INPUT_MINUTES", "1"))
+
+
+def _told_by(module: str, *arguments: str) -> tuple[_Rows, bool]:
+    """Run a module whose last line is what it found, as JSON."""
+    name = module.rpartition(".")[2]
+    command = [sys.executable, "-m", module, *arguments]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     last = done.stdout.strip().rpartition("\n")[2]
     try:
         told = json.loads(last)
     except ValueError:
         print(done.stdout)
-        return [("hostile inputs", "?", f"exit code {done.returncode}")], False
+        return [(name, "?", f"exit code {done.returncode}")], False
     if done.returncode:
         print(done.stdout)
-    return [
-        (f"hostile {name}", str(number), "") for name, number in told.items()
-    ], not done.returncode
+    rows = [(f"{name}: {what}", str(found), "") for what, found in told.items()]
+    return rows, not done.returncode
 
 
 def main() -> int:
     rows: _Rows = []
     good = True
-    for part in (faults, loads, hostile):
+    for part in (faults, loads, kills, hostile):
         started = time.monotonic()
         found, right = part()
         rows += [*found, (f"{part.__name__}: seconds", f"{time.monotonic() - started:.0f}", "")]

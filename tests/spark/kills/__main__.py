@@ -52,8 +52,8 @@ def main() -> int:
         killed = len(list(Path(folder).glob("killed.*")))
         summary = {
             "kills": killed + kills.executors,
-            "changes": dict(Counter(kills.answers)),
-            "appended beside them": len(kills.own),
+            **{f"changes {answer}": n for answer, n in Counter(kills.answers).items()},
+            "appends beside them": len(kills.own),
             "failures": wrong,
         }
     print(json.dumps(summary))

@@ -1,9 +1,8 @@
-"""What happens to tasks on executors while a test runs: their process is killed, they are slow, they fail."""
+"""What happens to tasks on executors while a test runs: they are slow, they fail."""
 
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Any
 
 from pyspark import TaskContext
 
-#: Longer than any run of the tests: who sleeps so long is killed, or the test fails.
+#: Longer than any run of the tests: who sleeps so long is interrupted, or the test fails.
 FOR_EVER = 100.0
 
 
@@ -23,35 +22,6 @@ def is_first(marker: str) -> bool:
     except FileExistsError:
         return False
     return True
-
-
-def kill_executor() -> None:
-    """Kill the JVM that this Python worker works for; the process between them is the one that forks workers."""
-    stat = Path(f"/proc/{os.getppid()}/stat").read_text()
-    os.kill(int(stat.rpartition(")")[2].split()[1]), signal.SIGKILL)
-    time.sleep(FOR_EVER)
-
-
-@dataclass(frozen=True)
-class Killing:
-    """Runs a task; the executor of the first one is killed when its files are written.
-
-    Attributes
-    ----------
-    run : callable
-    marker : str
-        A file that is there once somebody was the first.
-    """
-
-    run: Callable[[Any], Any]
-    marker: str
-
-    def __call__(self, task: Any) -> Any:
-        """Run it."""
-        result = self.run(task)
-        if is_first(self.marker):
-            kill_executor()
-        return result
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What a cluster does to tables: each method of `LanceTable` once, and then while executors are killed, tasks fail or are slow.
+"""What a cluster does to tables: each method of `LanceTable` once, and then while tasks fail or are slow.
 
 spark-submit --master "local-cluster[2,1,1024]" cluster_run.py FOLDER
 
@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +178,33 @@ def maintenance(run: Run) -> None:
     table.optimize(sortBy=["g", "id"], target_rows_per_fragment=60_000)
     run.expect("optimize with sortBy", run.plain)
     table.createTag("sorted", table.dataset().version)
+    table.optimize(zOrderBy=["g", "id"], target_rows_per_fragment=60_000)
+    run.expect("optimize with zOrderBy", run.plain)
+
+
+def names(run: Run) -> dict[str, Any]:
+    """Versions are told of; a branch and clones get rows of their own; nothing is left to clean up."""
+    table = run.table
+    version = table.dataset().version
+    history = table.history().collect()
+    assert [one.version for one in history] == list(range(version, 0, -1))
+    detail = table.detail().collect()[0]
+    assert (detail.version, detail.tags) == (version, ["sorted"])
+    branch = table.createBranch("work")
+    branch.delete("id % 2 = 1")
+    assert [one.name for one in table.branches().collect()] == ["work"]
+    assert branch.toDF(["id"]).count() == run.plain.where("id % 2 = 0").count()
+    assert table.toDF(["id"]).count() == run.plain.count()
+    table.deleteBranch("work")
+    for name, shallow in (("shallow.lance", True), ("deep.lance", False)):
+        clone = table.clone(str(run.folder / name), isShallow=shallow)
+        clone.update("g = 4", {"text": "'of a clone'"})
+        changed = run.set("g = 4", {"text": "'of a clone'"})
+        kept = run.plain
+        run.expect(f"clone {name}", changed, table=name)
+        run.plain = kept
+    removed = table.cleanup(timedelta(0)).collect()[0]
+    return {"files_removed": removed.files_removed}
 
 
 def streams(run: Run) -> None:
@@ -229,15 +257,6 @@ def compact_small(spark: SparkSession, path: Path) -> dict[str, int]:
     table = LanceTable.forPath(spark, str(path))
     done = table.optimize(target_rows_per_fragment=10_000).collect()[0]
     return done.asDict()
-
-
-def killed(run: Run) -> dict[str, Any]:
-    """An executor is killed amid `optimize`."""
-    path = run.folder / "killed.lance"
-    marker = run.folder / "killed.marker"
-    with hooked(lambda task: hooks.Killing(task, str(marker))):
-        done = compact_small(run.spark, path)
-    return {**done, "killed": marker.exists()}
 
 
 def failed(run: Run) -> dict[str, Any]:
@@ -294,7 +313,7 @@ def two_hosts(spark: SparkSession) -> SparkSession:
 
 
 #: In this order: each begins with what those before have made.
-PARTS = (rows, feed, columns, writes, merges, maintenance, streams, history, killed, failed)
+PARTS = (rows, feed, columns, writes, merges, maintenance, names, streams, history, failed)
 
 
 def main(folder: Path, *names: str) -> None:
