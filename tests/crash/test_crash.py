@@ -6,7 +6,6 @@ cleanup leaves no file behind that no version refers to.
 
 from __future__ import annotations
 
-import multiprocessing
 import re
 import shutil
 import signal
@@ -22,9 +21,8 @@ from lance_spark.table.manifest_file import read_manifest
 from lance_spark.table.paths import deletion_path
 from lance_spark.table.versions import HINT, list_manifests
 from tests.crash.operations import DONE, GRADUAL, OPERATIONS, rows, run
+from tests.forking import CONTEXT
 
-CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["tests.crash.operations"])
 NEVER = 1 << 60
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import statistics
 import tempfile
@@ -15,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import lance_spark
+from tests.forking import CONTEXT
 from tests.soak.worker import MILLION, Work, batches_of, rows, run
 
-CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["tests.soak.worker"])
 #: How much more memory, in part and bytes, and how many more files the last quarter may take than the second.
 _GROWTH = 1.3
 _SLACK_BYTES = 32 * 1024 * 1024

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import multiprocessing
-import os
 import re
 import signal
 from collections.abc import Iterator
@@ -12,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import lance
-import pyarrow as pa
 import pytest
 
 import lance_spark
@@ -27,7 +24,9 @@ from lance_spark.errors import (
 from lance_spark.storage.dynamodb import DynamoDbManifestStore
 from lance_spark.storage.manifest_store import ManifestEntry
 from lance_spark.storage.store import ObjectStore
+from tests.forking import CONTEXT
 from tests.storage.aws import BUCKET, Aws, serving
+from tests.storage.killed import STEPS, append_until, rows
 
 TABLE = "manifests"
 STAGING = re.compile(r"_versions/\d+\.manifest-[0-9a-f-]{36}")
@@ -49,10 +48,6 @@ def key() -> str:
 @pytest.fixture
 def uri(key: str) -> str:
     return f"s3+ddb://{BUCKET}/{key}?ddbTableName={TABLE}"
-
-
-def rows(*values: int) -> pa.Table:
-    return pa.table({"x": pa.array(values, pa.int64())})
 
 
 def we_write(aws: Aws, uri: str, *values: int, mode: str = "append") -> lance_spark.Dataset:
@@ -149,35 +144,11 @@ def test_many_at_once(aws: Aws, uri: str) -> None:
     assert lance_spark.open_dataset(uri, storage_options=aws.ours).version == 13
 
 
-# What kills a writer: before it does this.
-STEPS = {
-    "commit": (DynamoDbManifestStore, "put_if_absent"),
-    "copy": (ObjectStore, "copy"),
-    "entry": (DynamoDbManifestStore, "put_final"),
-}
-
-
-def append_until(step: str, uri: str, options: dict[str, Any]) -> None:
-    def die(*_: object) -> None:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    owner, name = STEPS[step]
-    setattr(owner, name, die)
-    lance_spark.write_dataset(rows(2), uri, "append", storage_options=options)
-
-
-@pytest.fixture(scope="module")
-def context() -> Any:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.storage.test_dynamodb"])
-    return context
-
-
 @pytest.mark.parametrize("reader", ["ours", "theirs"])
 @pytest.mark.parametrize("step", STEPS)
-def test_killed_writers(aws: Aws, uri: str, key: str, step: str, reader: str, context: Any) -> None:
+def test_killed_writers(aws: Aws, uri: str, key: str, step: str, reader: str) -> None:
     they_write(aws, uri, 1, mode="create")
-    process = context.Process(target=append_until, args=(step, uri, aws.ours))
+    process = CONTEXT.Process(target=append_until, args=(step, uri, aws.ours))
     process.start()
     process.join(60)
     assert process.exitcode == -signal.SIGKILL
