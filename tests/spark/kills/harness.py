@@ -104,9 +104,9 @@ class Kills:
                     self._kill_at_random(process, seconds, random.Random(seed))
             finally:
                 with suppress(OSError, ValueError):
-                    for one in (self.folder / "driver").read_text().split():
-                        os.kill(int(one), signal.SIGKILL)
+                    os.kill(self._driver(), signal.SIGKILL)
                 process.kill()
+                process.wait()
                 stop.set()
                 appending.join()
         log = Log(path)
@@ -117,6 +117,10 @@ class Kills:
     def output(self) -> str:
         """What Spark printed last."""
         return (self.folder / "output").read_text(errors="replace")[-3000:]
+
+    def _driver(self) -> int:
+        """The driver's JVM."""
+        return int((self.folder / "driver").read_text().split()[0])
 
     def _append(self, stop: threading.Event) -> None:
         while not stop.wait(0.7):
@@ -136,7 +140,7 @@ class Kills:
             assert process.poll() is None, self.output
             assert time.monotonic() < deadline, self.output
             time.sleep(0.1)
-        driver = int((self.folder / "driver").read_text().split()[1])
+        driver = self._driver()
         end = time.monotonic() + seconds
         while True:
             time.sleep(times.uniform(1.0, 9.0))

@@ -83,7 +83,7 @@ def main(folder: Path, first: int, given: list[str]) -> None:
     spark = two_hosts(local)
     spark.sparkContext.setLogLevel("OFF")
     process = spark._jvm.java.lang.ProcessHandle.current().pid()
-    (folder / "driver").write_text(f"{os.getpid()} {process}")
+    (folder / "driver").write_text(f"{process} {os.getpid()}")
     changes = Changes(spark, str(folder / "t"))
     changes.table.toDF().createOrReplaceTempView("oldest")
     log = os.open(folder / "log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)

@@ -4,7 +4,7 @@ The folder named by the variable SPARK_KILLS tells what to do:
 
 | file | what it says |
 | --- | --- |
-| driver | ids of the driver's processes, its JVM last |
+| driver | ids of the driver's processes, its JVM first: the other one may be the one that kills them |
 | armed | the moment, and who is killed then: "commit driver" |
 | killed.N | somebody has been killed, the N-th time |
 
