@@ -19,7 +19,6 @@ as the text `package.module:function`, which also works where programs are not s
 
 from __future__ import annotations
 
-import importlib
 import posixpath
 import re
 import uuid
@@ -30,6 +29,7 @@ from typing import Any
 from lance_spark.errors import CommitConflictError, InvalidOptionError, StorageError
 from lance_spark.storage.commit import CommitHandler
 from lance_spark.storage.errors import scrub, translated
+from lance_spark.storage.named import imported
 from lance_spark.storage.options import COMMIT_LOCK
 
 CommitLock = Callable[[int], AbstractContextManager[Any]]
@@ -51,22 +51,13 @@ def load(named: object) -> CommitLock:
     InvalidOptionError
         There is no such thing, or it cannot be called.
     """
-    made = named
-    if isinstance(named, str):
-        module, colon, name = named.partition(":")
-        if not (module and colon and name):
-            raise InvalidOptionError(f"{COMMIT_LOCK} {named!r}: give package.module:function")
-        try:
-            made = getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError) as error:
-            raise InvalidOptionError(
-                f"{COMMIT_LOCK} {named!r} cannot be imported: {error}; it has to be installed wherever tables are written"
-            ) from error
+    made = imported(COMMIT_LOCK, named, "written") if isinstance(named, str) else named
     if not callable(made):
         raise InvalidOptionError(
             f"{COMMIT_LOCK}: {type(made).__name__} cannot be called; give a function of the version that returns a context manager"
         )
-    return made
+    lock: CommitLock = made
+    return lock
 
 
 class LockedPut:

@@ -16,13 +16,13 @@ All writers of a table have to use the same one.
 
 from __future__ import annotations
 
-import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from lance_spark.errors import InvalidOptionError
+from lance_spark.storage.named import imported
 
 #: The storage option that names a manifest store.
 OPTION = "manifest_store"
@@ -101,18 +101,7 @@ def load(named: object, options: Mapping[str, Any]) -> ManifestStore:
     InvalidOptionError
         There is no such thing, or it is no manifest store.
     """
-    made = named
-    if isinstance(named, str):
-        module, colon, name = named.partition(":")
-        if not (module and colon and name):
-            raise InvalidOptionError(f"{OPTION} {named!r}: give package.module:name")
-        try:
-            factory = getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError) as error:
-            raise InvalidOptionError(
-                f"{OPTION} {named!r} cannot be imported: {error}; it has to be installed wherever tables are opened"
-            ) from error
-        made = factory(options)
+    made = imported(OPTION, named, "opened")(options) if isinstance(named, str) else named
     if not isinstance(made, ManifestStore):
         raise InvalidOptionError(
             f"{OPTION}: {type(made).__name__} is no ManifestStore; derive it from lance_spark.storage.manifest_store.ManifestStore"

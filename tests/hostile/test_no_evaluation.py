@@ -50,8 +50,7 @@ ALLOWED = {
     ("spark/jobs.py", "pickle"): "tasks and results of one job: of its driver and its executors",
     ("spark/jobs.py", "cloudpickle"): "tasks of a job, on their way to its executors",
     ("spark/rule/__init__.py", "compile"): "the Java compiler of Spark, on files of the package",
-    ("storage/commit_lock.py", "import_module"): "an option that the user gives, never a table",
-    ("storage/manifest_store.py", "import_module"): "an option that the user gives, never a table",
+    ("storage/named.py", "import_module"): "options that the user gives, never a table",
     ("storage/rename.py", "CDLL"): "the process itself, for a system call",
 }
 

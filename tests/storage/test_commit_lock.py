@@ -179,7 +179,7 @@ def test_it_is_told_how_it_ended() -> None:
 @pytest.mark.parametrize(
     ("named", "problem"),
     [
-        ("no_colon", "give package.module:function"),
+        ("no_colon", "give package.module:name"),
         ("no.such.module:lock", "cannot be imported"),
         (f"{__name__}:nothing", "cannot be imported"),
         (f"{__name__}:LOCK", "cannot be called"),
