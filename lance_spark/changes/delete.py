@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import pyarrow as pa
 from pyroaring import BitMap
 
 from lance_spark.changes.optimistic import (
@@ -435,10 +436,18 @@ def _text(comparison: Comparison) -> str:
     if value is None:
         return f"{name} {_OPERATORS[op]}"
     if op in ("in", "not in"):
-        shown = [_literal(one.as_py()) for one in value[:_SHOWN]]
+        shown = [_literal(_plain(one)) for one in value[:_SHOWN]]
         more = ", ..." if len(value) > len(shown) else ""
         return f"{name} {op.upper()} ({', '.join(shown)}{more})"
-    return f"{name} {_OPERATORS.get(op, op)} {_literal(value.as_py())}"
+    return f"{name} {_OPERATORS.get(op, op)} {_literal(_plain(value))}"
+
+
+def _plain(value: pa.Scalar) -> Any:
+    try:
+        return value.as_py()
+    except (LookupError, ValueError, OverflowError):
+        # A time zone that nobody knows, or a time that Python has not: its number says it too.
+        return getattr(value, "value", None)
 
 
 def _literal(value: Any) -> str:
