@@ -105,7 +105,8 @@ def write_dataset(
     from lance_spark.file.blob_write import blob_options
     from lance_spark.table.once import write_of
     from lance_spark.table.transaction import with_message
-    from lance_spark.table.write_job import begin_write, commit_or_clean_up
+    from lance_spark.table.write_commit import commit_or_clean_up
+    from lance_spark.table.write_job import begin_write
 
     blobs = blob_options(
         external_blob_mode, allow_external_blob_outside_bases, blob_pack_file_size_threshold

@@ -40,7 +40,8 @@ from lance_spark.spark.options import WriteOptions
 from lance_spark.spark.writer import LanceCommitMessage, LanceWriter, make_writer
 from lance_spark.table.once import DEFAULT_LOOKBACK, Once
 from lance_spark.table.transaction import with_message
-from lance_spark.table.write_job import WriteJob, commit_or_clean_up
+from lance_spark.table.write_commit import commit_or_clean_up
+from lance_spark.table.write_job import WriteJob
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -28,7 +28,8 @@ from lance_spark.table.fragment import Fragment
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.once import Once
 from lance_spark.table.open import read_latest
-from lance_spark.table.write_job import WriteJob, cleaned_up
+from lance_spark.table.write_commit import cleaned_up
+from lance_spark.table.write_job import WriteJob
 
 
 def commit_again(

@@ -14,8 +14,7 @@ are appended to theirs.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypeVar, get_args
 
@@ -25,10 +24,7 @@ from lance_spark.errors import (
     CommitConflictError,
     InvalidInputError,
     InvalidOptionError,
-    LanceError,
-    StorageError,
     TableExistsError,
-    UncertainCommitError,
     UnsupportedFeatureError,
     VersionNotFoundError,
 )
@@ -52,7 +48,7 @@ from lance_spark.table.fragment_writer import (
 )
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.once import Once
-from lance_spark.table.open import OpenTable, branch_of, open_table, read_latest
+from lance_spark.table.open import branch_of, open_table, read_latest
 from lance_spark.table.operations.append import Append, field_paths
 from lance_spark.table.operations.overwrite import Overwrite
 from lance_spark.table.paths import BasePath, TablePaths
@@ -284,39 +280,6 @@ class WriteJob:
             f"{store.display}: somebody else created the table while this {self.mode} was under way; write again",
             retryable=True,
         )
-
-
-@contextmanager
-def cleaned_up(job: WriteJob, fragments: Sequence[Fragment]) -> Iterator[None]:
-    """Delete the files of fragments if their commit fails, unless it is not certain that it did."""
-    try:
-        yield
-    except UncertainCommitError:
-        raise
-    except LanceError:
-        # A conflict must not look like a store that failed.
-        with suppress(StorageError):
-            job.abort(fragments)
-        raise
-
-
-def commit_or_clean_up(
-    job: WriteJob,
-    fragments: Sequence[Fragment],
-    properties: Mapping[str, str] | None = None,
-    once: Once | None = None,
-) -> OpenTable:
-    """Commit the fragments, and delete their files if it is sure that no version refers to them; return the new version.
-
-    Raises
-    ------
-    LanceError
-        What `WriteJob.commit` raises.
-    """
-    with cleaned_up(job, fragments):
-        manifest = job.commit_manifest(fragments, properties=properties, once=once)
-    store = ObjectStore.from_uri(job.uri, job.storage_options)
-    return OpenTable(TablePaths(store, manifest.base_paths, job.storage_options), manifest)
 
 
 def begin_write(

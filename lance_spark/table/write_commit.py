@@ -1,0 +1,47 @@
+"""Commits of writes that leave no data files behind: what is not part of a version is deleted, unless nobody knows whether it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+
+from lance_spark.errors import LanceError, StorageError, UncertainCommitError
+from lance_spark.storage.store import ObjectStore
+from lance_spark.table.fragment import Fragment
+from lance_spark.table.once import Once
+from lance_spark.table.open import OpenTable
+from lance_spark.table.paths import TablePaths
+from lance_spark.table.write_job import WriteJob
+
+
+@contextmanager
+def cleaned_up(job: WriteJob, fragments: Sequence[Fragment]) -> Iterator[None]:
+    """Delete the files of fragments if their commit fails, unless it is not certain that it did."""
+    try:
+        yield
+    except UncertainCommitError:
+        raise
+    except LanceError:
+        # A conflict must not look like a store that failed.
+        with suppress(StorageError):
+            job.abort(fragments)
+        raise
+
+
+def commit_or_clean_up(
+    job: WriteJob,
+    fragments: Sequence[Fragment],
+    properties: Mapping[str, str] | None = None,
+    once: Once | None = None,
+) -> OpenTable:
+    """Commit the fragments, and delete their files if it is sure that no version refers to them; return the new version.
+
+    Raises
+    ------
+    LanceError
+        What `WriteJob.commit` raises.
+    """
+    with cleaned_up(job, fragments):
+        manifest = job.commit_manifest(fragments, properties=properties, once=once)
+    store = ObjectStore.from_uri(job.uri, job.storage_options)
+    return OpenTable(TablePaths(store, manifest.base_paths, job.storage_options), manifest)
