@@ -12,18 +12,8 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 from pyroaring import BitMap
 
-from lance_spark.proto import (  # noqa: F401 - the messages become known
-    encodings_v2_0_pb2,
-    encodings_v2_1_pb2,
-    encodings_v2_3_pb2,
-    file2_pb2,
-    file_pb2,
-    index_old_pb2,
-    index_pb2,
-    rowids_pb2,
-    table_pb2,
-    transaction_pb2,
-)
+# With it all messages become known.
+from tests.proto.containers import NESTED
 
 NUMBERS = (
     0,
@@ -93,12 +83,6 @@ TEXTS = (
     "99999999999999999999.0",
     "2.1",
 )
-#: Bytes fields that hold a message of their own.
-NESTED: dict[str, type[Message]] = {
-    "inline_row_ids": rowids_pb2.RowIdSequence,
-    "inline_created_at_versions": rowids_pb2.RowDatasetVersionSequence,
-    "inline_last_updated_at_versions": rowids_pb2.RowDatasetVersionSequence,
-}
 _LEAST = {
     FieldDescriptor.CPPTYPE_INT32: -(2**31),
     FieldDescriptor.CPPTYPE_INT64: -(2**63),
@@ -208,7 +192,7 @@ def _of_any(message: any_pb2.Any) -> Message | None:
 
 
 def _of_bytes(owner: Message, name: str, value: bytes) -> Message | None:
-    kind = NESTED.get(name)
+    kind: type[Message] | None = NESTED.get(f"{owner.DESCRIPTOR.full_name}.{name}")
     if owner.DESCRIPTOR.full_name == "lance.file.v2.DirectEncoding":
         kind = any_pb2.Any
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import lance_spark
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import versions
 from lance_spark.table.manifest_file import encode, read_manifest
-from tests.storage.aws import BUCKET, Aws, serving
+from tests.storage.aws import BUCKET, Aws
 
 DOCS = Path(__file__).parents[2] / "docs" / "requests.md"
 FRAGMENTS = 10
@@ -82,12 +82,6 @@ class Side:
             max_rows_per_file=ROWS,
             storage_options=self.aws.theirs,
         )
-
-
-@pytest.fixture(scope="module")
-def aws() -> Iterator[Aws]:
-    with serving() as server:
-        yield server
 
 
 @pytest.fixture(scope="module")

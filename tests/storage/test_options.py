@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import lance_spark
 from lance_spark.errors import InvalidOptionError
 from lance_spark.storage.options import KNOWN, to_fsspec
 from lance_spark.storage.store import ObjectStore
-from tests.storage.aws import BUCKET, KEY, REGION, SECRET, Aws, serving
+from tests.storage.aws import BUCKET, KEY, REGION, SECRET, Aws
 from tests.storage.table_suite import rows, values
 
 #: All names that object_store 0.13 takes: AmazonS3ConfigKey, AzureConfigKey, GoogleConfigKey and ClientConfigKey.
@@ -239,12 +238,6 @@ def test_files_of_service_accounts_can_name_a_server(tmp_path: Path) -> None:
     assert found == {"token": "anon", "endpoint_url": "http://x"}
     path.write_text("no json")
     assert to_fsspec("gs", {"service_account": str(path)}, {}) == {"token": str(path)}
-
-
-@pytest.fixture(scope="module")
-def aws() -> Iterator[Aws]:
-    with serving() as server:
-        yield server
 
 
 @pytest.fixture

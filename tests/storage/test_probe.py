@@ -21,14 +21,8 @@ from lance_spark.storage import probe
 from lance_spark.storage.connect import is_own_endpoint
 from lance_spark.storage.store import ObjectStore
 from tests.storage import gcs
-from tests.storage.aws import BUCKET, Aws, serving
+from tests.storage.aws import BUCKET, Aws
 from tests.storage.table_suite import rows, values
-
-
-@pytest.fixture(scope="module")
-def aws() -> Iterator[Aws]:
-    with serving() as server:
-        yield server
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import lance
@@ -29,8 +29,8 @@ from lance_spark.storage.source import ByteRange
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.operations.update_config import MapUpdate, UpdateConfig
 from tests.storage import proxy as faults
-from tests.storage.aws import BUCKET, Aws, serving
-from tests.storage.proxy import Fault, FaultProxy, spoiling
+from tests.storage.aws import BUCKET, Aws
+from tests.storage.proxy import Fault, FaultProxy
 
 NUMBERS = itertools.count()
 KINDS = {
@@ -48,26 +48,6 @@ _SOME = ("slow down", "denied after", "reset", "lost answer")
 some_kinds = pytest.mark.parametrize("fault", [KINDS[name] for name in _SOME], ids=_SOME)
 #: The manifest, whichever version it is of.
 MANIFEST = r"^PUT .*/_versions/[0-9d]+\.manifest"
-
-
-@pytest.fixture(scope="module")
-def aws() -> Iterator[Aws]:
-    with serving() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def running(aws: Aws) -> Iterator[FaultProxy]:
-    with spoiling(aws.endpoint) as made:
-        yield made
-
-
-@pytest.fixture
-def proxy(running: FaultProxy, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
-    monkeypatch.setattr(retry, "_FIRST_WAIT", 0.002)
-    running.clear()
-    yield running
-    running.clear()
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +14,9 @@ import lance_spark
 from lance_spark.errors import CorruptTableError, StorageError, VersionNotFoundError
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import versions
-from tests.storage.aws import BUCKET, Aws, serving
+from tests.storage.aws import BUCKET, Aws
 
 MANY = 24
-
-
-@pytest.fixture(scope="module")
-def aws() -> Iterator[Aws]:
-    with serving() as server:
-        yield server
 
 
 def rows(*values: int) -> pa.Table:

@@ -7,7 +7,6 @@ import hashlib
 import itertools
 import threading
 import tracemalloc
-from collections.abc import Iterator
 from typing import Any
 
 import fsspec.asyn
@@ -21,8 +20,8 @@ from lance_spark.storage.retry import Retries
 from lance_spark.storage.store import ObjectStore
 from lance_spark.storage.upload import PartSizes, S3Output
 from tests.storage import proxy as faults
-from tests.storage.aws import BUCKET, Aws, serving
-from tests.storage.proxy import Fault, FaultProxy, spoiling
+from tests.storage.aws import BUCKET, Aws
+from tests.storage.proxy import Fault, FaultProxy
 
 MIB = 1024 * 1024
 STEP = 5 * MIB
@@ -31,25 +30,11 @@ PART = 10_000
 NUMBERS = itertools.count()
 
 
-@pytest.fixture(scope="module")
-def aws() -> Iterator[Aws]:
-    with serving() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def running(aws: Aws) -> Iterator[FaultProxy]:
-    with spoiling(aws.endpoint) as made:
-        yield made
-
-
 @pytest.fixture
-def proxy(running: FaultProxy, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
-    monkeypatch.setattr(retry, "_FIRST_WAIT", 0.002)
+def proxy(proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch) -> FaultProxy:
+    """Takes parts of any size."""
     monkeypatch.setattr(moto.s3.models, "S3_UPLOAD_PART_MIN_SIZE", 1)
-    running.clear()
-    yield running
-    running.clear()
+    return proxy
 
 
 @pytest.fixture
