@@ -314,6 +314,7 @@ def commit_compaction(
     properties: Mapping[str, str] | None = None,
     max_retries: int = DEFAULT_MAX_RETRIES,
     keep_new_fragments: bool = False,
+    in_part: bool = False,
 ) -> Manifest:
     """Put the new fragments of all tasks in the place of the old ones.
 
@@ -330,6 +331,8 @@ def commit_compaction(
         How often to start again after other writers were faster.
     keep_new_fragments : bool
         Whether the files of new fragments stay if they are not committed: what is planned anew may use them.
+    in_part : bool
+        Whether results whose fragments others have changed may be left out, and the others be committed; see `committed_of`.
 
     Returns
     -------
@@ -354,7 +357,8 @@ def commit_compaction(
         reserved = commit(store, reserve, table.manifest, max_retries=max_retries)
         paths = TablePaths(store, reserved.base_paths, store.options)
         moves = list(_with_ids(results, (reserved.max_fragment_id or 0) - count + 1))
-        operation = Rewrite(tuple(RewriteGroup(move.old, move.new) for move in moves))
+        groups = tuple(RewriteGroup(move.old, move.new) for move in moves)
+        operation = Rewrite(groups, in_part=in_part)
         if defer_index_remap or (defer_index_remap is None and _needs_reuse(reserved)):
             operation = with_reuse(operation, paths, reserved, moves)
             written.extend(operation.deletion_files)
@@ -372,6 +376,28 @@ def commit_compaction(
         with suppress(StorageError):
             store.delete(written)
         raise
+
+
+def committed_of(
+    results: Iterable[CompactionResult], manifest: Manifest
+) -> tuple[list[CompactionResult], list[CompactionResult]]:
+    """Part the results that a version came of from those that were left out of it.
+
+    Parameters
+    ----------
+    results : iterable of CompactionResult
+    manifest : Manifest
+        What `commit_compaction` returned for them.
+    """
+    ids = {one.id for one in manifest.fragments}
+    paths = {file.path for one in manifest.fragments for file in one.files}
+    done: list[CompactionResult] = []
+    left: list[CompactionResult] = []
+    for result in results:
+        new = [file.path for one in result.new for file in one.files]
+        is_there = paths.issuperset(new) if new else ids.isdisjoint(one.id for one in result.old)
+        (done if is_there else left).append(result)
+    return done, left
 
 
 def undo(table: OpenTable, result: CompactionResult) -> None:

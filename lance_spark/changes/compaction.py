@@ -8,6 +8,9 @@ need not be rewritten again: what was written of them is kept, and committed tog
 | its fragments: files, deleted rows, row ids and versions | they are the same, to the byte |
 | the table's schema, version of files, base paths | they are the same |
 | indexes | each covers all fragments of the group, or none |
+
+Where others change some group again and again, that could go on for ever. So after some attempts a commit may leave groups out that were
+changed while it was on its way: they stay as they are, for the next compaction.
 """
 
 from __future__ import annotations
@@ -23,12 +26,13 @@ from lance_spark.changes.compact import (
     CompactionResult,
     CompactionTask,
     commit_compaction,
+    committed_of,
     covered_fragments,
     plan_compaction,
     undo,
 )
 from lance_spark.changes.compaction_plan import CompactionOptions
-from lance_spark.changes.optimistic import retried
+from lance_spark.changes.optimistic import DEFAULT_CONFLICT_RETRIES, retried
 from lance_spark.changes.runner import Runner, runner_for
 from lance_spark.errors import LanceError, UncertainCommitError
 from lance_spark.table.commit import DEFAULT_MAX_RETRIES
@@ -49,10 +53,16 @@ class Compaction:
     Parameters
     ----------
     options : CompactionOptions
+    conflict_retries : int
+        How often it will be planned anew. In the second half of these attempts a part of it is enough.
     """
 
-    def __init__(self, options: CompactionOptions) -> None:
+    def __init__(
+        self, options: CompactionOptions, conflict_retries: int = DEFAULT_CONFLICT_RETRIES
+    ) -> None:
         self._options = options
+        self._attempts = 0
+        self._patience = conflict_retries // 2
         self._done: list[CompactionResult] = []
         self._table: OpenTable | None = None
         self._is_committed = False
@@ -120,6 +130,7 @@ class Compaction:
             return table.manifest
         # Whatever else ends a commit, an interrupt for example, the version may be there.
         self._uncertain = True
+        self._attempts += 1
         try:
             manifest = commit_compaction(
                 table,
@@ -128,6 +139,7 @@ class Compaction:
                 properties=properties,
                 max_retries=max_retries,
                 keep_new_fragments=True,
+                in_part=self._attempts > self._patience + 1,
             )
         except UncertainCommitError:
             raise
@@ -136,6 +148,9 @@ class Compaction:
             raise
         self._uncertain = False
         self._is_committed = True
+        self._done, left = committed_of(self._done, manifest)
+        for result in left:
+            undo(table, result)
         return manifest
 
     def _missing(self, table: OpenTable, more: Collection[int], tag: bytes) -> list[CompactionTask]:
@@ -195,7 +210,7 @@ def compact(
     runner: Runner | None = None,
 ) -> tuple[OpenTable, CompactionMetrics]:
     """Compact a table; see `Dataset.compact_files`. The runner is this machine by default."""
-    with Compaction(options) as compaction:
+    with Compaction(options, conflict_retries) as compaction:
 
         def change(current: OpenTable) -> Manifest:
             return compaction.commit(

@@ -71,7 +71,8 @@ class MaintenanceMethods(TableBase):
         commit_message : str, optional
         transaction_properties : mapping of str to str, optional
         conflict_retries : int
-            How often to rewrite again what others changed meanwhile.
+            How often to rewrite again what others changed meanwhile. After half of it, what they change while it is committed is
+            left out.
         **options
             Those of `CompactionOptions`: ``target_rows_per_fragment``, ``target_bytes_per_fragment``, ``max_bytes_per_file``,
             ``materialize_deletions``, ``materialize_deletions_threshold``, ``defer_index_remap``, ``max_source_fragments``,
@@ -215,7 +216,7 @@ class MaintenanceMethods(TableBase):
         properties: Mapping[str, str],
         conflict_retries: int,
     ) -> CompactionMetrics:
-        with Compaction(options) as compaction:
+        with Compaction(options, conflict_retries) as compaction:
 
             def plan(job: Job, dataset: Dataset) -> Manifest:
                 return compaction.commit(

@@ -7,6 +7,9 @@
 | old_fragments, new_fragments | the one group of early writers |
 
 New fragments have reserved ids (`reserve_fragments`), and fragments are in the order of their ids, so that the rows go where these say.
+A group that others have changed since its rows were read cannot be committed. A rewrite that may be done in part leaves such groups out,
+and is overtaken only if there are no others.
+
 Where rows have stable ids, new fragments bring these along, with the versions of their rows.
 
 Indexes that are not rewritten find rows under their old addresses. A rewrite can bring an entry of the fragment reuse index that
@@ -91,6 +94,8 @@ class Rewrite(Operation):
     rewritten_indices : tuple of RewrittenIndex
     reuse : ReuseEntry, optional
         Not part of the transaction.
+    in_part : bool
+        Whether groups may be left out. Indexes that are written anew know the rows of all of them: with such it is done as a whole.
     """
 
     conflicts: ClassVar[Mapping[str, Conflict]] = {
@@ -115,6 +120,7 @@ class Rewrite(Operation):
     groups: tuple[RewriteGroup, ...]
     rewritten_indices: tuple[RewrittenIndex, ...] = ()
     reuse: ReuseEntry | None = field(default=None, compare=False)
+    in_part: bool = field(default=False, compare=False)
 
     @property
     def kind(self) -> str:
@@ -172,7 +178,8 @@ class Rewrite(Operation):
         """Tell what a committed operation means for this one."""
         if committed.kind in _FRAGMENT_CHANGES:
             if not self.removed_fragments.isdisjoint(committed.touched_fragments):
-                return Conflict.RETRYABLE
+                rest = self.in_part and not self.rewritten_indices and self._apart([committed])
+                return Conflict.REBASE if rest else Conflict.RETRYABLE
             # It may have brought an entry of the reuse index, which ours must not take the place of.
             deferred = committed.kind == KIND and self.reuse is not None
             return Conflict.REBASE if deferred else Conflict.COMPATIBLE
@@ -196,19 +203,44 @@ class Rewrite(Operation):
         sets = (BitMap(group.ids.old) for group in self.groups)
         return all(old.issubset(covered) or old.isdisjoint(covered) for old in sets)
 
+    def _apart(self, committed: Iterable[Operation]) -> tuple[RewriteGroup, ...]:
+        """Return the groups that others did not change."""
+        changes = (one for one in committed if one.kind in _FRAGMENT_CHANGES)
+        touched = frozenset[int]().union(*(one.touched_fragments for one in changes))
+        return tuple(one for one in self.groups if touched.isdisjoint(one.ids.old))
+
     def rebase(self, rebase: Rebase) -> Rewrite:
-        """Add what the reuse index is to know to the entry of the newest version.
+        """Leave out what others have changed, and add what the reuse index is to know to the entry of the newest version.
 
         Raises
         ------
+        CommitConflictError
+            Nothing is left.
         UnsupportedFeatureError, CorruptTableError, StorageError
         """
-        if self.reuse is None:
-            return self
-        made = with_reuse(self, rebase.paths, rebase.newest)
+        kept = self._without_changed(rebase.committed)
+        if kept.reuse is None:
+            return kept
+        made = with_reuse(kept, rebase.paths, rebase.newest)
         rebase.written.extend(made.deletion_files)
         rebase.written.extend(self.deletion_files)
         return made
+
+    def _without_changed(self, committed: Iterable[Operation]) -> Rewrite:
+        groups = self._apart(committed)
+        if len(groups) == len(self.groups):
+            return self
+        if not groups:
+            raise CommitConflictError(
+                "others have changed all fragments that were rewritten; compact again",
+                retryable=True,
+            )
+        reuse = self.reuse
+        if reuse is not None:
+            old = frozenset(one.id for group in groups for one in group.old)
+            moves = tuple(one for one in reuse.moves if one.old[0].id in old)
+            reuse = replace(reuse, moves=moves)
+        return replace(self, groups=groups, reuse=reuse)
 
     def apply(self, draft: Draft) -> None:
         """Make the change.
