@@ -27,6 +27,7 @@ from lance_spark.file.blob_fields import Handling, handled
 from lance_spark.file.schema import Field, Schema
 from lance_spark.scan.fragment import FragmentReader, batches_of
 from lance_spark.scan.row_meta import META_FIELDS, ROW_OFFSET
+from lance_spark.scan.width import nulls
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.paths import BasePath, TablePaths
 
@@ -129,7 +130,7 @@ class ChangeTask:
     def _told(self, batch: pa.RecordBatch, kind: str, side: Side) -> pa.RecordBatch:
         rows = batch.num_rows
         columns = [
-            pa.nulls(rows, wanted.type) if at is None else batch.column(at)
+            nulls(rows, wanted) if at is None else batch.column(at)
             for wanted, at in zip(self.schema, side.columns, strict=False)
         ]
         told = (kind, self.version, self.timestamp_us)

@@ -28,6 +28,7 @@ from lance_spark.file.open import DataFileReader, open_file
 from lance_spark.file.schema import Schema
 from lance_spark.file.writer import FileWriter
 from lance_spark.proto import table_pb2
+from lance_spark.scan.btree_bounds import rows_of_page
 from lance_spark.storage.output import OutputFile
 from lance_spark.table import file_versions, indexes
 from lance_spark.table.deletions import Offsets, read_deletions
@@ -42,7 +43,6 @@ DATA_FILE, LOOKUP_FILE = "page_data.lance", "page_lookup.lance"
 #: Rows that are read at once.
 _WINDOW_ROWS = 1 << 18
 _OFFSET_MASK = np.uint64((1 << OFFSET_BITS) - 1)
-_MAX_BATCH_SIZE = 1 << 24
 
 
 class Moves:
@@ -175,15 +175,11 @@ def files_of(index: RewrittenIndex) -> list[str]:
 
 def _batch_size(lookup: Schema, name: str) -> int | None:
     """Return how many rows make a page; None if the index has parts."""
-    metadata = {key: value.decode(errors="replace") for key, value in lookup.metadata.items()}
     if lookup.names != LOOKUP_COLUMNS:
         return None
-    if metadata.get("range_partitioned", "false") != "false":
+    if lookup.metadata.get("range_partitioned", b"false") != b"false":
         return None
-    text = metadata.get("batch_size", "")
-    if not text.isdigit() or not 0 < int(text) <= _MAX_BATCH_SIZE:
-        raise CorruptFileError(f"{name}: {text!r} rows of a page")
-    return int(text)
+    return rows_of_page(lookup.metadata, name)
 
 
 def _write(

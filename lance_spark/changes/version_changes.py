@@ -154,7 +154,7 @@ def changes_of(
     changes: tuple[ChangedRows, ...] = ()
     if kind not in NO_ROWS:
         changes = tuple(_Diff(paths, before, after, operation).changes())
-    stamp = after.timestamp_ns // 1000
+    stamp = after.timestamp_us
     return VersionChanges(after.version, stamp, kind, before, after, changes)
 
 
@@ -216,8 +216,9 @@ def _read(table: OpenTable, version: int) -> Manifest:
     except VersionNotFoundError:
         there = list_manifests(table.store)
         numbers = [one.version for one in there]
+        known = set(numbers)
         start = numbers[-1]
-        while start - 1 in set(numbers):
+        while start - 1 in known:
             start -= 1
         usable = "1" if start == 1 else f"{start + 1}" if start < numbers[-1] else "none yet"
         raise VersionNotFoundError(

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from lance_spark.file.schema import Field
+from lance_spark.scan.width import nulls
 from lance_spark.table.fragment import Fragment
 
 
@@ -83,9 +84,14 @@ def assemble(
     parts, arrays : sequences of one length
         What `locate` found, and the array read for each; every array has `num_rows` values.
     num_rows : int
+
+    Raises
+    ------
+    UnsupportedTypeError
+        No file holds the field, and its nulls are too wide.
     """
     if not parts:
-        return pa.nulls(num_rows, field.to_arrow().type)
+        return nulls(num_rows, field.to_arrow())
     if len(parts) == 1 and parts[0].field == field:
         return arrays[0]
     return _merge(field, [(part.field, array) for part, array in zip(parts, arrays, strict=True)])
@@ -165,7 +171,7 @@ def _merge_child(
             if candidate.id == child.id:
                 found.append((candidate, array.field(position)))
     if not found:
-        return pa.nulls(num_rows, child.to_arrow().type)
+        return nulls(num_rows, child.to_arrow())
     return _merge(child, found)
 
 

@@ -14,6 +14,7 @@ Specification: table/index/scalar/btree.md.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,6 +37,7 @@ _LOOKUP_FILE, _DATA_FILE = "page_lookup.lance", "page_data.lance"
 _LOOKUP_COLUMNS = ["min", "max", "null_count", "page_idx"]
 _DATA_COLUMNS = ["values", "ids"]
 _MAX_BATCH_SIZE = 1 << 24
+_MAX_DIGITS = 20
 #: Rows that are looked at of pages whose first value says nothing.
 _MOST_ROWS = 1 << 18
 
@@ -84,16 +86,36 @@ def _read(paths: TablePaths, base: int | None, folder: str) -> BTreeBounds | Non
         pages = lookup.read(lookup.schema.fields, all_rows(lookup))
     finally:
         lookup.close()
-    text = metadata.get("batch_size", b"")
-    if not text.isdigit() or not 0 < int(text) <= _MAX_BATCH_SIZE:
-        raise CorruptFileError(f"{name}: {text!r} rows of a page")
+    batch_size = rows_of_page(metadata, name)
     data = open_file(paths.open_index_file(f"{folder}/{_DATA_FILE}", base))
     try:
         if data.schema.names != _DATA_COLUMNS:
             return None
-        return _bounds(data, pages, int(text), name)
+        return _bounds(data, pages, batch_size, name)
     finally:
         data.close()
+
+
+def rows_of_page(metadata: Mapping[str, bytes], name: str) -> int:
+    """Return how many rows make a page.
+
+    Parameters
+    ----------
+    metadata : mapping of str to bytes
+        Of the schema of `page_lookup.lance`.
+    name : str
+        What errors call that file.
+
+    Raises
+    ------
+    CorruptFileError
+    """
+    text = metadata.get("batch_size", b"")
+    if len(text) > _MAX_DIGITS or not text.isdigit() or not 0 < int(text) <= _MAX_BATCH_SIZE:
+        raise CorruptFileError(
+            f"{name}: batch_size={text[:40]!r}, but a page has 1 to {_MAX_BATCH_SIZE} rows; rebuild the index"
+        )
+    return int(text)
 
 
 def _bounds(

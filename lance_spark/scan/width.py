@@ -6,6 +6,10 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from lance_spark.errors import UnsupportedTypeError
+
+#: Bytes of a value that no file has to hold: those of a tensor, not what a damaged schema may claim.
+_WIDEST_NULL = 1 << 26
 #: Decoded bytes per stored byte of strings, lists and dictionaries: what compression usually hides.
 INFLATION = 3.0
 
@@ -42,3 +46,20 @@ def estimate_row_bytes(schema: pa.Schema, stored: Sequence[float | None]) -> flo
             width = 16.0 + INFLATION * (held or 0.0)
         total += width
     return total
+
+
+def nulls(count: int, field: pa.Field) -> pa.Array:
+    """Return the nulls of a column that no file holds.
+
+    Raises
+    ------
+    UnsupportedTypeError
+        A schema of a hundred bytes can claim lists of any fixed size, and each null takes as much as they do.
+    """
+    width = fixed_width(field.type)
+    if width is not None and width > _WIDEST_NULL:
+        raise UnsupportedTypeError(
+            f"column {field.name!r}: no data file holds it, and a null of type {field.type} takes {width:.0f} bytes; "
+            f"{_WIDEST_NULL} are the limit: read the other columns"
+        )
+    return pa.nulls(count, field.type)

@@ -316,7 +316,7 @@ class StreamPlan:
 def as_inserted(manifest: Manifest, fragments: Sequence[Fragment]) -> VersionChanges:
     """Return the live rows of some fragments of a version as if it had inserted them."""
     changes = [ChangedRows("insert", one, None, one.num_rows) for one in fragments if one.num_rows]
-    stamp = manifest.timestamp_ns // 1000
+    stamp = manifest.timestamp_us
     return VersionChanges(manifest.version, stamp, "append", None, manifest, tuple(changes))
 
 

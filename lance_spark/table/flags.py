@@ -24,6 +24,7 @@ and for bit 5, which it leaves to each writer.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
@@ -69,6 +70,7 @@ _KNOWN_TO_WRITERS = _KNOWN | STABLE_FIELD_IDS
 FOR_EVER = MIXED_FILE_VERSIONS | TAGGED_FRAGMENT_REUSE
 #: The same among the flags of writers.
 WRITERS_FOR_EVER = FOR_EVER | NO_TRANSACTION_FILE | STABLE_FIELD_IDS
+_VERSION = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})")
 _FIRST_VERSION_2 = (0, 3)
 _LEGACY = (0, 2)
 
@@ -196,9 +198,9 @@ def _has_other_version(
     found = {
         (2, 0) if version == _FIRST_VERSION_2 else max(version, _LEGACY) for version in versions
     }
-    major, _, minor = manifest.data_format.version.partition(".")
-    if found and major.isdigit() and minor.isdigit():
-        table = int(major), int(minor)
+    version = _VERSION.fullmatch(manifest.data_format.version)
+    if found and version is not None:
+        table = int(version[1]), int(version[2])
         found.add((2, 0) if table == _FIRST_VERSION_2 else max(table, _LEGACY))
     return len(found) > 1
 

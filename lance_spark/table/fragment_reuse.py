@@ -210,14 +210,6 @@ def build(
     return entry, path
 
 
-def details_path(entry: table_pb2.IndexMetadata) -> str | None:
-    """Return the file of an entry below the table's root; None if it has none there."""
-    details = _details(entry)
-    if details.WhichOneof("content") != "external" or entry.HasField("base_id"):
-        return None
-    return f"{INDICES}/{uuid.UUID(bytes=entry.uuid.uuid)}/{details.external.path}"
-
-
 def _digests(
     fragments: Iterable[Fragment],
 ) -> list[table_pb2.FragmentReuseIndexDetails.FragmentDigest]:

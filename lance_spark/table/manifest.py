@@ -143,6 +143,17 @@ class Manifest:
             ) from None
 
     @property
+    def timestamp_us(self) -> int:
+        """When the version was committed: microseconds since 1970 in UTC.
+
+        Raises
+        ------
+        CorruptTableError
+            No time that a calendar has.
+        """
+        return (self.timestamp - _EPOCH) // datetime.timedelta(microseconds=1)
+
+    @property
     def data_storage_version(self) -> tuple[int, int]:
         """Version of the data files that writers have to write, for example ``(2, 2)``.
 

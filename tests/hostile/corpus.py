@@ -13,6 +13,7 @@ import random
 import shutil
 import tarfile
 import tempfile
+import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -25,18 +26,22 @@ from lance.file import LanceFileWriter
 
 import lance_spark
 from lance_spark.encoding import jsonb
+from lance_spark.proto import table_pb2
+from lance_spark.table import fragment_reuse
 from lance_spark.table.manifest_file import decode, encode
 from tests.encoding.v2_0.test_columns import CASES as CASES_2_0
 from tests.encoding.v2_0.test_columns import UNREADABLE
 from tests.encoding.v2_1.test_hostile import CASES as CASES_2_1
 from tests.encoding.v2_3.test_hostile import CASES as CASES_2_3
+from tests.hostile import rare
 from tests.interop.blobs import marked, random_values
 from tests.interop.blobs import table as blob_table
 
 TABLES = Path(__file__).parent / "tables.tar.xz"
 RELEASES = Path(__file__).parents[1] / "fixtures" / "releases"
-#: Seeds are small, so that what is changed matters.
-_LARGEST = 200_000
+#: Seeds are small, so that what is changed matters: wider values have fewer rows.
+LARGEST = 40_000
+_FEWER_ROWS = (400, 100, 25, 6)
 
 
 @functools.cache
@@ -61,20 +66,30 @@ def files(version: str) -> tuple[bytes, ...]:
     """Return data files of a version, one for each of its encodings and more."""
     if version == "0.1":
         return tuple(_released("0.1"))
-    found = []
     if version == "2.0":
-        found = [
-            _written(*case, "2.0") for name, case in CASES_2_0.items() if name not in UNREADABLE
-        ]
-        found += _released("2.0")
+        cases = [case for name, case in CASES_2_0.items() if name not in UNREADABLE]
     elif version == "2.3":
-        found = [_written(*case(), "2.3") for case in CASES_2_3.values()]
-        found += [_written(*case(), "2.3") for _, case in CASES_2_1.values()]
+        cases = [case() for case in CASES_2_3.values()]
+        cases += [case() for _, case in CASES_2_1.values()]
+        cases.append(rare.indexed())
     else:
-        found = [_written(*case(), version) for own, case in CASES_2_1.values() if own <= version]
+        cases = [case() for own, case in CASES_2_1.values() if own <= version]
+    found = [_small(*case, version) for case in cases]
+    if version == "2.0":
+        found += [*_released("2.0"), *rare.files_2_0(folder())]
     if version != "2.3":
         found += _ours(version)
-    return tuple(one for one in found if len(one) < _LARGEST)
+    return tuple(found)
+
+
+def _small(array: pa.Array, metadata: dict[str, str] | None, version: str) -> bytes:
+    """Write the first rows of a column: as many as make a small file."""
+    found = b""
+    for rows in (len(array), *_FEWER_ROWS):
+        found = _written(array[:rows], metadata, version)
+        if len(found) < LARGEST:
+            break
+    return found
 
 
 def _released(version: str) -> Iterator[bytes]:
@@ -87,7 +102,7 @@ def _released(version: str) -> Iterator[bytes]:
                     opened = archive.extractfile(member)
                     assert opened is not None
                     data = opened.read()
-                    if len(data) < _LARGEST // 4:
+                    if len(data) < LARGEST:
                         yield data
 
 
@@ -148,7 +163,29 @@ def table(name: str) -> Path:
             archive.extractall(path / "released", members, filter="data")
         (path / name).mkdir()
         (path / "released" / found).rename(path / name / "t")
+    if name == "reused" and not (path / name).exists():
+        shutil.copytree(path / "moved", path / name)
+        _reused(path / name / "t")
     return path / name / "t"
+
+
+def _reused(path: Path) -> None:
+    """Put the fragment reuse index into a file, as large ones are."""
+    file = newest(path)
+    manifest = decode(file.read_bytes(), "m")
+    section = table_pb2.IndexSection.FromString(manifest.index_section or b"")
+    entry = fragment_reuse.find(section)
+    assert entry is not None
+    details = table_pb2.FragmentReuseIndexDetails.FromString(entry.index_details.value)
+    content = details.inline.SerializeToString()
+    details.external.path = fragment_reuse.DETAILS_FILE
+    details.external.size = len(content)
+    entry.index_details.value = details.SerializeToString()
+    written = path / "_indices" / str(uuid.UUID(bytes=entry.uuid.uuid)) / details.external.path
+    written.parent.mkdir()
+    written.write_bytes(content)
+    section_bytes = section.SerializeToString()
+    file.write_bytes(encode(manifest.to_proto(), section_bytes, manifest.transaction_section))
 
 
 def write_tables() -> None:

@@ -7,11 +7,13 @@ build/fuzz/, from one run to the next; what did harm is saved below build/hostil
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.hostile.session import ENVIRONMENT, name_of
@@ -22,10 +24,31 @@ SAVED = Path("build") / "hostile"
 _LONGEST = 40_000
 _TOLD = ("Breach", "==", "SUMMARY")
 _RUNS = re.compile(r"^#(\d+)\s", re.MULTILINE)
+_FEATURES = re.compile(r"^#\d+\s+(\w+)\s.*\bft: (\d+)", re.MULTILINE)
 
 
-def fuzz(name: str, seconds: int) -> tuple[int, str | None]:
-    """Try a target for some time; return how many inputs it got, and what is wrong, if anything is."""
+@dataclass(frozen=True)
+class Found:
+    """What came of one target.
+
+    Attributes
+    ----------
+    inputs : int
+        That were tried.
+    known, features : int
+        Branches, and how often they were taken, that the inputs of the start reach, and all in the end.
+    wrong : str or None
+        What is wrong, if anything is.
+    """
+
+    inputs: int
+    known: int
+    features: int
+    wrong: str | None
+
+
+def fuzz(name: str, seconds: int) -> Found:
+    """Try a target for some time, and save what does harm."""
     corpus = KEPT / name
     corpus.mkdir(parents=True, exist_ok=True)
     artifacts = KEPT / "found" / name
@@ -37,7 +60,6 @@ def fuzz(name: str, seconds: int) -> tuple[int, str | None]:
             *("-W", "ignore", "-m", "tests.hostile.fuzz", "--inside", name),
             str(corpus),
             f"-max_total_time={seconds}",
-            f"-max_len={_LONGEST}",
             f"-artifact_prefix={artifacts}/",
             "-timeout=300",
             "-rss_limit_mb=4096",
@@ -48,9 +70,12 @@ def fuzz(name: str, seconds: int) -> tuple[int, str | None]:
         check=False,
     )
     said = (done.stdout + done.stderr).decode("utf-8", "replace")
-    runs = [int(one) for one in _RUNS.findall(said)]
+    runs = max((int(one) for one in _RUNS.findall(said)), default=0)
+    reached = _FEATURES.findall(said)
+    known = max((int(ft) for event, ft in reached if event == "INITED"), default=0)
+    features = max((int(ft) for _, ft in reached), default=0)
     if done.returncode == 0:
-        return max(runs, default=0), None
+        return Found(runs, known, features, None)
     why = [line for line in said.splitlines() if line.startswith(_TOLD)] or [said[-500:]]
     said = why[0]
     for path in artifacts.iterdir():
@@ -59,22 +84,34 @@ def fuzz(name: str, seconds: int) -> tuple[int, str | None]:
         saved.parent.mkdir(parents=True, exist_ok=True)
         saved.write_bytes(data)
         said = f"{saved}: {said}"
-    return max(runs, default=0), said
+    return Found(runs, known, features, said)
 
 
 def _inside(name: str, arguments: list[str]) -> None:
     import atheris
 
+    # Codecs are imported when a page first asks for them: what is imported late has to be instrumented too.
     with atheris.instrument_imports(include=["lance_spark"], enable_loader_override=False):
-        import tests.hostile.targets
-    from tests.hostile.guard import guarded
+        _guided(name, arguments)
 
-    target = tests.hostile.targets.TARGETS[name]
+
+def _guided(name: str, arguments: list[str]) -> None:
+    import atheris
+
+    from lance_spark.errors import LanceError
+    from tests.hostile.guard import guarded
+    from tests.hostile.targets import TARGETS
+
+    target = TARGETS[name]
     seeds = target.seeds()
-    guarded(target.run, seeds[0])
+    for data in seeds:
+        # What is imported late counts for nobody.
+        with contextlib.suppress(LanceError):
+            target.run(data)
+    longest = max(_LONGEST, 2 * min(map(len, seeds)))
     corpus = Path(arguments[0])
     for data in seeds:
-        if len(data) < _LONGEST:
+        if len(data) < longest:
             (corpus / name_of(data)).write_bytes(data)
 
     def one(data: bytes) -> None:
@@ -95,7 +132,8 @@ def _inside(name: str, arguments: list[str]) -> None:
         found: bytes = atheris.Mutate(data, most)
         return found
 
-    atheris.Setup([sys.argv[0], *arguments], one, custom_mutator=mutated)
+    given = [sys.argv[0], *arguments, f"-max_len={longest}"]
+    atheris.Setup(given, one, custom_mutator=mutated)
     atheris.Fuzz()
 
 
@@ -112,9 +150,10 @@ def main(given: list[str]) -> int:
     asked = parser.parse_args(given)
     failed = False
     for name in asked.targets or TARGETS:
-        runs, what = fuzz(name, asked.seconds)
-        print(f"{name:24} {runs:9,} inputs", "" if what is None else f"FAILED {what}", flush=True)
-        failed |= what is not None
+        found = fuzz(name, asked.seconds)
+        told = f"{found.inputs:9,} inputs, features {found.known:6,} -> {found.features:6,}"
+        print(f"{name:24} {told}", f"FAILED {found.wrong}" if found.wrong else "", flush=True)
+        failed |= found.wrong is not None
     return 1 if failed else 0
 
 

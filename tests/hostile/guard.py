@@ -104,6 +104,11 @@ def fault(error: BaseException | None) -> str | None:
     return None
 
 
+def worse_of(one: Exception | None, other: Exception) -> Exception:
+    """Return what matters more: an error that is not of this package, or that stands for a lack of memory."""
+    return other if one is None or fault(one) is None else one
+
+
 def _where(error: BaseException | None) -> str:
     inner = error
     while isinstance(inner, LanceError) and (inner.__cause__ or inner.__context__):

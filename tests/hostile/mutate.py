@@ -15,6 +15,8 @@ from pyroaring import BitMap
 # With it all messages become known.
 from tests.proto.containers import NESTED
 
+Mutate = Callable[[bytes, random.Random], bytes]
+
 NUMBERS = (
     0,
     1,
@@ -82,6 +84,30 @@ TEXTS = (
     "string",
     "99999999999999999999.0",
     "2.1",
+    "²",
+    "²._",
+    "9" * 5_000,
+    "lance.json",
+    "arrow.json",
+    "arrow.uuid",
+    "lance.blob.v2",
+    "lance.bfloat16",
+    "true",
+)
+#: Metadata of schemas and fields that readers and writers go by.
+_KEYS = (
+    "lance-encoding:blob",
+    "lance-encoding:packed",
+    "lance-encoding:structural-encoding",
+    "lance-encoding:compression",
+    "lance-encoding:dict-divisor",
+    "lance-schema:unenforced-primary-key",
+    "lance-schema:unenforced-primary-key:position",
+    "ARROW:extension:name",
+    "ARROW:extension:metadata",
+    "batch_size",
+    "range_partitioned",
+    "",
 )
 _LEAST = {
     FieldDescriptor.CPPTYPE_INT32: -(2**31),
@@ -221,6 +247,21 @@ def worsen(message: Message, rng: random.Random, spared: tuple[str, ...] = ()) -
     node.store()
 
 
+def worse_message(kind: Any) -> Mutate:
+    """Return what makes messages of a kind worse."""
+
+    def mutate(data: bytes, rng: random.Random) -> bytes:
+        if rng.random() < 0.15:
+            return worse_bytes(data, rng)
+        message = kind.FromString(data)
+        for _ in range(rng.choice((1, 1, 2))):
+            worsen(message, rng)
+        written: bytes = message.SerializeToString()
+        return written
+
+    return mutate
+
+
 def _worsen(message: Message, rng: random.Random, spared: tuple[str, ...]) -> None:
     fields = [one for one in message.DESCRIPTOR.fields if one.name not in spared]
     present = [field for field, _ in message.ListFields() if field.name not in spared]
@@ -304,8 +345,11 @@ def _fill_map(message: Message, field: FieldDescriptor, rng: random.Random) -> N
     if key.cpp_type != FieldDescriptor.CPPTYPE_STRING or value.message_type is not None:
         return
     held = getattr(message, field.name)
-    chosen = rng.choice([*held, "lance-encoding:blob", "ARROW:extension:name", ""])
-    held[chosen] = _value(value, held.get(chosen, 0), rng)
+    chosen = rng.choice([*held, *held, *_KEYS])
+    if value.type == FieldDescriptor.TYPE_BYTES and rng.random() < 0.7:
+        held[chosen] = rng.choice(TEXTS).encode()
+    else:
+        held[chosen] = _value(value, held.get(chosen, 0), rng)
 
 
 def _is_map(field: FieldDescriptor) -> bool:

@@ -46,11 +46,10 @@ from lance_spark.table.row_sequences import (
 )
 from tests.encoding.v2_1.test_hostile import Memory
 from tests.encoding.v2_1.test_hostile import check as check_but_texts
-from tests.hostile import corpus, tables, texts
+from tests.hostile import corpus, table_changes, tables, texts
 from tests.hostile.files import worse_fields, worse_file, worse_legacy
-from tests.hostile.mutate import bitmap_bomb, worse_bytes, worsen
-
-Mutate = Callable[[bytes, random.Random], bytes]
+from tests.hostile.guard import worse_of
+from tests.hostile.mutate import Mutate, bitmap_bomb, worse_bytes, worse_message, worsen
 
 #: Rows that are asked for at once: memory is bounded by them, not by what a file says of itself.
 ROWS = 1_500
@@ -99,14 +98,14 @@ def data_file(data: bytes) -> None:
             try:
                 (array,) = reader.read([field], chosen)
             except Exception as error:
-                failed = _worse_of(failed, error)
+                failed = worse_of(failed, error)
                 continue
             check(array)
             assert len(array) == len(chosen), (len(array), len(chosen))
         try:
             reader.column_bytes([field]), reader.full_page_rows([field])
         except Exception as error:
-            failed = _worse_of(failed, error)
+            failed = worse_of(failed, error)
     columns_of(reader, schema, {})
     if failed is not None:
         raise failed
@@ -119,13 +118,6 @@ def check(array: pa.Array) -> None:
     except pa.ArrowInvalid as error:
         if not any(kind in str(error) for kind in ("date64", "time32", "time64")):
             raise
-
-
-def _worse_of(one: Exception | None, other: Exception) -> Exception:
-    """Return what matters more: an error that is not of this package, or that stands for a lack of memory."""
-    from tests.hostile.guard import fault
-
-    return other if one is None or fault(one) is None else one
 
 
 def legacy_file(data: bytes) -> None:
@@ -160,7 +152,7 @@ def manifest(data: bytes) -> None:
         try:
             look()
         except Exception as error:
-            failed = _worse_of(failed, error)
+            failed = worse_of(failed, error)
     if failed is not None:
         raise failed
 
@@ -229,21 +221,6 @@ def worse_manifest(data: bytes, rng: random.Random) -> bytes:
     return worse_bytes(written, rng) if rng.random() < 0.05 else written
 
 
-def worse_message(kind: Any) -> Mutate:
-    """Return what makes messages of a kind worse."""
-
-    def mutate(data: bytes, rng: random.Random) -> bytes:
-        if rng.random() < 0.15:
-            return worse_bytes(data, rng)
-        message = kind.FromString(data)
-        for _ in range(rng.choice((1, 1, 2))):
-            worsen(message, rng)
-        written: bytes = message.SerializeToString()
-        return written
-
-    return mutate
-
-
 def _deletions(suffix: str) -> list[bytes]:
     folder = corpus.table("plain") / "_deletions"
     found = [one.read_bytes() for one in folder.glob(f"*.{suffix}")]
@@ -302,7 +279,7 @@ def options(data: bytes) -> None:
         try:
             parse(given)
         except Exception as error:
-            failed = _worse_of(failed, error)
+            failed = worse_of(failed, error)
     if failed is not None:
         raise failed
 
@@ -315,7 +292,7 @@ def values(data: bytes) -> None:
         try:
             parse(text)
         except Exception as error:
-            failed = _worse_of(failed, error)
+            failed = worse_of(failed, error)
     if failed is not None:
         raise failed
 
@@ -408,17 +385,10 @@ _EVERY = (
     Target("options", options, texts.option_lines, texts.worse_text, 2),
     Target("values", values, texts.option_values, texts.worse_json, 2),
     Target("stream_offset", offsets, texts.positions, texts.worse_json),
+    Target("cleanups", table_changes.cleanups, table_changes.configurations, texts.worse_text),
     *(
-        # Changes rewrite each of the indexes that a manifest names.
-        Target(
-            one.name,
-            one.run,
-            one.seeds,
-            one.mutate,
-            one.weight,
-            20.0 if one.name == "table_manifest_changed" else None,
-        )
-        for one in tables.targets()
+        Target(one.name, one.run, one.seeds, one.mutate, one.weight, one.seconds)
+        for one in (*tables.targets(), *table_changes.targets())
     ),
 )
 TARGETS: dict[str, Target] = {target.name: target for target in _EVERY}

@@ -1,0 +1,184 @@
+"""Tables that are changed, or asked what changed, while one of their files is damaged."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+
+import lance_spark
+from lance_spark.changes.change_tasks import FeedColumns, plan_changes
+from lance_spark.changes.version_changes import changes_between
+from lance_spark.errors import CommitConflictError
+from lance_spark.proto import table_pb2, transaction_pb2
+from lance_spark.table.auto_cleanup import PREFIX, wanted
+from lance_spark.table.open import open_table
+from tests.hostile import corpus, tables
+from tests.hostile.guard import worse_of
+from tests.hostile.mutate import Mutate, worse_bytes, worse_message
+from tests.hostile.tables import Step, TableTarget, asked, largest, older, one_of
+
+#: Changes rewrite each of the indexes that a manifest names.
+SECONDS = 20.0
+
+
+def changing(*steps: Step) -> Step:
+    """Return steps as one, which raises what was the worst; whatever is new in the table goes after each."""
+
+    def run(root: str) -> None:
+        failed: Exception | None = None
+        for step in steps:
+            before = set(Path(root).rglob("*"))
+            try:
+                step(root)
+            except Exception as error:
+                failed = worse_of(failed, error)
+            finally:
+                for path in set(Path(root).rglob("*")) - before:
+                    if path.is_file():
+                        path.unlink()
+        if failed is not None:
+            raise failed
+
+    return run
+
+
+def changed(root: str) -> None:
+    """Delete, append and compact."""
+    asked(lambda: lance_spark.open_dataset(root).delete([("i", "==", 3)]))
+    more = pa.table({"i": pa.array([9], pa.int64()), "s": ["x"]})
+    lance_spark.write_dataset(more, root, mode="append")
+    lance_spark.open_dataset(root).compact_files()
+
+
+def compacted(root: str) -> None:
+    """Put fragments together, and write indexes anew."""
+    lance_spark.open_dataset(root).compact_files(defer_index_remap=False)
+
+
+def deferred(root: str) -> None:
+    """Write a fragment anew, and leave to indexes where its rows have gone."""
+    dataset = lance_spark.open_dataset(root).delete([("i", "<", 20)])
+    _, metrics = dataset.compact_files(defer_index_remap=True)
+    assert metrics.fragments_removed
+
+
+def updated(root: str) -> None:
+    """Give rows new values, in new rows."""
+    lance_spark.open_dataset(root).update({"s": "new"}, [("i", "==", 3)])
+
+
+def patched(root: str) -> None:
+    """Give rows new values, in new files of the column."""
+    lance_spark.open_dataset(root).update({"s": "new"}, [("i", "==", 3)], mode="columns")
+
+
+def deleted(root: str) -> None:
+    """Delete a row of each fragment."""
+    lance_spark.open_dataset(root).delete([("i", "in", [3, 7_000, 1_001])])
+
+
+def late_settings(root: str) -> None:
+    """Change a version that others have changed since: what they did is read from their transactions."""
+    lance_spark.open_dataset(root, version=1).update_config({"a": "c"})
+
+
+def late_delete(root: str) -> None:
+    """Delete rows of such a version."""
+    lance_spark.open_dataset(root, version=1).delete([("i", "==", 2)])
+
+
+def late_columns(root: str) -> None:
+    """Give rows of such a version new values where they are."""
+    oldest = lance_spark.open_dataset(root, version=1)
+    oldest.update({"s": "new"}, [("i", "==", 4)], mode="columns")
+
+
+def late_compaction(root: str) -> None:
+    """Put fragments of such a version together, which a delete forbids."""
+    with contextlib.suppress(CommitConflictError):
+        lance_spark.open_dataset(root, version=1).compact_files()
+
+
+def told(root: str) -> None:
+    """Tell what each version changed."""
+    table = open_table(root)
+    found = list(changes_between(table, 1, table.version))
+    for task in plan_changes(root, found, FeedColumns.of(table.manifest, None), target_rows=500):
+        for batch in task.batches(batch_size=200):
+            batch.validate()
+
+
+def cleanups(data: bytes) -> None:
+    """Parse what a configuration says of cleanups: lines of name and value."""
+    lines = data.decode("utf-8", "replace").split("\n")
+    config = {PREFIX + name: value for name, _, value in (line.partition("=") for line in lines)}
+    wanted(config, 20)
+
+
+def configurations() -> list[bytes]:
+    """Return configurations that ask for cleanups."""
+    return [
+        b"interval=20\nolder_than=14d\nretain_versions=3\nreferenced_branch=true",
+        b"interval=1\nolder_than=1h 30.5m\ndelete_rate_limit=100\ndelete_concurrency=4",
+        b"interval=0\nolder_than=0",
+    ]
+
+
+def _reuse_file(data: bytes, rng: random.Random) -> bytes:
+    kind = table_pb2.FragmentReuseIndexDetails.InlineContent
+    return worse_message(kind)(data, rng)
+
+
+def targets() -> Iterator[TableTarget]:
+    """Yield a target for each kind of file that changes read."""
+
+    def made(
+        name: str,
+        table: str,
+        file: Callable[[Path], Path],
+        mutate: Mutate,
+        steps: tuple[Step, ...],
+        weight: int = 1,
+    ) -> TableTarget:
+        session = tables.Session(table, file, steps)
+        return TableTarget(f"table_{name}", session.run, session.seeds, mutate, weight, SECONDS)
+
+    manifest = tables.worse_manifest
+    every = changing(changed, updated, patched)
+    yield made("manifest_changed", "stable", corpus.newest, manifest, (changing(changed),), 2)
+    yield made(
+        "manifest_rewritten", "plain", corpus.newest, manifest, (every, changing(compacted)), 2
+    )
+    yield made("manifest_told", "stable", corpus.newest, manifest, (told,), 2)
+    for kind in ("delete", "create_index", "append"):
+        file = _transaction(kind)
+        worse = worse_message(transaction_pb2.Transaction)
+        changes = changing(late_settings, late_delete, late_columns, late_compaction)
+        yield made(f"transaction_{kind}", "old", file, worse, (tables.look, told, changes))
+    moves = (tables.look, changing(deferred))
+    yield made("reuse_file", "reused", one_of("_indices/*/details.binpb"), _reuse_file, moves)
+    rewrites = (changing(compacted, updated, patched),)
+    yield made("data_changed", "plain", largest("data/*.lance"), older, rewrites)
+    for name in ("lookup", "data"):
+        file = one_of(f"_indices/*/page_{name}.lance")
+        yield made(f"btree_{name}_moved", "old", file, older, (changing(compacted),))
+    dropped = (changing(deleted, compacted),)
+    yield made("deletions_changed", "plain", one_of("_deletions/*.arrow"), worse_bytes, dropped)
+    yield made("bitmap_changed", "plain", one_of("_deletions/*.bin"), worse_bytes, dropped)
+    overlays = (changing(compacted),)
+    yield made("overlay_changed", "overlaid", one_of("data/o*.lance"), older, overlays)
+
+
+def _transaction(kind: str) -> Callable[[Path], Path]:
+    """Return what finds the file of a transaction."""
+
+    def find(root: Path) -> Path:
+        names = sorted((root / "_transactions").iterdir(), reverse=True)
+        kinds = {one: transaction_pb2.Transaction.FromString(one.read_bytes()) for one in names}
+        return next(one for one, message in kinds.items() if message.HasField(kind))
+
+    return find
