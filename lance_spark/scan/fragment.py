@@ -24,7 +24,6 @@ from lance_spark.file.schema import Field, Schema
 from lance_spark.scan.assemble import FieldPart, assemble, files_of, locate
 from lance_spark.scan.blobs import BlobLoader, Places
 from lance_spark.scan.conditions import Condition, matching, ruled_out_by
-from lance_spark.scan.fetch_ahead import StoredFields, fetched_ahead
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.open_files import OpenFiles
 from lance_spark.scan.overlays import Overlays
@@ -194,19 +193,13 @@ class FragmentReader:
         for piece in self.live(rows):
             yield from batches_of(piece, batch_size)
 
-    def live(self, rows: range, *, ahead: bool = False) -> Iterator[pa.RecordBatch]:
-        """Yield the live rows among the physical rows `rows` that meet the filters, in order, as they were read.
-
-        `ahead` tells that all are wanted: what comes next is fetched meanwhile, if the store is far.
-        """
+    def live(self, rows: range) -> Iterator[pa.RecordBatch]:
+        """Yield the live rows among the physical rows `rows` that meet the filters, in order, as they were read."""
         parts = self._candidates(rows)
         self._metrics.rows_skipped += len(rows) - sum(len(part) for part in parts)
-        windows: Iterator[range] = (one for part in parts for one in self._windows(part))
-        reader = self if self._judge is None else self._judge
-        if ahead and not self._paths.store.is_local and not reader._blob_parts:
-            windows = fetched_ahead(windows, reader._stored(), self.deleted())
-        for window in windows:
-            yield from self._live(window)
+        for part in parts:
+            for window in self._windows(part):
+                yield from self._live(window)
 
     def matching_rows(self) -> RowNumbers:
         """Return the physical offsets of the live rows that meet the filters, increasing."""
@@ -287,16 +280,6 @@ class FragmentReader:
             for part in found:
                 arrays[id(part)] = self._overlays.apply(part.field, arrays[id(part)], rows)
         return arrays
-
-    def _stored(self) -> list[StoredFields]:
-        """Return the data files that hold columns which are read."""
-        fields: dict[int, list[Field]] = {}
-        for part in (part for parts in self._parts for part in parts if part.file >= 0):
-            fields.setdefault(part.file, []).append(part.field)
-        return [
-            StoredFields(self._file(number), several, self._columns_of(number))
-            for number, several in fields.items()
-        ]
 
     def _batch(self, window: Window, num_rows: int) -> pa.RecordBatch:
         if not self._fields:
