@@ -415,9 +415,10 @@ class _Attempts:
             return
         if self._transaction_file is not None:
             self._delete([self._transaction_file])
+        # If the answer alone is lost, the file is there.
+        self._transaction_file = path
         # The manifest has a copy: what a crash takes away here is not missed.
         self._store.write_bytes(path, message, durable=False)
-        self._transaction_file = path
 
 
 class _PutFailedError(Exception):

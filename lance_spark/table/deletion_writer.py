@@ -10,11 +10,13 @@ from __future__ import annotations
 import array
 import re
 import secrets
+from contextlib import suppress
 
 import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap
 
+from lance_spark.errors import StorageError
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.deletions import Offsets, offsets_of
 from lance_spark.table.fragment_files import DeletionFile, DeletionFileType
@@ -72,7 +74,14 @@ def write_deletions(
         data = encode_bitmap(offsets)
     else:
         data = encode_arrow(offsets_of(offsets) if isinstance(offsets, BitMap) else offsets)
-    store.write_bytes(deletion_path(file, fragment_id), data)
+    path = deletion_path(file, fragment_id)
+    try:
+        store.write_bytes(path, data)
+    except StorageError:
+        # It can be there: the answer alone was lost.
+        with suppress(StorageError):
+            store.delete([path])
+        raise
     return file
 
 

@@ -37,11 +37,14 @@ from lance_spark.table.transaction import FOLDER as TRANSACTIONS
 from lance_spark.table.transaction import read_transaction
 from tests.faults.model import State, TwiceError, read
 from tests.faults.operations import PROPERTY, Operation, is_uncertain
+from tests.faults.schedule import Actor
 
 _MANIFEST = re.compile(r"(?:(.+)/)?_versions/(\d{20})\.manifest")
 _MAX_U64 = 2**64 - 1
 #: Files that only manifests give a meaning to.
 _OWNED = re.compile(r"(?:tree/.+/)?(?:data|_deletions|_transactions|_indices)/.+")
+#: What keeps somebody from deleting a file, or brings it back when it is deleted.
+_LEAVES = (" of delete ", " of unlink ", " of remove ", "late effect", "duplicate")
 
 
 class Files(Protocol):
@@ -50,6 +53,9 @@ class Files(Protocol):
     uri: str
 
     def names(self) -> set[str]: ...
+
+    def has_parts(self, path: str) -> bool:
+        """Whether there are parts of an upload that is not over; the path is the store's."""
 
 
 @dataclass
@@ -194,11 +200,9 @@ class Checker:
         if call.operation.removes:
             self._removable[call.root] = max(self._removable.get(call.root, 0), call.version)
 
-    def ended(
-        self, call: Call, error: BaseException | None, faults: list[str], created: list[str]
-    ) -> None:
+    def ended(self, call: Call, error: BaseException | None, actor: Actor) -> None:
         """Judge what an operation was answered."""
-        operation = call.operation
+        operation, faults = call.operation, actor.faults
         call.error = "" if error is None else f"{type(error).__name__}: {error}"
         name = f"{call.name} ({operation.kind})"
         if error is None:
@@ -218,10 +222,17 @@ class Checker:
         self.outcomes[operation.kind, call.outcome] += 1
         if operation.name:
             self._named(call, error)
-        if not faults and call.outcome != "uncertain":
-            left = {path for path in created if _OWNED.fullmatch(path)} & self._files.names()
-            if left - self._needed and not operation.name:
-                self.say(f"{name}, {call.outcome}, left {sorted(left - self._needed)} behind")
+        if call.outcome != "uncertain" and not operation.name:
+            left = {path for path in actor.created if _OWNED.fullmatch(path)} & self._files.names()
+            left = {path for path in left - self._needed if not _kept_from_going(path, faults)}
+            if faults and operation.kind == "append_once":
+                # One of its tries may have been in doubt.
+                left.clear()
+            if left:
+                self.say(f"{name}, {call.outcome}, left {sorted(left)} behind: {faults}")
+        for path in actor.begun:
+            if self._files.has_parts(path) and f" of abort {path}" not in " ".join(faults):
+                self.say(f"{name}, {call.outcome}, left parts of {path} behind: {faults}")
 
     def _judge(self, call: Call, name: str, error: BaseException) -> None:
         """Judge an error that the store was not the reason of."""
@@ -332,6 +343,12 @@ class Checker:
             for one in names
             if not one.startswith("tree/own") and (_OWNED.fullmatch(one) or one.endswith(".tmp"))
         } - used
+
+
+def _kept_from_going(path: str, faults: list[str]) -> bool:
+    """Whether a store kept somebody from deleting a file: it did not do so, or brought it back."""
+    about = " ".join(one for one in faults if path in one)
+    return any(what in about for what in _LEAVES)
 
 
 def needed(root: str, manifest: Manifest) -> set[str]:

@@ -38,11 +38,12 @@ _TARGETS = (
     frozenset({"put", "replace", "finish"}),
     frozenset({"delete", "unlink"}),
     frozenset({"list"}),
+    frozenset({"begin", "part", "complete", "abort"}),
 )
 _RATE_OF_TARGETS = 300
 _SECOND = 0.2
 
-READS = frozenset({"get", "list", "head"})
+READS = frozenset({"get", "list", "head", "uploads"})
 _OF_READS = ("error", "error", "time-out", "refused", "delay", "outage")
 _OF_WRITES = (
     *_OF_READS,
@@ -115,7 +116,8 @@ class Faults:
         Parameters
         ----------
         call : str
-            get, list, head, put, create, delete, copy, or a call of the operating system.
+            get, list, head, put, create, delete, copy; begin, part, complete, abort and uploads (a list of them) of uploads in parts;
+            or a call of the operating system.
         path : str
         effect : callable
         """

@@ -160,6 +160,9 @@ class LocalTable:
         root = Path(self.uri)
         return {str(one.relative_to(root)) for one in root.rglob("*") if one.is_file()}
 
+    def has_parts(self, path: str) -> bool:
+        return False
+
     def age(self, seconds: float) -> None:
         """The clock of the schedule goes on; files have the time of the system, which does not."""
 

@@ -9,6 +9,7 @@ from unittest import mock
 
 from lance_spark.errors import StorageError, UncertainCommitError
 from lance_spark.storage import commit as put
+from lance_spark.storage.upload import S3Output
 from lance_spark.table import cleanup_plan, commit
 from lance_spark.table.cleanup_references import References
 from lance_spark.table.operations.base import Conflict
@@ -78,6 +79,39 @@ def untidy_failure() -> list[Any]:
     return [mock.patch.object(WriteJob, "abort", return_value=None)]
 
 
+def parts_left() -> list[Any]:
+    """An upload that is given up, and whose parts stay."""
+    return [mock.patch.object(S3Output, "_abort_upload", return_value=None)]
+
+
+def short_upload() -> list[Any]:
+    """An upload that does without the parts that could not be sent."""
+
+    def wait_for(self: Any, left: int) -> None:
+        for future in list(self._pending):
+            if future.exception() is None:
+                self._parts.append(future.result())
+        self._pending.clear()
+
+    return [mock.patch.object(S3Output, "_wait_for", wait_for)]
+
+
+class _AsTheyCome(list[Any]):
+    def sort(self, **_: Any) -> None:
+        """Leave the parts in the order in which they were done, which only threads change."""
+
+
+def unsorted_parts() -> list[Any]:
+    """An upload whose parts are put together in the order in which they were sent."""
+    begin = S3Output.__init__
+
+    def unsorted(self: Any, *arguments: Any, **named: Any) -> None:
+        begin(self, *arguments, **named)
+        self._parts = _AsTheyCome()
+
+    return [mock.patch.object(S3Output, "__init__", unsorted)]
+
+
 MUTATIONS: dict[str, Callable[[], list[Any]]] = {
     one.__name__: one
     for one in (
@@ -88,6 +122,9 @@ MUTATIONS: dict[str, Callable[[], list[Any]]] = {
         greedy_cleanup,
         lost_updates,
         untidy_failure,
+        parts_left,
+        short_upload,
+        unsorted_parts,
     )
 }
 assert issubclass(UncertainCommitError, StorageError)

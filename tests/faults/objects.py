@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import md5
 from typing import NamedTuple
 
 
@@ -10,6 +11,10 @@ class Object(NamedTuple):
 
     data: bytes
     modified: float
+
+
+class PartError(Exception):
+    """A list of parts that S3 refuses; the text is its code."""
 
 
 class Objects:
@@ -33,17 +38,38 @@ class Objects:
         self._uploads[upload] = {}
         return upload
 
-    def put_part(self, upload: str, number: int, data: bytes) -> None:
+    def put_part(self, upload: str, number: int, data: bytes) -> str:
+        """Put a part in the place of one of its number; return its tag."""
         if upload not in self._uploads:
             raise FileNotFoundError(upload)
         self._uploads[upload][number] = data
+        return _tag(data)
 
-    def end(self, upload: str, numbers: list[int]) -> bytes:
-        """Return the bytes of some parts; the upload is over."""
-        parts = self._uploads.pop(upload, None)
+    def complete(self, upload: str, listed: list[tuple[int, str]]) -> bytes:
+        """Return the bytes of the parts that are listed by number and tag; the upload is over."""
+        parts = self._uploads.get(upload)
         if parts is None:
             raise FileNotFoundError(upload)
+        numbers = [number for number, _ in listed]
+        if numbers != sorted(set(numbers)):
+            raise PartError("InvalidPartOrder")
+        if not listed or any(_tag(parts.get(number, b"")) != tag for number, tag in listed):
+            raise PartError("InvalidPart")
+        del self._uploads[upload]
         return b"".join(parts[number] for number in numbers)
+
+    def abort(self, upload: str) -> None:
+        """Forget the parts of an upload."""
+        if self._uploads.pop(upload, None) is None:
+            raise FileNotFoundError(upload)
+
+    def uploads(self, prefix: str = "", least: int = 0) -> list[str]:
+        """Return the uploads of paths with a prefix that are not over and have so many parts at least."""
+        return [
+            one
+            for one, parts in self._uploads.items()
+            if one.startswith(prefix) and len(parts) >= least
+        ]
 
     def copy(self) -> Objects:
         other = Objects()
@@ -68,3 +94,7 @@ class Objects:
         """Paths below a folder, in the order of their bytes."""
         prefix = folder.rstrip("/") + "/"
         return sorted(path for path in self.now if path.startswith(prefix))
+
+
+def _tag(data: bytes) -> str:
+    return md5(data, usedforsecurity=False).hexdigest()

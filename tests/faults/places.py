@@ -33,6 +33,8 @@ class Table(Protocol):
 
     def names(self) -> set[str]: ...
 
+    def has_parts(self, path: str) -> bool: ...
+
     def age(self, seconds: float) -> None:
         """Make all files older."""
 
@@ -101,6 +103,9 @@ class _Bucket:
 
     def names(self) -> set[str]:
         return {path.removeprefix(ROOT) for path in Place.objects.now}
+
+    def has_parts(self, path: str) -> bool:
+        return bool(Place.objects.uploads(f"{path}#", least=1))
 
     def age(self, seconds: float) -> None:
         """The clock of the schedule is that of the store."""

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import sys
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 
 from lance_spark import Dataset, open_dataset, write_dataset
 from lance_spark.errors import LanceError
+from lance_spark.storage import remote
 from tests.faults.checker import Call, Checker
 from tests.faults.model import TwiceError, read
 from tests.faults.operations import Maker
 from tests.faults.places import KINDS, Table, place
-from tests.faults.schedule import Actor, Schedule, deterministic
+from tests.faults.schedule import Actor, Schedule
+from tests.faults.threads import deterministic
 
 #: How often operations of a kind are chosen.
 WEIGHTS = {
@@ -80,6 +85,41 @@ def digest(texts: list[str]) -> str:
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
 
 
+def _part_sizes() -> Any:
+    storage = [one for name, one in sys.modules.items() if name.startswith("lance_spark.storage.")]
+    return next(vars(one)["PartSizes"] for one in storage if "PartSizes" in vars(one))
+
+
+@dataclass(frozen=True)
+class _Requests:
+    """How files are cut into requests: those of schedules are small.
+
+    Attributes
+    ----------
+    parts : PartSizes
+        Of uploads to S3.
+    gap : int
+        Bytes that are read for nothing rather than asking twice.
+    """
+
+    parts: Any
+    gap: int
+
+    @classmethod
+    def chosen(cls, random: Random) -> _Requests:
+        size = random.choice([remote.PART, remote.PART, 100, 250, 600])
+        gap = random.choice([remote.MAX_GAP, remote.MAX_GAP, remote.MAX_GAP, 0])
+        return cls(_part_sizes()(size, random.choice([1, 2, 10]), constant=True), gap)
+
+    @contextlib.contextmanager
+    def made(self) -> Iterator[None]:
+        with (
+            mock.patch.object(_part_sizes(), "of", return_value=self.parts),
+            mock.patch.object(remote, "MAX_GAP", self.gap),
+        ):
+            yield
+
+
 class Run:
     """One schedule.
 
@@ -102,6 +142,9 @@ class Run:
         self.auto = self.removes and self._random.random() < 0.3
         #: Whether there is no table in the beginning.
         self.new = self._random.random() < 0.1
+        #: Whether threads of operations take turns, too.
+        self.threads = self._random.random() < 0.6
+        self._requests = _Requests.chosen(self._random)
         self.schedule = Schedule(seed)
         self._rate = rate
         self._said: list[str] = []
@@ -111,7 +154,10 @@ class Run:
         """Let it happen."""
         with place(self.seed, self.kind, self.schedule, self._rate) as table:
             self._uri = table.uri
-            with deterministic(self.seed, self.schedule):
+            with (
+                deterministic(self.seed, self.schedule, threads=self.threads),
+                self._requests.made(),
+            ):
                 checker = Checker(table)
                 checker.new = self.new
                 if not self.new:
@@ -127,7 +173,7 @@ class Run:
                 for error in self.schedule.errors():
                     checker.say(f"the schedule broke off: {error!r}")
                 if self.schedule.hangs:
-                    checker.say(f"the schedule did not end in {self.schedule.steps} steps")
+                    checker.say(f"the schedule hangs after {self.schedule.steps} steps")
                 elif not checker.wrong:
                     self._finish(table, checker)
             faults = table.faults.tried
@@ -234,7 +280,7 @@ class _Writer(_Actor):
     def _change(self) -> None:
         root = self._root()
         actor = self._actor
-        actor.faults = []
+        actor.begin()
         if self._run.new and not self._checker.states:
             self._count += 1
             name = f"{self._name}, operation {self._count}"
@@ -266,14 +312,14 @@ class _Writer(_Actor):
         actor, operation, name = self._actor, call.operation, call.name
         self._checker.began(call)
         self._run.say(f"{name}: {operation.kind} of version {call.version} {call.root}")
-        actor.faults, actor.created = [], []
+        actor.begin()
         answer: Any = None
         failed: BaseException | None = None
         try:
             answer = operation.run(dataset)  # type: ignore[arg-type]
         except Exception as error:
             failed = error
-        self._checker.ended(call, failed, actor.faults, actor.created)
+        self._checker.ended(call, failed, actor)
         self._run.say(f"{name}: {call.outcome} {call.versions} {call.error} {actor.faults}")
         if isinstance(answer, Dataset):
             self._known[call.root] = answer
@@ -294,7 +340,7 @@ class _Reader(_Actor):
 
     def _look(self) -> None:
         actor = self._actor
-        actor.faults = []
+        actor.begin()
         root, version = self._root(), 0
         how = self._random.choice(["newest", "newest", "number", "pinned"])
         dataset: Dataset | None = None

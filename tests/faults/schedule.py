@@ -1,23 +1,15 @@
 """Threads that take turns by a seed, and a clock of their own: a schedule that fails once fails every time.
 
-One thread runs at a time, up to its next call to the store; then the seed says who goes on. Nobody really sleeps: the clock goes on when
-everybody waits. What would make a run another one is taken away: threads of the package run in place, random bytes come from the seed.
-Sets of strings have an order of their own in each process, so that a schedule is the same only where PYTHONHASHSEED is.
+One thread runs at a time, up to its next call to the store, or until it waits for another; then the seed says who goes on. Threads that an
+operation starts (`threads`) take turns like those of the schedule itself. Nobody really sleeps: the clock goes on when everybody waits.
 """
 
 from __future__ import annotations
 
-import concurrent.futures
-import os
 import random
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
-from contextlib import contextmanager
-from typing import Any
-from unittest import mock
+from collections.abc import Callable
 
 #: When a schedule starts: days before now, as files of local disks carry the time of the system.
 START = time.time()
@@ -32,7 +24,14 @@ class StoppedError(BaseException):
 
 
 class Actor:
-    """Somebody who runs operations.
+    """Somebody who runs operations, or a thread of an operation.
+
+    Parameters
+    ----------
+    name : str
+    body : callable
+    owner : Actor, optional
+        Whose thread it is: what befalls it befalls the operation that was under way when it began.
 
     Attributes
     ----------
@@ -40,18 +39,33 @@ class Actor:
         What befell the operation that is under way.
     created : list of str
         The files that it has created.
+    begun : list of str
+        The files whose uploads in parts it has begun.
     """
 
-    def __init__(self, name: str, body: Callable[[], None]) -> None:
+    def __init__(self, name: str, body: Callable[[], None], owner: Actor | None = None) -> None:
         self.name = name
         self.body = body
         self.wakes = 0.0
+        #: What it waits for, other than a time.
+        self.until: Callable[[], bool] | None = None
         self.done = False
         self.error: BaseException | None = None
         self.faults: list[str] = []
         self.created: list[str] = []
+        self.begun: list[str] = []
+        self.is_thread = owner is not None
+        if owner is not None:
+            self.faults, self.created, self.begun = owner.faults, owner.created, owner.begun
         self.turn = threading.Lock()
         self.turn.acquire()
+
+    def begin(self) -> None:
+        """Forget what befell the operation before."""
+        self.faults, self.created, self.begun = [], [], []
+
+    def can_go_on(self, now: float) -> bool:
+        return self.wakes <= now and (self.until is None or self.until())
 
 
 class Schedule:
@@ -68,6 +82,10 @@ class Schedule:
     now : float
         Seconds since 1970 by the clock of the schedule.
     steps : int
+    spawned : int
+        Threads of operations.
+    hangs : bool
+        Whether it took too many steps, or all wait for one another.
     running : Actor or None
         None before the first turn and after the last: the calls of the checker.
     """
@@ -77,6 +95,7 @@ class Schedule:
         # Some seeds let one go on for long, others switch at each call.
         self._stays = self._random.choice([0.0, 0.3, 0.6, 0.9, 0.97])
         self._actors: list[Actor] = []
+        self._threads: list[threading.Thread] = []
         self._back = threading.Lock()
         self._back.acquire()
         self._later: list[tuple[float, int, Callable[[], object]]] = []
@@ -84,6 +103,7 @@ class Schedule:
         self._stopped = False
         self.now = START
         self.steps = 0
+        self.spawned = 0
         self.hangs = False
         self.running: Actor | None = None
 
@@ -92,12 +112,9 @@ class Schedule:
 
     def run(self) -> None:
         """Run all actors to their end."""
-        threads = [
-            threading.Thread(target=self._run, args=(actor,), daemon=True) for actor in self._actors
-        ]
-        for thread in threads:
-            thread.start()
-        first = self._next(None)
+        for actor in self._actors:
+            self._start(actor)
+        first = self._next()
         assert first is not None
         self.running = first
         first.turn.release()
@@ -106,11 +123,25 @@ class Schedule:
                 "a thread waits for another, by a lock that knows nothing of the schedule"
             )
         self.running = None
-        for thread in threads:
+        for thread in self._threads:
             thread.join()
         for _, _, effect in sorted(self._later, key=lambda one: one[:2]):
             effect()
         self._later.clear()
+
+    def spawn(self, body: Callable[[], None]) -> None:
+        """Have a thread of the operation that is under way take part."""
+        owner = self.running
+        assert owner is not None
+        actor = Actor(owner.name, body, owner)
+        self._actors.append(actor)
+        self.spawned += 1
+        self._start(actor)
+
+    def _start(self, actor: Actor) -> None:
+        thread = threading.Thread(target=self._run, args=(actor,), daemon=True)
+        self._threads.append(thread)
+        thread.start()
 
     def errors(self) -> list[BaseException]:
         """Return what actors ended with, other than their own end."""
@@ -140,32 +171,46 @@ class Schedule:
         actor.wakes = self.now + seconds
         self._pass(actor)
 
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        """Let others go on until something is so."""
+        actor = self.running
+        if self._stopped:
+            raise StoppedError
+        if condition():
+            return
+        assert actor is not None, "nobody else goes on"
+        actor.until = condition
+        self._pass(actor)
+        actor.until = None
+
     def later(self, seconds: float, effect: Callable[[], object]) -> None:
         """Have something happen at some time."""
         self._later.append((self.now + seconds, len(self._later), effect))
 
     def _pass(self, actor: Actor) -> None:
-        following = self._next(actor)
-        if following is actor:
-            return
+        following = self._next()
         if following is None:
             self._back.release()
-        else:
+            return
+        if following is not actor:
             self.running = following
             following.turn.release()
-        if not actor.done:
-            actor.turn.acquire()
-            if self._stopped:
-                raise StoppedError
+            if not actor.done:
+                actor.turn.acquire()
+        if self._stopped and not actor.done:
+            raise StoppedError
 
-    def _next(self, current: Actor | None) -> Actor | None:
+    def _next(self) -> Actor | None:
         alive = [one for one in self._actors if not one.done]
         if not alive:
             return None
-        ready = [one for one in alive if one.wakes <= self.now]
+        ready = [one for one in alive if one.can_go_on(self.now)]
         if not ready:
-            first = min(alive, key=lambda one: one.wakes)
-            self.now = first.wakes
+            sleeping = [one for one in alive if one.until is None]
+            if not sleeping and not self._stopped:
+                self._stopped = self.hangs = True
+            first = min(sleeping or alive, key=lambda one: one.wakes)
+            self.now = max(self.now, first.wakes)
             ready = [first]
         due = [one for one in self._later if one[0] <= self.now]
         if due:
@@ -182,63 +227,6 @@ class Schedule:
             actor.error = error
             self._stopped = True
         actor.done = True
+        if actor.is_thread and actor.error is None:
+            self._actors.remove(actor)
         self._pass(actor)
-
-
-class InPlace(concurrent.futures.Executor):
-    """Runs what is submitted at once, in the thread that submits it."""
-
-    def __init__(self, *_: object, **__: object) -> None:
-        pass
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        try:
-            future.set_result(fn(*args, **kwargs))
-        except StoppedError:
-            raise
-        except BaseException as error:
-            future.set_exception(error)
-        return future
-
-    def map(self, fn: Callable[..., Any], *iterables: Iterable[Any], **_: Any) -> Iterator[Any]:
-        futures = [self.submit(fn, *args) for args in zip(*iterables, strict=False)]
-        return (future.result() for future in futures)
-
-
-@contextmanager
-def deterministic(seed: int, schedule: Schedule) -> Iterator[None]:
-    """Take away what makes two runs of a seed differ."""
-    bytes_of = random.Random(f"bytes {seed}")
-
-    def urandom(count: int) -> bytes:
-        return bytes_of.randbytes(count)
-
-    def now() -> float:
-        return schedule.now
-
-    def now_ns() -> int:
-        return int(schedule.now * 1e9)
-
-    patches = [
-        mock.patch.object(os, "urandom", urandom),
-        mock.patch.object(random, "_urandom", urandom),
-        mock.patch.object(time, "sleep", schedule.sleep),
-        mock.patch.object(time, "time", now),
-        mock.patch.object(time, "monotonic", now),
-        mock.patch.object(time, "time_ns", now_ns),
-        mock.patch.object(concurrent.futures, "ThreadPoolExecutor", InPlace),
-    ]
-    patches += [
-        mock.patch.object(module, "ThreadPoolExecutor", InPlace)
-        for name, module in list(sys.modules.items())
-        if name.startswith("lance_spark") and "ThreadPoolExecutor" in vars(module)
-    ]
-    random.seed(seed)
-    for patch in patches:
-        patch.start()
-    try:
-        yield
-    finally:
-        for patch in patches:
-            patch.stop()

@@ -11,9 +11,10 @@ import fsspec
 from fsspec.registry import _registry
 from fsspec.spec import AbstractFileSystem
 
-from tests.faults.faults import Faults
-from tests.faults.objects import Objects
+from tests.faults.faults import ClientError, Faults
+from tests.faults.objects import Objects, PartError
 from tests.faults.schedule import Schedule
+from tests.faults.threads import Pool
 
 #: Of the table of a schedule.
 ROOT = "bucket/table/"
@@ -96,6 +97,10 @@ class FaultyS3(FaultyFileSystem):
     """Lists in the order of names, by the call of s3fs."""
 
     protocol = "s3"
+    async_impl = True
+    #: Of coroutines, which are threads of the schedule.
+    loop = None
+    s3_additional_kwargs = None
 
     def split_path(self, path: str) -> tuple[str, str, None]:
         bucket, _, key = self._strip_protocol(path).partition("/")
@@ -105,6 +110,23 @@ class FaultyS3(FaultyFileSystem):
         asked: dict[str, Any] = arguments
         answered: dict[str, Any] = getattr(self, f"_{method}")(**asked)
         return answered
+
+    async def _call_s3(self, method: str, **arguments: Any) -> dict[str, Any]:
+        return self.call_s3(method, **arguments)
+
+    def cat_ranges(
+        self, paths: list[str], starts: list[int], ends: list[int], batch_size: int, **_: Any
+    ) -> list[Any]:
+        """Answer several reads that are under way at once, each by its bytes or its error."""
+
+        def fetched(path: str, start: int, end: int) -> Any:
+            try:
+                return self.cat_file(path, start, end)
+            except Exception as error:
+                return error
+
+        with Pool(batch_size) as pool:
+            return list(pool.map(fetched, paths, starts, ends))
 
     def _list_objects_v2(
         self,
@@ -146,6 +168,9 @@ class FaultyS3(FaultyFileSystem):
 
     def _create_multipart_upload(self, Bucket: str, Key: str, **_: Any) -> dict[str, Any]:
         path = f"{Bucket}/{Key}"
+        actor = Place.schedule.running
+        if actor is not None:
+            actor.begun.append(path)
         return Place.faults.call("begin", path, lambda: {"UploadId": Place.objects.begin(path)})
 
     def _upload_part(
@@ -154,8 +179,7 @@ class FaultyS3(FaultyFileSystem):
         path, data = f"{Bucket}/{Key}", bytes(Body)
 
         def put() -> dict[str, Any]:
-            Place.objects.put_part(UploadId, PartNumber, data)
-            return {"ETag": f"{UploadId}-{PartNumber}"}
+            return {"ETag": Place.objects.put_part(UploadId, PartNumber, data)}
 
         return Place.faults.call("part", path, put)
 
@@ -163,20 +187,33 @@ class FaultyS3(FaultyFileSystem):
         self, Bucket: str, Key: str, UploadId: str, MultipartUpload: Any, **_: Any
     ) -> dict[str, Any]:
         path = f"{Bucket}/{Key}"
-        numbers = [one["PartNumber"] for one in MultipartUpload["Parts"]]
+        listed = [(one["PartNumber"], one["ETag"]) for one in MultipartUpload["Parts"]]
+        put_of = _putter(path)
 
         def put() -> dict[str, Any]:
-            _put_of(path, Place.objects.end(UploadId, numbers))()
+            try:
+                put_of(Place.objects.complete(UploadId, listed))
+            except PartError as error:
+                raise ClientError(str(error)) from None
             return {}
 
-        return Place.faults.call("finish", path, put)
+        return Place.faults.call("complete", path, put)
 
     def _abort_multipart_upload(self, Bucket: str, Key: str, UploadId: str) -> dict[str, Any]:
         def drop() -> dict[str, Any]:
-            Place.objects.end(UploadId, [])
+            Place.objects.abort(UploadId)
             return {}
 
-        return Place.faults.call("drop", f"{Bucket}/{Key}", drop)
+        return Place.faults.call("abort", f"{Bucket}/{Key}", drop)
+
+    def _list_multipart_uploads(self, Bucket: str, Prefix: str) -> dict[str, Any]:
+        def listed() -> dict[str, Any]:
+            found = Place.objects.uploads(f"{Bucket}/{Prefix}")
+            keys = [one.removeprefix(f"{Bucket}/").rpartition("#")[0] for one in found]
+            uploads = zip(keys, found, strict=True)
+            return {"Uploads": [{"Key": key, "UploadId": one} for key, one in uploads]}
+
+        return Place.faults.call("uploads", f"{Bucket}/{Prefix}", listed)
 
     def _put_object(
         self, Bucket: str, Key: str, Body: Any, IfNoneMatch: str = "", **_: Any
@@ -209,16 +246,21 @@ class Upload:
         self._parts.clear()
 
 
-def _put_of(path: str, data: bytes, *, create: bool = False) -> Callable[[], None]:
+def _putter(path: str, *, create: bool = False) -> Callable[[bytes], None]:
     actor = Place.schedule.running
     # Of the operation that asks: what comes late is not of the one that is under way then.
     created = [] if actor is None else actor.created
 
-    def put() -> None:
+    def put(data: bytes) -> None:
         Place.objects.put(path, data, Place.schedule.now, create=create)
         created.append(path.removeprefix(ROOT))
 
     return put
+
+
+def _put_of(path: str, data: bytes, *, create: bool = False) -> Callable[[], None]:
+    put = _putter(path, create=create)
+    return lambda: put(data)
 
 
 def _copy(source: str, target: str) -> None:

@@ -9,7 +9,14 @@ from tests.faults.__main__ import run_all
 #: Where `make soak` goes on.
 SHORT = 60
 #: Seeds that find some of the mistakes soon, all on S3; `make soak` tries them all.
-FOUND_BY = {"overwriting_put": 7, "blind_retry": 31, "greedy_cleanup": 1, "lost_updates": 3}
+FOUND_BY = {
+    "overwriting_put": 15,
+    "blind_retry": 64,
+    "greedy_cleanup": 1,
+    "lost_updates": 7,
+    "parts_left": 11,
+    "unsorted_parts": 11,
+}
 #: Schedules that a mistake has to be found within.
 ENOUGH = 40
 

@@ -54,6 +54,11 @@ def fails(_: Callable[[], Any]) -> Any:
     raise OSError(5, "no such server")
 
 
+def lost(effect: Callable[[], Any]) -> Any:
+    effect()
+    raise OSError(5, "no such answer")
+
+
 def refused(_: Callable[[], Any]) -> Any:
     raise PermissionError(13, "deletion is forbidden")
 
@@ -87,6 +92,17 @@ def test_why_a_file_could_not_be_written_is_told(script: Script) -> None:
     script.todo = [("put", "data/", fails), *[("delete", "data/", refused)] * 2]
     with pytest.raises(StorageError, match="no such server"):
         lance_spark.write_dataset(ROWS, URI, "append")
+
+
+@pytest.mark.parametrize("folder", ["_transactions/", "_deletions/"])
+def test_a_small_file_whose_answer_is_lost_does_not_stay(script: Script, folder: str) -> None:
+    dataset = lance_spark.write_dataset(ROWS, URI)
+    before = set(Place.objects.now)
+    script.todo = [("put", folder, lost)]
+    with pytest.raises(StorageError, match="no such answer"):
+        dataset.delete([("id", "==", 3)])
+    assert not script.todo
+    assert set(Place.objects.now) == before
 
 
 @pytest.mark.parametrize("call", ["remove", "sync_folder"])
