@@ -89,7 +89,7 @@ def run(implementation: str, *path: Path) -> tuple[str, list[str]]:
 
 
 @pytest.mark.slow_env
-@pytest.mark.parametrize("version", ["5.26.*", "5.*", "6.*", "7.*"])
+@pytest.mark.parametrize("version", ["5.29.5", "5.*", "6.31.1", "6.*", "7.*"])
 def test_runtime(tmp_path: Path, version: str) -> None:
     if find_spec("pip") is None:
         pytest.skip("this environment has no pip to install other protobuf versions with")
