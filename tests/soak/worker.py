@@ -258,7 +258,7 @@ def _compact(work: Work, account: Account) -> None:
             _, metrics = account.timed(
                 "compaction",
                 lambda: _open(work).compact_files(
-                    target_rows_per_fragment=200, conflict_retries=10
+                    target_rows_per_fragment=200, conflict_retries=2
                 ),
             )
             account.counts["compactions"] += metrics.fragments_removed > 0
