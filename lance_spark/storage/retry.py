@@ -6,15 +6,16 @@
 | `client_retry_timeout` | 180 | seconds after its first try from which on it is not |
 
 The waits double from 0.1 s on up to 15 s, each a random length between half of that and all of it. Names and meaning are those of other
-Lance clients, whose default for the first one is 3; they slow down besides.
+Lance clients, whose default for the first one is 3; they slow down besides. Where the answer says how long to wait (`Retry-After`), and the
+package of the store hands that on, no request is repeated sooner, but for the last one, which is sent when the time is over.
 
 How that multiplies with what the packages below do:
 
 - s3fs and botocore would each repeat on their own, five times five requests for one. For tables they do not: they are told to send each
   request once, so that `client_max_retries` + 1 is all there is. Who gives `config_kwargs` with `retries` has botocore's tries on top, for
   each of ours.
-- gcsfs sends a request up to 6 times, and Azure's library up to 4 times; neither can be told otherwise. What they gave up is not begun
-  again here, but for a timeout or a short answer, which gcsfs does not repeat.
+- gcsfs sends a request up to 6 times, and Azure's library up to 4 times. What they gave up is not begun again here, but for a timeout or a
+  short answer, which gcsfs does not repeat. Parts of files that are written are sent past that, once, and repeated here (`parts`).
 - A commit whose put failed for good looks for itself and starts again up to 3 times (`table/commit.py`).
 
 Whatever has the same effect when it is done twice can be repeated. Creating a file only if there is none cannot: see `create_once`.
@@ -22,11 +23,15 @@ Whatever has the same effect when it is done twice can be repeated. Creating a f
 
 from __future__ import annotations
 
+import asyncio
+import datetime
 import errno
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from typing import Any, ParamSpec, TypeVar
 
 from lance_spark.errors import InvalidOptionError, StorageError
@@ -55,7 +60,7 @@ _CODES = frozenset(
 _KINDS = frozenset(
     (
         "ClientConnectionError", "ClientPayloadError", "HTTPClientError", "IncompleteRead", "IncompleteReadError",
-        "ResponseParserError", "ServerDisconnectedError", "ServiceRequestError", "ServiceResponseError",
+        "ProxyError", "ResponseParserError", "ServerDisconnectedError", "ServiceRequestError", "ServiceResponseError",
     )
 )  # fmt: skip
 #: Connections that will never be.
@@ -119,6 +124,20 @@ class Retries:
                     raise
             time.sleep(wait)
 
+    async def call_async(
+        self, request: Callable[[], Awaitable[T]], is_given_up: Callable[[], bool]
+    ) -> T:
+        """Do the same in an event loop, as long as nobody has given it up."""
+        tries = self.tries()
+        while True:
+            try:
+                return await request()
+            except Exception as error:
+                wait = tries.wait_after(error)
+                if wait is None or is_given_up():
+                    raise
+            await asyncio.sleep(wait)
+
     def tries(self) -> Tries:
         """Return the tries of one request, the first of which begins now."""
         return Tries(self)
@@ -140,11 +159,12 @@ class Tries:
         if self._retries.below and not isinstance(error, TimeoutError):
             return None
         wait = self._wait * random.uniform(0.5, 1)  # noqa: S311 - no secret
-        if time.monotonic() + wait > self._end:
+        remaining = self._end - time.monotonic()
+        if wait > remaining:
             return None
         self._left -= 1
         self._wait = min(2 * self._wait, _LONGEST_WAIT)
-        return wait
+        return max(wait, min(retry_after(error), remaining))
 
 
 def create_once(
@@ -215,6 +235,32 @@ def is_transient(error: BaseException) -> bool:
     return any(_is_transient(one) for one in chain)
 
 
+def retry_after(error: BaseException) -> float:
+    """Return for how many seconds a store does not want to be asked again; 0 if it has not said so, or its package keeps that to itself."""
+    for one in _chain(error):
+        response = getattr(one, "response", None)
+        if isinstance(response, Mapping):
+            # As botocore has it.
+            headers = (response.get("ResponseMetadata") or {}).get("HTTPHeaders")
+        else:
+            # As aiohttp and Azure's library have it.
+            headers = getattr(one, "headers", None) or getattr(response, "headers", None)
+        for name, value in headers.items() if isinstance(headers, Mapping) else ():
+            if str(name).lower() == "retry-after":
+                return _seconds(str(value))
+    return 0.0
+
+
+def _seconds(text: str) -> float:
+    """Return the seconds that a header tells: a number, or a time in HTTP's words."""
+    if text.strip().isdigit():
+        return float(text)
+    with suppress(ValueError, TypeError):
+        until = parsedate_to_datetime(text)
+        return max(0.0, (until - datetime.datetime.now(datetime.UTC)).total_seconds())
+    return 0.0
+
+
 def protocols(fs: Any) -> tuple[str, ...]:
     """Return the names of a file system's protocol."""
     names = getattr(fs, "protocol", ())
@@ -234,6 +280,9 @@ def _is_transient(error: BaseException) -> bool:
     if isinstance(error, ConnectionError | TimeoutError) or _is(error, _KINDS):
         return True
     if isinstance(error, OSError) and error.errno in _ERRNOS:
+        return True
+    if getattr(error, "retryable", None) is True:
+        # Google's tokens.
         return True
     response = getattr(error, "response", None)
     if isinstance(response, Mapping):

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from lance_spark.errors import CorruptFileError, MissingFileError, StorageError
-from lance_spark.storage import local, probe
+from lance_spark.storage import local, outputs, probe
 from lance_spark.storage.commit import CommitHandler, handler_for
 from lance_spark.storage.connect import connect, of_uri
 from lance_spark.storage.errors import translated
@@ -19,7 +19,6 @@ from lance_spark.storage.manifest_store import ManifestStore, load
 from lance_spark.storage.options import COMMIT_LOCK, OWN, family_of, to_fsspec
 from lance_spark.storage.output import OutputFile
 from lance_spark.storage.remote import (
-    RemoteOutput,
     RemoteSource,
     file_size,
     parse_io_threads,
@@ -29,7 +28,6 @@ from lance_spark.storage.remote import (
 from lance_spark.storage.retry import Retries, create_once
 from lance_spark.storage.s3 import is_s3, single_tries
 from lance_spark.storage.source import ByteSource
-from lance_spark.storage.upload import PartSizes, S3Output
 from lance_spark.storage.uri import Location, check_relative, escaped, parse_uri
 
 __all__ = ["ObjectStore", "OutputFile"]
@@ -261,13 +259,17 @@ class ObjectStore(Folders):
         full = self._full(path)
         if self._fs is None:
             return local.LocalOutput(full, replace=replace)
-        name = self.name(path)
-        if is_s3(self._fs):
-            sizes = PartSizes.of(self._options, self._fs)
-            return S3Output(
-                self._fs, full, name, sizes, self._retries, self._secrets, replace=replace
+        with translated(self.name(path), self._secrets):
+            return outputs.start(
+                self.scheme,
+                self._fs,
+                full,
+                self.name(path),
+                self._options,
+                self._retries,
+                self._secrets,
+                replace=replace,
             )
-        return RemoteOutput(self._fs, full, name, self._secrets, replace=replace)
 
     def remove_folder(self, folder: str) -> None:
         """Remove an empty folder, where stores have folders; whatever prevents it is passed over."""

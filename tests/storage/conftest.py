@@ -1,13 +1,19 @@
-"""A server in place of S3, and a proxy before it that spoils requests: one of each for a module."""
+"""Servers in place of the clouds, and a proxy before that of S3 which spoils requests: one of each for a module."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from lance_spark.storage import retry
+from lance_spark.storage.store import ObjectStore
+from tests.storage import azurite as azurite_server
+from tests.storage import gcs as gcs_server
 from tests.storage.aws import Aws, serving
+from tests.storage.azurite import Azurite
+from tests.storage.gcs import Gcs
 from tests.storage.proxy import FaultProxy, spoiling
 
 
@@ -15,6 +21,24 @@ from tests.storage.proxy import FaultProxy, spoiling
 def aws() -> Iterator[Aws]:
     with serving() as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def azurite() -> Iterator[Azurite]:
+    with azurite_server.serving() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def gcs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gcs]:
+    with gcs_server.serving(tmp_path_factory.mktemp("gcs")) as server:
+        yield server
+
+
+@pytest.fixture
+def store(root: str, options: dict[str, Any]) -> ObjectStore:
+    """For modules that say what `root` and `options` are."""
+    return ObjectStore.from_uri(root, options)
 
 
 @pytest.fixture(scope="module")

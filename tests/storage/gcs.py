@@ -1,7 +1,8 @@
 """A server in place of Google Cloud Storage: `gcp-storage-emulator`, and what it leaves out.
 
 The emulator speaks the JSON API, which gcsfs uses, but takes no notice of preconditions. Here they are checked before it gets a request; as
-it answers one after the other, nothing comes between. The XML API, which pylance uses, is served from the emulator's own objects.
+it answers one after the other, nothing comes between. Pages of listings and what becomes of upload sessions are as Google documents them, and
+served from the emulator's own objects, as is the XML API, which pylance uses.
 
 `Gcs(honest=False)` is the emulator as it is: a store that takes a condition and does not honour it.
 """
@@ -10,8 +11,9 @@ from __future__ import annotations
 
 import email.utils
 import json
+import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from http.server import HTTPServer
@@ -28,6 +30,10 @@ from gcp_storage_emulator.storage import Storage
 
 BUCKET = "bucket"
 _JSON = ("/storage/", "/upload/", "/download/", "/batch/", "/b/")
+_LISTING = re.compile("/storage/v1/b/([^/]+)/o")
+_RANGE = re.compile(r"bytes (?:([0-9]+)-([0-9]+)|\*)/([0-9]+|\*)")
+#: Parts of an upload have a multiple of this, but for the last one.
+_GRAIN = 256 * 1024
 
 
 class _Server(HTTPServer):
@@ -35,6 +41,8 @@ class _Server(HTTPServer):
     honest = True
     refuses = False
     requests: list[str]
+    finished: set[str]
+    listed = 0
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Clients hang up when they have what they want."""
@@ -51,6 +59,17 @@ class _Handler(RequestHandler):
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
             text = json.dumps({"error": {"code": 403, "message": "no access to that bucket"}})
             self._answer(403, text.encode(), {"Content-Type": "application/json"})
+            return
+        if "upload_id" in query:
+            self._goes_on(method, query["upload_id"])
+            return
+        if query.get("uploadType") == "media":
+            # Of an empty object the emulator makes nothing.
+            self._put(url.path.split("/")[5], query["name"])
+            return
+        listed = _LISTING.fullmatch(url.path)
+        if listed is not None and method == "GET":
+            self._list_page(unquote(listed[1]), query)
             return
         if url.path.startswith(_JSON):
             if (
@@ -168,18 +187,72 @@ class _Handler(RequestHandler):
             return
         self._answer(204)
 
-    def _list(self, bucket: str, query: dict[str, str]) -> None:
+    def _goes_on(self, method: str, upload: str) -> None:
+        """Answer a request of an upload session."""
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if method == "DELETE":
+            self.storage.resumable.pop(upload, None)
+            self._answer(499)
+            return
+        if upload in self.server.finished:
+            self._answer(200, b"{}")
+            return
+        if upload not in self.storage.resumable:
+            self._answer(404)
+            return
+        told = _RANGE.fullmatch(self.headers["Content-Range"])
+        assert told is not None
+        total = None if told[3] == "*" else int(told[3])
+        if told[1] is not None:
+            start, stop = int(told[1]), int(told[2]) + 1
+            has = self.storage.get_resumable_byte_count(upload)
+            if start != has or stop - start != len(body) or (total is None and len(body) % _GRAIN):
+                self._answer(400, b"Invalid request.")
+                return
+        data = self.storage.add_to_resumable_upload(upload, body, total)
+        if data is None:
+            has = self.storage.get_resumable_byte_count(upload)
+            self._answer(308, headers={"Range": f"bytes=0-{has - 1}"} if has else {})
+            return
+        made = _checksums(data, {**self.storage.get_resumable_file_obj(upload)})
+        made["size"] = str(len(data))
+        self.storage.create_file(made["bucket"], made["name"], data, made, upload)
+        self.server.finished.add(upload)
+        self._answer(200, json.dumps(made).encode(), {"Content-Type": "application/json"})
+
+    def _found(
+        self, bucket: str, query: dict[str, str], is_next: Callable[[bytes], bool]
+    ) -> tuple[list[str], set[str]]:
         prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
-        after = query.get("continuation-token") or query.get("start-after") or ""
         names, folders = [], set()
         for name in sorted(self.storage.objects.get(bucket, {}), key=str.encode):
-            if not name.startswith(prefix) or name.encode() <= after.encode():
+            if not name.startswith(prefix) or not is_next(name.encode()):
                 continue
             rest = name[len(prefix) :]
             if delimiter and delimiter in rest:
                 folders.add(prefix + rest.partition(delimiter)[0] + delimiter)
             else:
                 names.append(name)
+        return names, folders
+
+    def _list_page(self, bucket: str, query: dict[str, str]) -> None:
+        if bucket not in self.storage.buckets:
+            self._answer(404)
+            return
+        first, token = query.get("startOffset", "").encode(), query.get("pageToken", "").encode()
+        names, folders = self._found(bucket, query, lambda name: name >= first and name > token)
+        most = int(query.get("maxResults", 1000))
+        page: dict[str, Any] = {"kind": "storage#objects", "prefixes": sorted(folders)}
+        page["items"] = [self.storage.objects[bucket][name] for name in names[:most]]
+        if len(names) > most:
+            page["nextPageToken"] = names[most - 1]
+            page["prefixes"] = [one for one in page["prefixes"] if one <= names[most - 1]]
+        self.server.listed += len(page["items"])
+        self._answer(200, json.dumps(page).encode(), {"Content-Type": "application/json"})
+
+    def _list(self, bucket: str, query: dict[str, str]) -> None:
+        after = (query.get("continuation-token") or query.get("start-after") or "").encode()
+        names, folders = self._found(bucket, query, lambda name: name > after)
         most = int(query.get("max-keys", 1000))
         more = (
             f"<NextContinuationToken>{escape(names[most - 1])}</NextContinuationToken>"
@@ -216,6 +289,7 @@ class Gcs:
         self._server = _Server(("127.0.0.1", 0), partial(_Handler, storage))
         self._server.honest = honest
         self.requests = self._server.requests = []
+        self._server.finished = set()
         self.storage = storage
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.05,), daemon=True
@@ -236,6 +310,16 @@ class Gcs:
     def options(self) -> dict[str, Any]:
         """Storage options as pylance has them."""
         return {"google_service_account": str(self.account), "allow_http": "true"}
+
+    def sessions(self, prefix: str) -> int:
+        """Uploads of objects that start with a prefix, begun and not ended."""
+        names = [one["name"] for one in self.storage.resumable.values()]
+        return sum(name.startswith(prefix) for name in names)
+
+    @property
+    def listed(self) -> int:
+        """Objects that were named in listings of the JSON API so far."""
+        return self._server.listed
 
     @contextmanager
     def refusing(self) -> Iterator[None]:

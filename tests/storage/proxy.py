@@ -42,6 +42,8 @@ class Fault:
         Seconds before the server gets it.
     dies : bool
         Whether every later request is refused.
+    retry_after : str, optional
+        What an answer of `status` says of when to come again.
     """
 
     status: int = 0
@@ -50,6 +52,7 @@ class Fault:
     keeps: float | None = None
     delay: float = 0.0
     dies: bool = False
+    retry_after: str | None = None
 
 
 SLOW_DOWN = Fault(status=503, arrives=False)
@@ -211,7 +214,7 @@ class _Handler(BaseHTTPRequestHandler):
         if fault.resets:
             self._reset()
         elif fault.status:
-            self._refuse(fault.status)
+            self._refuse(fault.status, fault.retry_after)
         else:
             self._answer(status, headers, answer, fault.keeps)
 
@@ -242,11 +245,13 @@ class _Handler(BaseHTTPRequestHandler):
         if keeps is not None:
             self._reset()
 
-    def _refuse(self, status: int) -> None:
+    def _refuse(self, status: int, retry_after: str | None) -> None:
         code = _CODES[status]
         text = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{code}</Message></Error>"
         self.send_response_only(status)
         self.send_header("Content-Type", "application/xml")
+        if retry_after is not None:
+            self.send_header("Retry-After", retry_after)
         self.send_header("Content-Length", str(len(text)))
         self.end_headers()
         if self.command != "HEAD":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import lance
@@ -15,15 +14,9 @@ from lance_spark.errors import StorageError
 from lance_spark.storage.commit import ConditionalPut
 from lance_spark.storage.errors import is_refusal
 from lance_spark.storage.store import ObjectStore
-from tests.storage.azurite import ACCOUNT, CONTAINER, Azurite, serving
+from tests.storage.azurite import ACCOUNT, CONTAINER, Azurite
 from tests.storage.store_suite import StoreSuite
 from tests.storage.table_suite import TableSuite, rows, values
-
-
-@pytest.fixture(scope="module")
-def azurite() -> Iterator[Azurite]:
-    with serving() as server:
-        yield server
 
 
 @pytest.fixture
@@ -34,11 +27,6 @@ def options(azurite: Azurite) -> dict[str, Any]:
 @pytest.fixture
 def root() -> str:
     return f"az://{CONTAINER}/{uuid.uuid4().hex}"
-
-
-@pytest.fixture
-def store(root: str, options: dict[str, Any]) -> ObjectStore:
-    return ObjectStore.from_uri(root, options)
 
 
 class TestFiles(StoreSuite):

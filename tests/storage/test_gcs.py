@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,15 +11,9 @@ import lance_spark
 from lance_spark.errors import StorageError
 from lance_spark.storage.errors import is_refusal
 from lance_spark.storage.store import ObjectStore
-from tests.storage.gcs import BUCKET, Gcs, serving
+from tests.storage.gcs import BUCKET, Gcs
 from tests.storage.store_suite import StoreSuite
 from tests.storage.table_suite import TableSuite, rows, values
-
-
-@pytest.fixture(scope="module")
-def gcs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gcs]:
-    with serving(tmp_path_factory.mktemp("gcs")) as server:
-        yield server
 
 
 @pytest.fixture
@@ -31,11 +24,6 @@ def options(gcs: Gcs) -> dict[str, Any]:
 @pytest.fixture
 def root() -> str:
     return f"gs://{BUCKET}/{uuid.uuid4().hex}"
-
-
-@pytest.fixture
-def store(root: str, options: dict[str, Any]) -> ObjectStore:
-    return ObjectStore.from_uri(root, options)
 
 
 class TestFiles(StoreSuite):

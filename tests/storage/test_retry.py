@@ -24,7 +24,7 @@ from lance_spark.errors import (
 from lance_spark.storage import retry
 from lance_spark.storage.errors import is_refusal
 from lance_spark.storage.remote import PART
-from lance_spark.storage.retry import Retries, create_once, is_transient
+from lance_spark.storage.retry import Retries, Tries, create_once, is_transient
 from lance_spark.storage.source import ByteRange
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.operations.update_config import MapUpdate, UpdateConfig
@@ -250,6 +250,47 @@ def test_what_the_package_below_repeats_is_not_repeated_again() -> None:
     with pytest.raises(_AsGcsfs):
         retries.call(failing, _AsGcsfs(503))
     assert len(calls) == 1
+
+
+def test_the_store_says_when_to_come_again(
+    store: ObjectStore, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.write_bytes("x", b"x")
+    waits: list[float] = []
+    wait_after = Tries.wait_after
+
+    def noted(tries: Tries, error: BaseException) -> float | None:
+        wait = wait_after(tries, error)
+        waits.extend([] if wait is None else [wait])
+        return None if wait is None else 0.001
+
+    monkeypatch.setattr(Tries, "wait_after", noted)
+    for status in (429, 503):
+        proxy.fail("^GET", Fault(status=status, arrives=False, retry_after="12"))
+        assert store.read_bytes("x") == b"x"
+        proxy.fail("^PUT", Fault(status=status, arrives=False, retry_after="7"))
+        assert store.put_if_absent(f"new {status}", b"x")
+    assert waits == [12, 7, 12, 7]
+
+
+def _with_headers(text: str) -> Exception:
+    error = _AsGcsfs(503)
+    error.headers = {"retry-after": text}  # type: ignore[attr-defined]
+    return error
+
+
+def test_how_long_is_waited_at_most() -> None:
+    tries = Retries(3, 20).tries()
+    # The last try is made when the time is over, and not after it.
+    for said in ("3600", "Fri, 31 Dec 2099 23:59:59 GMT"):
+        wait = tries.wait_after(_with_headers(said))
+        assert wait is not None
+        assert 19 < wait <= 20
+    for said in ("0", "Thu, 01 Jan 1970 00:00:00 GMT", "soon", "-5"):
+        wait = Retries(3, 20).tries().wait_after(_with_headers(said))
+        assert wait is not None
+        assert 0 < wait <= 0.1
+    assert Retries(3, 0).tries().wait_after(_with_headers("1")) is None
 
 
 # -- files that are created only if there is none ---------------------------------------------------------------------------------

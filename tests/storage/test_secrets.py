@@ -7,7 +7,6 @@ import logging
 import pickle
 import traceback
 import uuid
-from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
@@ -21,7 +20,7 @@ from lance_spark.storage.errors import is_secret, secret_values
 from lance_spark.storage.option_places import AZURE, GOOGLE, S3
 from lance_spark.storage.store import ObjectStore
 from tests.storage.aws import REGION
-from tests.storage.azurite import ACCOUNT, CONTAINER, Azurite, serving
+from tests.storage.azurite import ACCOUNT, CONTAINER, Azurite
 from tests.storage.table_suite import rows
 
 MARK = "hunter2"
@@ -230,12 +229,6 @@ def test_a_closed_port(caplog: pytest.LogCaptureFixture) -> None:
         assert MARK not in told(caught.value)
     logged = [one.getMessage() for one in caplog.records if one.name.startswith("lance_spark")]
     assert not [text for text in logged if MARK in text]
-
-
-@pytest.fixture(scope="module")
-def azurite() -> Iterator[Azurite]:
-    with serving() as server:
-        yield server
 
 
 @pytest.mark.parametrize("how", ["key", "signature"])

@@ -16,9 +16,10 @@ import pytest
 
 from lance_spark.errors import InvalidOptionError, StorageError
 from lance_spark.storage import retry
+from lance_spark.storage.parts import PartSizes
 from lance_spark.storage.retry import Retries
 from lance_spark.storage.store import ObjectStore
-from lance_spark.storage.upload import PartSizes, S3Output
+from lance_spark.storage.upload import S3Output
 from tests.storage import proxy as faults
 from tests.storage.aws import BUCKET, Aws
 from tests.storage.proxy import Fault, FaultProxy
