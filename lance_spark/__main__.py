@@ -22,6 +22,9 @@ FRAGMENT = """\
 # and other jars in the same class path, with colons.
 spark.sql.extensions             {extension}
 spark.driver.extraClassPath      {jar}
+
+# Plans, and so the event log and the web interface, tell the options of a table: not those that hold secrets.
+{redaction} {pattern}
 """
 
 NEXT = """\
@@ -145,6 +148,7 @@ def inspect(chosen: argparse.Namespace) -> str:
 
 def write_conf(folder: Path) -> str:
     """Write `lance-spark-rule-<version>.jar` and `lance-spark-defaults.conf`, and return what to do with them."""
+    from lance_spark.spark import redaction
     from lance_spark.spark.rule import EXTENSION, write_jar
 
     folder = folder.absolute()
@@ -152,7 +156,15 @@ def write_conf(folder: Path) -> str:
     jar = folder / f"lance-spark-rule-{__version__}.jar"
     fragment = folder / "lance-spark-defaults.conf"
     write_jar(jar)
-    fragment.write_text(FRAGMENT.format(version=__version__, extension=EXTENSION, jar=jar))
+    fragment.write_text(
+        FRAGMENT.format(
+            version=__version__,
+            extension=EXTENSION,
+            jar=jar,
+            redaction=redaction.CONF,
+            pattern=redaction.FOR_CLUSTERS,
+        )
+    )
     return NEXT.format(jar=jar, fragment=fragment, extension=EXTENSION)
 
 

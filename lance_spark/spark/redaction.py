@@ -2,8 +2,8 @@
 
 Spark blots out those whose names or values match `spark.redaction.regex` ("secret", "password", "token" by default) or
 `spark.sql.redaction.options.regex` ("url"). Many names of storage options match neither: `azure_storage_account_key`,
-`google_service_account_key`, `key`. So `PATTERN` belongs to the second one: `enable` sets it for a session, `spark-conf/spark-defaults.conf` for
-a cluster.
+`google_service_account_key`, `key`. So `PATTERN` belongs to the second one: `enable` sets it for a session, `spark-conf/spark-defaults.conf` and
+`python -m lance_spark conf` for a cluster.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ PATTERN = (
     "(?i:^[a-z0-9_.]*(?:secret|key|token|passw|credential|connection_string|service_account|storage_options|sas_|bearer|signature)"
     "[a-z0-9_.]*$)|://[^/@]*:[^/@]*@"
 )
+#: What the setting is where nothing else is wanted.
+FOR_CLUSTERS = f"{_DEFAULT}|{PATTERN}"
 
 
 def redact(spark: SparkSession) -> None:

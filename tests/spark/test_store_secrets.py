@@ -23,7 +23,7 @@ def test_the_settings_of_a_cluster_have_the_same_pattern() -> None:
     """As Java reads them: a backslash would be lost."""
     lines = (ROOT / "spark-conf/spark-defaults.conf").read_text().splitlines()
     (line,) = [line for line in lines if line.startswith(redaction.CONF)]
-    assert line.split(None, 1)[1] == f"(?i)url|{redaction.PATTERN}"
+    assert line.split(None, 1)[1] == f"(?i)url|{redaction.PATTERN}" == redaction.FOR_CLUSTERS
     assert "\\" not in line
 
 
