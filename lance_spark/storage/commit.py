@@ -26,7 +26,9 @@ from typing import Any, Protocol
 from lance_spark.errors import MissingFileError, StorageError
 from lance_spark.storage import local
 from lance_spark.storage.errors import translated
+from lance_spark.storage.remote import read_whole
 from lance_spark.storage.rename import rename_without_replace
+from lance_spark.storage.retry import Retries
 
 _NO_HARD_LINKS = {
     errno.EPERM,
@@ -122,6 +124,8 @@ class ConditionalPut:
         Arguments of `pipe_file` that ask for it.
     secrets : mapping, optional
         Options whose values no error shows.
+    retries : Retries, optional
+        Of looks at what there is, not of puts.
     """
 
     def __init__(
@@ -129,10 +133,12 @@ class ConditionalPut:
         fs: Any,
         condition: dict[str, object],
         secrets: Mapping[str, object] | None = None,
+        retries: Retries | None = None,
     ) -> None:
         self._fs = fs
         self._condition = condition
         self._secrets = secrets
+        self._retries = Retries.of({}, fs) if retries is None else retries
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         """Create an object."""
@@ -152,7 +158,8 @@ class ConditionalPut:
         """Tell whether a request was carried out that is refused: rights can expire before it is repeated."""
         try:
             with translated(path, self._secrets):
-                return bool(self._fs.cat_file(path) == data)
+                found = self._retries.call(read_whole, self._fs, path, len(data))
+                return found == data
         except MissingFileError:
             return False
         except StorageError as error:
@@ -203,7 +210,12 @@ class FolderRename:
         return True
 
 
-def handler_for(scheme: str, fs: Any, secrets: Mapping[str, object] | None = None) -> CommitHandler:
+def handler_for(
+    scheme: str,
+    fs: Any,
+    secrets: Mapping[str, object] | None = None,
+    retries: Retries | None = None,
+) -> CommitHandler:
     """Return the way of put-if-absent for a file system.
 
     Parameters
@@ -212,6 +224,7 @@ def handler_for(scheme: str, fs: Any, secrets: Mapping[str, object] | None = Non
     fs : fsspec file system, or None for local disks
     secrets : mapping, optional
         Options whose values no error shows.
+    retries : Retries, optional
 
     Raises
     ------
@@ -224,14 +237,14 @@ def handler_for(scheme: str, fs: Any, secrets: Mapping[str, object] | None = Non
         return MemoryCommit(fs)
     if scheme in ("s3", "s3a", "gs", "gcs"):
         if "mode" in inspect.signature(getattr(fs, "_pipe_file", fs.pipe_file)).parameters:
-            return ConditionalPut(fs, {"mode": "create"}, secrets)
+            return ConditionalPut(fs, {"mode": "create"}, secrets, retries)
         package = "s3fs" if scheme.startswith("s3") else "gcsfs"
         raise StorageError(
             f"{scheme}://: the installed {package} cannot create an object only if it is absent, "
             f"which commits need: pip install --upgrade {package}"
         )
     if scheme in ("abfs", "abfss", "az", "azure"):
-        return ConditionalPut(fs, {"overwrite": False}, secrets)
+        return ConditionalPut(fs, {"overwrite": False}, secrets, retries)
     if scheme in ("hdfs", "viewfs"):
         return FolderRename(fs, secrets)
     raise StorageError(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lance_spark.errors import MissingFileError
-from lance_spark.storage import local
+from lance_spark.storage import google, local
 from lance_spark.storage.errors import translated
 from lance_spark.storage.listing import FileInfo, entries, local_tree, names_in_order, remote_tree
 from lance_spark.storage.retry import Retries
@@ -89,8 +89,9 @@ class Folders:
         ------
         StorageError
         """
+        names = google.names_in_order if google.is_google(self._fs) else names_in_order
         with translated(self.name(folder), self._secrets):
-            return names_in_order(self._fs, self._folder(folder), limit, after, self._retries)
+            return names(self._fs, self._folder(folder), limit, after, self._retries)
 
     def list_folders(self, folder: str) -> _Names:
         """Return the names of the folders right in `folder`, in no order; none if there is no folder.

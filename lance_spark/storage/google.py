@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from lance_spark.storage.retry import Retries
@@ -14,12 +15,15 @@ def is_google(fs: Any) -> bool:
 
 def is_zonal(fs: Any, path: str) -> bool:
     """Tell whether the bucket of a path is one that gcsfs reads and writes by another protocol than HTTP."""
-    ask = getattr(fs, "_is_zonal_bucket", None)
-    if ask is None:
-        return False
+    return hasattr(fs, "_is_zonal_bucket") and _is_zonal_bucket(fs, fs.split_path(path)[0])
+
+
+@lru_cache(maxsize=64)
+def _is_zonal_bucket(fs: Any, bucket: str) -> bool:
+    # gcsfs asks Google each time if it was not allowed to know.
     from fsspec.asyn import sync
 
-    return bool(sync(fs.loop, ask, fs.split_path(path)[0]))
+    return bool(sync(fs.loop, fs._is_zonal_bucket, bucket))
 
 
 def names_in_order(fs: Any, folder: str, limit: int, after: str, retries: Retries) -> list[str]:
@@ -44,14 +48,14 @@ def names_in_order(fs: Any, folder: str, limit: int, after: str, retries: Retrie
         "fields": "nextPageToken,items(name)",
     }
     if after:
-        # From that name on; it is passed over below.
+        # From that name on, which is passed over below.
         asked["startOffset"] = prefix + after
     names: list[str] = []
     while True:
         asked["maxResults"] = limit - len(names) + bool(after)
         page = retries.call(fs.call, "GET", "b/{}/o", bucket, json_out=True, **asked)
         found = (entry["name"][len(prefix) :] for entry in page.get("items", ()))
-        names += [name for name in found if name not in ("", after)]
+        names += [name for name in found if name.encode() > after.encode()]
         # A page can have fewer names than asked for, even none, though there are more.
         if len(names) >= limit or "nextPageToken" not in page:
             return names[:limit]

@@ -139,11 +139,13 @@ class PartsOutput:
         while at < len(view):
             size = self._sizes.size(self._number)
             if len(self._buffer) == size:
-                # Whoever closes a file that could not be written gets no shorter one.
-                self._broken = True
-                with translated(self.name, self._options):
-                    self._send()
-                self._broken = False
+                try:
+                    with translated(self.name, self._options):
+                        self._send()
+                except BaseException:
+                    # Whoever closes it all the same gets no file that lacks a part.
+                    self._broken = True
+                    raise
                 continue
             step = min(size - len(self._buffer), len(view) - at)
             self._buffer += view[at : at + step]

@@ -14,6 +14,7 @@ from lance_spark.storage.commit import CommitHandler, handler_for
 from lance_spark.storage.connect import connect, of_uri
 from lance_spark.storage.errors import translated
 from lance_spark.storage.folders import Folders
+from lance_spark.storage.google import is_google, is_zonal
 from lance_spark.storage.manifest_store import OPTION as MANIFEST_STORE
 from lance_spark.storage.manifest_store import ManifestStore, load
 from lance_spark.storage.options import COMMIT_LOCK, OWN, family_of, to_fsspec
@@ -136,13 +137,18 @@ class ObjectStore(Folders):
 
     @property
     def lists_in_order(self) -> bool:
-        """Whether `list_first` works. Directory buckets of S3 list in no order."""
+        """Whether `list_first` works.
+
+        S3 and Google Cloud Storage list by the bytes of names, but for directory buckets of S3, and zonal ones of Google, which are not known
+        to. Azure does so unless the account has a hierarchical namespace; neither the URI nor a listing tells whether it has, and only
+        newer servers can begin a listing after a name. So everything is listed there.
+        """
+        if self._fs is None or self.scheme not in ("s3", "s3a", "gs", "gcs"):
+            return False
+        if is_google(self._fs):
+            return not is_zonal(self._fs, self.object_uri)
         bucket = self.object_uri.partition("://")[2].partition("/")[0]
-        return (
-            self.scheme in ("s3", "s3a")
-            and hasattr(self._fs, "call_s3")
-            and not bucket.endswith(("--x-s3", "--xa-s3"))
-        )
+        return is_s3(self._fs) and not bucket.endswith(("--x-s3", "--xa-s3"))
 
     @property
     def options(self) -> Mapping[str, Any]:
@@ -385,7 +391,7 @@ class ObjectStore(Folders):
             if lock is not None:
                 self._handler = self._locked(lock)
                 return self._handler
-            handler = handler_for(self.scheme, self._fs, self._secrets)
+            handler = handler_for(self.scheme, self._fs, self._secrets, self._retries)
             if self.manifest_store is None:
                 put = partial(self._create, handler)
                 probe.check(
@@ -398,7 +404,7 @@ class ObjectStore(Folders):
         from lance_spark.storage.commit_lock import LockedPut, load
 
         try:
-            inner = handler_for(self.scheme, self._fs, self._secrets)
+            inner = handler_for(self.scheme, self._fs, self._secrets, self._retries)
         except StorageError:
             inner = None
         return LockedPut(self._fs, load(lock), inner, self._secrets)

@@ -335,6 +335,11 @@ class Gcs:
         every = self.storage.objects.get(BUCKET, {})
         return sorted(name[len(prefix) :] for name in every if name.startswith(prefix))
 
+    def put(self, key: str, data: bytes) -> None:
+        """Create or replace an object."""
+        made = _make_object_resource("", BUCKET, key, "application/octet-stream", str(len(data)))
+        self.storage.create_file(BUCKET, key, data, _checksums(data, made))
+
     def stop(self) -> None:
         self._server.shutdown()
         self._server.server_close()

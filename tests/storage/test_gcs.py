@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from typing import Any
 
+import lance
 import pytest
 
 import lance_spark
 from lance_spark.errors import StorageError
+from lance_spark.storage import google
 from lance_spark.storage.errors import is_refusal
 from lance_spark.storage.store import ObjectStore
+from lance_spark.table import versions
+from lance_spark.table.manifest_file import encode, read_manifest
 from tests.storage.gcs import BUCKET, Gcs
 from tests.storage.store_suite import StoreSuite
 from tests.storage.table_suite import TableSuite, rows, values
@@ -60,3 +65,57 @@ def test_what_is_forbidden_was_not_done(gcs: Gcs, root: str, store: ObjectStore)
                 action()
             assert is_refusal(caught.value)
     assert store.list_tree("_versions") == []
+
+
+MANY = 300
+
+
+def test_the_newest_of_many_versions(gcs: Gcs, root: str, store: ObjectStore) -> None:
+    """Nobody lists all of them, neither to open the table nor to commit."""
+    lance_spark.write_dataset(rows(1), root, storage_options=gcs.options)
+    manifest = read_manifest(store, versions.latest(store))
+    proto = type(manifest.message)()
+    proto.CopyFrom(manifest.message)
+    proto.version = MANY
+    proto.transaction_file = ""
+    for number in range(2, MANY):
+        gcs.put(f"{root.rpartition('/')[2]}/{versions.NamingScheme.V2.locate(number).path}", b"no")
+    store.write_bytes(versions.NamingScheme.V2.locate(MANY).path, encode(proto, None, None))
+    before, gcs.requests[:] = gcs.listed, []
+    dataset = lance_spark.open_dataset(root, storage_options=gcs.options)
+    assert dataset.version == MANY
+    assert len(gcs.requests) == 2
+    assert gcs.listed == before + 1
+    written = lance_spark.write_dataset(rows(2), root, "append", storage_options=gcs.options)
+    assert written.version == MANY + 1
+    assert gcs.listed < before + 20
+    assert len(store.list_names("_versions")) == MANY + 1
+    assert values(lance.dataset(root, storage_options=gcs.options).to_table()) == [1, 2]
+
+
+def test_names_in_their_order(store: ObjectStore) -> None:
+    names = sorted(
+        ["0", "1.a", "1/", "10", "9", "A", "a b+", "z", "ü", "\U0001f600"], key=str.encode
+    )
+    names.remove("1/")
+    for name in names:
+        store.write_bytes(f"d/{name}", b"")
+    store.write_bytes("d/1/below", b"")
+    assert store.lists_in_order
+    for limit, after in itertools.product((1, 2, 20), ("", "1", "5", *names)):
+        expected = [name for name in names if name.encode() > after.encode()][:limit]
+        assert store.list_first("d", limit, after) == expected
+    assert store.list_first("nowhere", 3) == []
+
+
+def test_zonal_buckets_list_in_no_order(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def is_zonal(_fs: object, bucket: str) -> bool:
+        return bucket == BUCKET
+
+    monkeypatch.setattr(type(store._fs), "_is_zonal_bucket", is_zonal, raising=False)
+    google._is_zonal_bucket.cache_clear()
+    assert not store.lists_in_order
+    assert ObjectStore.from_uri("gs://another/t", store.options).lists_in_order
+    google._is_zonal_bucket.cache_clear()

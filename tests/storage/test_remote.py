@@ -7,9 +7,11 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from lance_spark.errors import CorruptFileError, MissingFileError, StorageError
+from lance_spark.storage import retry
 from lance_spark.storage.commit import ConditionalPut, handler_for
 from lance_spark.storage.errors import is_refusal
 from lance_spark.storage.remote import MAX_GAP, MAX_READ, coalesce
+from lance_spark.storage.retry import Retries
 from lance_spark.storage.source import ByteRange
 from lance_spark.storage.store import ObjectStore
 from tests.storage.store_suite import StoreSuite
@@ -148,6 +150,28 @@ def test_rights_that_expire_while_a_put_is_repeated(arrived: bool, readable: boo
     with pytest.raises(StorageError, match="permission denied") as caught:
         handler.put_if_absent("x", b"1")
     assert is_refusal(caught.value) is readable
+
+
+def test_the_look_after_a_refusal_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retry, "_FIRST_WAIT", 0.001)
+
+    class Shaky(CloudFileSystem):
+        faults = 2
+
+        def pipe_file(self, path: str, data: bytes, mode: str = "overwrite") -> None:
+            super().pipe_file(path, data, mode)
+            raise PermissionError("expired")
+
+        def cat_file(self, path: str) -> bytes:
+            self.faults -= 1
+            if self.faults >= 0:
+                raise ConnectionResetError
+            return self.files[path]
+
+    assert handler_for("s3", Shaky(), None, Retries(2)).put_if_absent("x", b"1")
+    with pytest.raises(StorageError) as caught:
+        handler_for("s3", Shaky(), None, Retries(1)).put_if_absent("x", b"1")
+    assert not is_refusal(caught.value)
 
 
 def test_file_systems_that_cannot_are_refused() -> None:

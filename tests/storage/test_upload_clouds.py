@@ -205,6 +205,7 @@ def test_a_file_that_lacks_a_part_is_not_finished(cloud: Cloud) -> None:
     cloud.proxy.fail(cloud.second, *[faults.SLOW_DOWN] * 5)
     with pytest.raises(StorageError):
         output.write(b"x" * 20 * PART)
+    output.write(b"the end")
     with pytest.raises(StorageError, match="broken"):
         output.close()
     assert cloud.left_over() == []
