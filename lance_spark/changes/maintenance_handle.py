@@ -65,7 +65,8 @@ class MaintenanceHandle(TableHandle):
         transaction_properties : mapping of str to str, optional
             Kept with the transaction.
         conflict_retries : int
-            How often to start again because others changed some of the same fragments.
+            How often to start again because others changed some of the same fragments. In the second half of these attempts, what they
+            change while it is committed is left out.
         max_retries : int
             How often to start a commit again after other writers were faster.
 
