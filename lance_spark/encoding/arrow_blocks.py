@@ -251,6 +251,9 @@ def unsigned(block: DataBlock) -> npt.NDArray[np.unsignedinteger]:
 
 def fixed_width(kind: pa.DataType) -> int:
     """Return the bits per value of a fixed-width type; 0 for any other type."""
+    if pat.is_fixed_size_binary(kind):
+        # Arrow counts its bits modulo 2^32.
+        return 8 * int(kind.byte_width)
     try:
         return int(kind.bit_width)
     except ValueError:

@@ -14,6 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
+from lance_spark.scan.width import WIDEST, is_too_wide
+
 
 def to_scalar(value: Any, kind: pa.DataType) -> pa.Scalar:
     """Return a value as a scalar of a type.
@@ -45,6 +47,9 @@ def to_scalar(value: Any, kind: pa.DataType) -> pa.Scalar:
 
 def to_array(values: Any, kind: pa.DataType) -> pa.Array:
     """Return values, a sequence or an array of NumPy, as an array of a type; see `to_scalar`."""
+    if is_too_wide(kind):
+        # Arrow makes room for a value before it looks whether it is one.
+        raise ValueError(f"a value of type {kind} takes more than {WIDEST} bytes")
     array = pa.array(values, kind)
     _check_finer(values, kind)
     if pat.is_map(kind) or any(pat.is_map(one) or _is_coarse(one) for one in _below(kind)):

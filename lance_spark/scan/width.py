@@ -8,8 +8,9 @@ import pyarrow as pa
 
 from lance_spark.errors import UnsupportedTypeError
 
-#: Bytes of a value that no file has to hold: those of a tensor, not what a damaged schema may claim.
-_WIDEST_NULL = 1 << 26
+#: Bytes of a value that is made, and not read: those of a tensor, not what a damaged schema may claim.
+WIDEST = 1 << 26
+_OFFSET = 4.0
 #: Decoded bytes per stored byte of strings, lists and dictionaries: what compression usually hides.
 INFLATION = 3.0
 
@@ -24,6 +25,9 @@ def fixed_width(data_type: pa.DataType) -> float | None:
     if pa.types.is_struct(data_type):
         widths = [fixed_width(data_type.field(i).type) for i in range(data_type.num_fields)]
         return None if None in widths else sum(w for w in widths if w is not None)
+    if pa.types.is_fixed_size_binary(data_type):
+        # Arrow counts its bits modulo 2^32.
+        return float(data_type.byte_width)
     try:
         return float(data_type.bit_width) / 8
     except ValueError:
@@ -48,6 +52,24 @@ def estimate_row_bytes(schema: pa.Schema, stored: Sequence[float | None]) -> flo
     return total
 
 
+def is_too_wide(data_type: pa.DataType) -> bool:
+    """Tell whether any value of a type, a null too, takes more bytes than one may make of nothing."""
+    if _least_width(data_type) > WIDEST:
+        return True
+    return any(is_too_wide(data_type.field(at).type) for at in range(data_type.num_fields))
+
+
+def _least_width(data_type: pa.DataType) -> float:
+    """Return the bytes that each value takes at least: of strings and lists, its offset."""
+    if pa.types.is_fixed_size_list(data_type):
+        return _least_width(data_type.value_type) * float(data_type.list_size)
+    if pa.types.is_struct(data_type):
+        fields = (data_type.field(at) for at in range(data_type.num_fields))
+        return sum(_least_width(field.type) for field in fields)
+    width = fixed_width(data_type)
+    return _OFFSET if width is None else width
+
+
 def nulls(count: int, field: pa.Field) -> pa.Array:
     """Return the nulls of a column that no file holds.
 
@@ -56,10 +78,9 @@ def nulls(count: int, field: pa.Field) -> pa.Array:
     UnsupportedTypeError
         A schema of a hundred bytes can claim lists of any fixed size, and each null takes as much as they do.
     """
-    width = fixed_width(field.type)
-    if width is not None and width > _WIDEST_NULL:
+    if is_too_wide(field.type):
         raise UnsupportedTypeError(
-            f"column {field.name!r}: no data file holds it, and a null of type {field.type} takes {width:.0f} bytes; "
-            f"{_WIDEST_NULL} are the limit: read the other columns"
+            f"column {field.name!r}: no data file holds it, and a null of type {field.type} takes more than {WIDEST} bytes: "
+            "read the other columns"
         )
     return pa.nulls(count, field.type)

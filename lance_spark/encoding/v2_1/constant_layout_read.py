@@ -23,7 +23,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.encoding.arrow_blocks import bitmap, is_variable, item_type, offset_type, unsigned
+from lance_spark.encoding.arrow_blocks import (
+    bitmap,
+    fixed_width,
+    is_variable,
+    item_type,
+    offset_type,
+    unsigned,
+)
 from lance_spark.encoding.levels import (
     Layer,
     LevelArray,
@@ -206,11 +213,9 @@ def _primitive(buffers: list[pa.Buffer], kind: pa.DataType, count: int) -> pa.Ar
             raise refusal
         buffers = [pa.py_buffer(np.array([0, last], offset_type(kind))), buffers[1]]
     else:
-        try:
-            size = (int(kind.bit_width) * count + 7) // 8
-        except ValueError:
-            raise refusal from None
-        if len(buffers) != 1 or buffers[0].size != size:
+        bits = fixed_width(kind)
+        fixed = bits or pat.is_fixed_size_binary(kind)
+        if not fixed or len(buffers) != 1 or buffers[0].size != (bits * count + 7) // 8:
             raise refusal
     return pa.Array.from_buffers(kind, count, [None, *buffers])
 
