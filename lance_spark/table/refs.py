@@ -17,6 +17,7 @@ import datetime
 import difflib
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from lance_spark.errors import (
@@ -263,7 +264,16 @@ def manifest_size(store: ObjectStore, version: int) -> int:
     ------
     VersionNotFoundError, TableNotFoundError, StorageError
     """
-    source = store.open(versions.find(store, version).path)
+    if not versions.is_detached(version):
+        for location in versions.candidates(store, version):
+            # The store is asked for the size anyway, and so tells whether there is one.
+            with suppress(MissingFileError):
+                return _size(store, location.path)
+    return _size(store, versions.find(store, version).path)
+
+
+def _size(store: ObjectStore, path: str) -> int:
+    source = store.open(path)
     try:
         return source.size
     finally:

@@ -13,7 +13,7 @@ import pytest
 import lance_spark
 from lance_spark.errors import CorruptTableError, StorageError, VersionNotFoundError
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table import versions
+from lance_spark.table import refs, versions
 from tests.storage.aws import BUCKET, Aws
 
 MANY = 24
@@ -152,6 +152,23 @@ def test_other_files_are_passed_over(aws: Aws, local: Path) -> None:
     assert found is not None
     assert found.version == MANY
     assert [one.version for one in versions.list_since(store, MANY)] == [MANY]
+
+
+def test_the_size_of_a_manifest(aws: Aws, local: Path) -> None:
+    """Asked for once, by which it shows where the manifest is."""
+    store = store_at(aws, uploaded(aws, local, "sizes"))
+    path = versions.NamingScheme.V2.locate(3).path
+    expected = len(store.read_bytes(path))
+    with aws.counted() as requests:
+        assert refs.manifest_size(store, 3) == expected
+    assert methods(requests) == ["HEAD"]
+    aws.rename(f"sizes/{path}", f"sizes/{versions.NamingScheme.V1.locate(3).path}")
+    with aws.counted() as requests:
+        assert refs.manifest_size(store, 3) == expected
+    assert methods(requests) == ["HEAD", "HEAD"]
+    for missing in (MANY + 1, 2**63 + 1):
+        with pytest.raises(VersionNotFoundError, match=str(missing)):
+            refs.manifest_size(store, missing)
 
 
 def test_no_table(aws: Aws) -> None:
