@@ -203,6 +203,7 @@ def write_tables() -> None:
         "moved": _moved,
         "indexed": _indexed,
         "overlaid": _overlaid,
+        "spread": _spread,
         "blobs_2_0": partial(_blobs, version="2.0"),
         "blobs_2_1": partial(_blobs, version="2.1"),
         "blobs_2_2": partial(_blobs, version="2.2"),
@@ -267,6 +268,20 @@ def _overlaid(path: Path) -> None:
         values = some_rows(100, 5, chance).select(names)
         assert values.schema.names == [one for one in KINDS.names if one in names]
         commit(path, number % 2, overlay(path, f"o{number}.lance", values, [1, 3, 7, 8, 19]))
+    _without_sizes(path)
+
+
+def _spread(path: Path) -> None:
+    """A struct whose children are in several files, and one that some rows lack; few rows in each fragment."""
+    point = pa.struct([("a", pa.int64()), ("b", pa.string())])
+    values = [None if at % 4 == 3 else {"a": at, "b": f"w{at}"} for at in range(40)]
+    data = pa.table({"i": pa.array(range(40), pa.int64()), "p": pa.array(values, point)})
+    dataset = lance.write_dataset(data, str(path), max_rows_per_file=8)
+    dataset.add_columns(pa.field("p", pa.struct([("c", pa.int32())])))
+    handle = lance_spark.open_dataset(str(path))
+    handle = handle.alter_columns({"path": "p.a", "data_type": pa.int32()})
+    handle = handle.add_columns({"word": "x", "none": pa.scalar(None, pa.float64())})
+    handle.alter_columns({"path": "p.c", "data_type": pa.int64()})
     _without_sizes(path)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import lance_spark
 from lance_spark.inspect.gather import facts_of
@@ -18,6 +19,7 @@ from lance_spark.inspect.text import as_text
 from lance_spark.proto import table_pb2
 from lance_spark.scan.extremes import extremes, value_count
 from lance_spark.scan.index_cache import _CACHE
+from lance_spark.storage.store import ObjectStore
 from lance_spark.table.manifest_file import decode, encode
 from tests.hostile import corpus, texts
 from tests.hostile.files import worse_fields, worse_file, worse_legacy
@@ -104,6 +106,12 @@ def scan(root: str) -> None:
     for batch in dataset.to_batches(with_row_id=True, with_row_address=True):
         batch.validate()
     dataset.take([0, 3])
+
+
+def hinted(root: str) -> None:
+    """Open a table in a store whose listings lag behind."""
+    with mock.patch.object(ObjectStore, "is_consistent", False):
+        lance_spark.open_dataset(root)
 
 
 def filtered(root: str) -> None:
@@ -245,7 +253,9 @@ def targets() -> Iterator[TableTarget]:
     yield _made("data", "plain", largest("data/*.lance"), older, (scan, filtered, shown))
     yield _made("deletions", "plain", one_of("_deletions/*.arrow"), worse_bytes, (scan,), 1)
     yield _made("bitmap", "plain", one_of("_deletions/*.bin"), worse_bytes, (scan,), 1)
-    yield _made("hint", "plain", one_of("_versions/*.json"), texts.worse_json, (scan,), 1)
+    yield _made("hint", "plain", one_of("_versions/*.json"), texts.worse_json, (hinted,), 1)
+    yield _made("manifest_spread", "spread", corpus.newest, worse_manifest, (scan, shown))
+    yield _made("spread", "spread", largest("data/*.lance"), older, (scan, shown))
     told = (look, old_versions)
     yield _made("tag", "plain", one_of("_refs/tags/*.json"), texts.worse_json, told, 1)
     yield _made("branch", "plain", one_of("_refs/branches/*.json"), texts.worse_json, told, 1)

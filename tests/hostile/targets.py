@@ -46,7 +46,7 @@ from lance_spark.table.row_sequences import (
 )
 from tests.encoding.v2_1.test_hostile import Memory
 from tests.encoding.v2_1.test_hostile import check as check_but_texts
-from tests.hostile import corpus, table_changes, tables, texts
+from tests.hostile import corpus, table_changes, tables, texts, transactions
 from tests.hostile.files import worse_fields, worse_file, worse_legacy
 from tests.hostile.guard import worse_of
 from tests.hostile.mutate import Mutate, bitmap_bomb, worse_bytes, worse_message, worsen
@@ -196,11 +196,6 @@ def _index_sections() -> list[bytes]:
     return [held for one in _manifests() if (held := sections(one, "index"))]
 
 
-def _transactions() -> list[bytes]:
-    held = [held for one in _manifests() if (held := sections(one, "transaction"))]
-    return held + [one.read_bytes() for one in (corpus.table("old") / "_transactions").iterdir()]
-
-
 def worse_manifest(data: bytes, rng: random.Random) -> bytes:
     """Make a manifest worse in itself, its index section or its transaction; base paths keep where they point."""
     if rng.random() < 0.1:
@@ -326,8 +321,8 @@ _EVERY = (
     Target("manifest", manifest, _manifests, worse_manifest, 6),
     Target(
         "transaction",
-        lambda data: transaction.decode(data, "t"),
-        _transactions,
+        transactions.run,
+        transactions.seeds,
         worse_message(transaction_pb2.Transaction),
         4,
     ),

@@ -1,0 +1,104 @@
+"""Transactions of every kind, and what each means for all others."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+from pyroaring import BitMap
+
+from lance_spark.proto import table_pb2, transaction_pb2
+from lance_spark.table import manifest_file
+from lance_spark.table.transaction import Transaction, decode
+from tests.hostile import corpus
+from tests.hostile.guard import worse_of
+
+_DEPTH = 6
+
+
+def seeds() -> list[bytes]:
+    """Return a transaction of each kind whose fields are all set, and those of a table."""
+    known = _parts()
+    found = []
+    for field in transaction_pb2.Transaction.DESCRIPTOR.oneofs_by_name["operation"].fields:
+        message = transaction_pb2.Transaction(read_version=3, uuid="u")
+        _fill(getattr(message, field.name), known, 0)
+        found.append(message.SerializeToString())
+    keys = transaction_pb2.Transaction(read_version=3, uuid="u")
+    keys.update.inserted_rows.field_ids.append(1)
+    keys.update.inserted_rows.exact.key_hashes.append(1)
+    files = sorted((corpus.table("old") / "_transactions").iterdir())
+    return [*found, keys.SerializeToString(), *(one.read_bytes() for one in files)]
+
+
+@functools.cache
+def _others() -> list[Transaction]:
+    return [decode(one, "t") for one in seeds()]
+
+
+def run(data: bytes) -> None:
+    """Parse a transaction, and ask which others it is in the way of."""
+    found = decode(data, "t").operation
+    assert found.kind == "" or repr(found)
+    failed: Exception | None = None
+    for one in _others():
+        for mine, theirs in ((found, one.operation), (one.operation, found)):
+            try:
+                mine.conflict(theirs)
+            except Exception as error:
+                failed = worse_of(failed, error)
+    if failed is not None:
+        raise failed
+
+
+def _parts() -> dict[str, Message]:
+    """Return messages of a sound table that stand in transactions."""
+    path = corpus.newest(corpus.table("plain"))
+    found = manifest_file.decode(path.read_bytes(), "m")
+    proto = found.to_proto()
+    section = table_pb2.IndexSection.FromString(found.index_section or b"")
+    parts = (proto.fragments[0], proto.fragments[0].files[0], proto.fields[0], section.indices[0])
+    return {one.DESCRIPTOR.full_name: one for one in parts}
+
+
+def _fill(message: Any, known: dict[str, Message], depth: int) -> None:
+    """Set all fields of a message."""
+    part = known.get(message.DESCRIPTOR.full_name)
+    if part is not None:
+        message.CopyFrom(part)
+        return
+    for field in message.DESCRIPTOR.fields:
+        inner = field.message_type
+        if inner is not None and inner.GetOptions().map_entry:
+            _fill_map(getattr(message, field.name), inner.fields_by_name, known, depth)
+        elif inner is not None:
+            value = getattr(message, field.name)
+            if depth < _DEPTH:
+                _fill(value.add() if field.is_repeated else value, known, depth + 1)
+        elif field.is_repeated:
+            getattr(message, field.name).append(_plain(field))
+        else:
+            setattr(message, field.name, _plain(field))
+
+
+def _fill_map(held: Any, fields: Any, known: dict[str, Message], depth: int) -> None:
+    key, value = fields["key"], fields["value"]
+    if value.message_type is None:
+        held[_plain(key)] = _plain(value)
+    else:
+        _fill(held[_plain(key)], known, depth + 1)
+
+
+def _plain(field: FieldDescriptor) -> Any:
+    if field.containing_type.name == "BloomFilter" and field.name == "bitmap":
+        return bytes(range(64))
+    if field.type == FieldDescriptor.TYPE_BYTES:
+        # Ids have sixteen bytes, all others are bitmaps.
+        return bytes(range(16)) if field.name == "uuid" else BitMap([1, 2]).serialize()
+    if field.type == FieldDescriptor.TYPE_STRING:
+        return "a"
+    if field.cpp_type in (FieldDescriptor.CPPTYPE_DOUBLE, FieldDescriptor.CPPTYPE_FLOAT):
+        return 0.5
+    return field.type == FieldDescriptor.TYPE_BOOL or 1
