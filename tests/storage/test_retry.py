@@ -10,6 +10,8 @@ from typing import Any
 import lance
 import pyarrow as pa
 import pytest
+from google.auth.exceptions import RefreshError
+from requests.exceptions import ProxyError
 
 import lance_spark
 from lance_spark import Dataset
@@ -213,9 +215,19 @@ class _AsGcsfs(Exception):
         self.code = code
 
 
+def _of_token(retryable: bool) -> Exception:
+    error = RefreshError("no token")
+    error._retryable = retryable
+    return error
+
+
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
+        # What gcsfs makes of 502.
+        (ProxyError(), True),
+        (_of_token(True), True),
+        (_of_token(False), False),
         (ConnectionResetError(), True),
         (TimeoutError(), True),
         (OSError(errno.EPIPE, "broken pipe"), True),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import threading
+import time
 import tracemalloc
 import uuid
 from collections.abc import Iterator
@@ -21,7 +22,8 @@ from lance_spark.storage.parts import PartSizes
 from lance_spark.storage.remote import RemoteOutput
 from lance_spark.storage.retry import Tries
 from lance_spark.storage.store import ObjectStore
-from tests.storage import azurite, gcs
+from tests.storage import azurite
+from tests.storage import gcs as gcs_server
 from tests.storage import proxy as faults
 from tests.storage.azurite import Azurite
 from tests.storage.gcs import Gcs
@@ -54,7 +56,7 @@ class Cloud:
 
 
 class Google(Cloud):
-    root = f"gs://{gcs.BUCKET}"
+    root = f"gs://{gcs_server.BUCKET}"
     begin, part = "^POST .*uploadType=resumable&name=[^&]*$", "^POST .*upload_id"
     second, end = part, None
     most_at_once = 1
@@ -225,6 +227,19 @@ def test_how_long_the_store_wants_to_be_left_alone(
     cloud.proxy.fail(cloud.part, Fault(status=503, arrives=False, retry_after="17"))
     written(cloud, "late", 2 * PART)
     assert waits == [17]
+
+
+def test_google_has_ended_a_session(gcs: Gcs) -> None:
+    folder = uuid.uuid4().hex
+    options = {**gcs.options, "lance_initial_upload_size": PART}
+    output = ObjectStore.from_uri(f"{Google.root}/{folder}", options).open_output("x")
+    output.write(bytes(2 * PART + 1))
+    while not gcs.sessions(folder):
+        time.sleep(0.01)
+    gcs.storage.resumable.clear()
+    with pytest.raises(StorageError, match=f"{folder}/x.*ended the upload"):
+        output.close()
+    assert gcs.names(folder) == []
 
 
 def test_google_has_taken_a_piece_of_a_part() -> None:
