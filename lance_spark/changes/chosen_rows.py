@@ -17,9 +17,10 @@ import numpy.typing as npt
 
 from lance_spark.changes.rows_at import offsets_by_fragment
 from lance_spark.errors import CommitConflictError, InvalidInputError
-from lance_spark.scan.fragment import FragmentReader, live_to_physical
+from lance_spark.scan.fragment import FragmentReader
 from lance_spark.scan.positions import (
     by_fragment,
+    live_to_physical,
     parse_numbers,
     parse_positions,
     parse_row_ids,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
@@ -32,7 +32,11 @@ from lance_spark.file.plans import check_rows, named
 from lance_spark.file.project import project, unpruned
 from lance_spark.file.schema import Field, FieldTree, Schema
 from lance_spark.proto import file_pb2
+from lance_spark.storage.remote import RemoteSource
 from lance_spark.storage.source import ByteSource, Ranges, ReadPlan, run_plans
+
+if TYPE_CHECKING:
+    from lance_spark.storage.ahead import AheadSource
 
 #: Descriptors and schemas that are kept parsed: the files of a table have few, or one.
 _KEPT = 32
@@ -86,6 +90,7 @@ class FileReader:
         self._num_rows = num_rows
         # Of a small file, all is there already.
         self._ranges: Ranges = source if tail.whole is None else tail
+        self._ahead: AheadSource | None = None
         self._columns: dict[int, ColumnMeta] = {}
         self._readers: dict[tuple[tuple[int, ...], tuple[int, ...]], FieldReader] = {}
 
@@ -249,9 +254,40 @@ class FileReader:
         """Let go of what is known of pages: search structures, dictionaries, levels, decompressed bytes."""
         self._readers.clear()
 
+    def expect(
+        self, fields: Sequence[Field], rows: range, column_of: Mapping[int, int] | None = None
+    ) -> int:
+        """Begin to fetch what a later `read` of some rows will take, if the file is far and not in memory.
+
+        Reads are to come in the order of what is expected, each followed by a `finish`.
+
+        Returns
+        -------
+        int
+            How many bytes are fetched.
+        """
+        if self._ranges is self._tail or not isinstance(self._source, RemoteSource):
+            return 0
+        from lance_spark.file.expected import parts_of
+        from lance_spark.storage.ahead import AheadSource
+
+        if self._ahead is None:
+            self._ranges = self._ahead = AheadSource(self._source)
+        columns = self.column_metas(fields, column_of)
+        return self._ahead.expect(
+            [part for column in columns for part in parts_of(column, rows, self._num_rows)]
+        )
+
+    def finish(self) -> None:
+        """Let go of what was fetched for the oldest rows that are expected: they have been read."""
+        if self._ahead is not None:
+            self._ahead.finish()
+
     def close(self) -> None:
         """Close the source; arrays handed out before stay valid."""
         self._readers.clear()
+        if self._ahead is not None:
+            self._ahead.close()
         self._source.close()
 
     def _plan(self, field: Field, columns: tuple[int, ...], rows: Rows) -> ReadPlan[pa.Array]:

@@ -12,10 +12,11 @@ from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
 from lance_spark.file.blob_fields import Handling, handled
 from lance_spark.scan.blob_file import BlobFile
 from lance_spark.scan.blobs import EXTERNAL, BlobLoader, Places
-from lance_spark.scan.fragment import FragmentReader, live_to_physical
+from lance_spark.scan.fragment import FragmentReader
 from lance_spark.scan.positions import (
     Numbers,
     by_fragment,
+    live_to_physical,
     parse_numbers,
     parse_positions,
     parse_row_ids,

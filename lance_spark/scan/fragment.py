@@ -24,9 +24,11 @@ from lance_spark.file.schema import Field, Schema
 from lance_spark.scan.assemble import FieldPart, assemble, files_of, locate
 from lance_spark.scan.blobs import BlobLoader, Places
 from lance_spark.scan.conditions import Condition, matching, ruled_out_by
+from lance_spark.scan.fetch_ahead import StoredFields, fetched_ahead
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.open_files import OpenFiles
 from lance_spark.scan.overlays import Overlays
+from lance_spark.scan.positions import live_to_physical
 from lance_spark.scan.ranges import intersection
 from lance_spark.scan.row_meta import COMPUTED, RowMeta
 from lance_spark.scan.survivors import ALIGNMENT, Costs, Judged, Reading, cut, plan_readings
@@ -193,13 +195,19 @@ class FragmentReader:
         for piece in self.live(rows):
             yield from batches_of(piece, batch_size)
 
-    def live(self, rows: range) -> Iterator[pa.RecordBatch]:
-        """Yield the live rows among the physical rows `rows` that meet the filters, in order, as they were read."""
+    def live(self, rows: range, *, ahead: bool = False) -> Iterator[pa.RecordBatch]:
+        """Yield the live rows among the physical rows `rows` that meet the filters, in order, as they were read.
+
+        `ahead` tells that all are wanted: what comes next is fetched meanwhile, if the store is far.
+        """
         parts = self._candidates(rows)
         self._metrics.rows_skipped += len(rows) - sum(len(part) for part in parts)
-        for part in parts:
-            for window in self._windows(part):
-                yield from self._live(window)
+        windows: Iterator[range] = (one for part in parts for one in self._windows(part))
+        reader = self if self._judge is None else self._judge
+        if ahead and not self._paths.store.is_local and not reader._blob_parts:
+            windows = fetched_ahead(windows, reader._stored(), self.deleted())
+        for window in windows:
+            yield from self._live(window)
 
     def matching_rows(self) -> RowNumbers:
         """Return the physical offsets of the live rows that meet the filters, increasing."""
@@ -280,6 +288,13 @@ class FragmentReader:
             for part in found:
                 arrays[id(part)] = self._overlays.apply(part.field, arrays[id(part)], rows)
         return arrays
+
+    def _stored(self) -> list[StoredFields]:
+        """Return the data files that hold columns which are read, and which."""
+        fields: dict[int, list[Field]] = {}
+        for part in (part for parts in self._parts for part in parts if part.file >= 0):
+            fields.setdefault(part.file, []).append(part.field)
+        return [StoredFields(self._file(n), of, self._columns_of(n)) for n, of in fields.items()]
 
     def _batch(self, window: Window, num_rows: int) -> pa.RecordBatch:
         if not self._fields:
@@ -469,23 +484,6 @@ def batches_of(piece: pa.RecordBatch, batch_size: int) -> Iterator[pa.RecordBatc
         return
     for at in range(0, piece.num_rows, rows):
         yield piece.slice(at, rows)
-
-
-def live_to_physical(rows: RowNumbers, deleted: RowNumbers) -> RowNumbers:
-    """Turn numbers among the live rows into physical row offsets.
-
-    Parameters
-    ----------
-    rows : int64 array
-        Row numbers that count live rows only.
-    deleted : int64 array
-        Physical offsets of the deleted rows, increasing.
-    """
-    if not len(deleted):
-        return rows
-    # deleted[i] - i live rows stand before the i-th deleted one: as many deletions precede a live row as have fewer.
-    live_before = deleted - np.arange(len(deleted))
-    return rows + np.searchsorted(live_before, rows, side="right")
 
 
 def _rows_without_columns(num_rows: int) -> pa.RecordBatch:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lance_spark.encoding.rows import RowNumbers
 from lance_spark.errors import InvalidInputError
 from lance_spark.table.fragment import Fragment
 
@@ -74,3 +75,20 @@ def by_fragment(
             fragment,
             positions[bounds[i] : bounds[i + 1]] - (int(ends[number]) - fragment.num_rows),
         )
+
+
+def live_to_physical(rows: RowNumbers, deleted: RowNumbers) -> RowNumbers:
+    """Turn numbers among the live rows into physical row offsets.
+
+    Parameters
+    ----------
+    rows : int64 array
+        Row numbers that count live rows only.
+    deleted : int64 array
+        Physical offsets of the deleted rows, increasing.
+    """
+    if not len(deleted):
+        return rows
+    # deleted[i] - i live rows stand before the i-th deleted one: as many deletions precede a live row as have fewer.
+    live_before = deleted - np.arange(len(deleted))
+    return rows + np.searchsorted(live_before, rows, side="right")

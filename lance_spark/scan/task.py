@@ -118,7 +118,7 @@ class ScanTask:
             Whether a thread reads what comes next while the caller is busy. Not worth it for who wants the first rows only.
         """
         counted = ScanMetrics() if metrics is None else metrics
-        made = self._pieces(counted)
+        made = self._pieces(counted, ahead=ahead)
         pieces = read_ahead(made) if ahead else made
         try:
             begun = perf_counter_ns()
@@ -133,7 +133,9 @@ class ScanTask:
         finally:
             pieces.close()
 
-    def _pieces(self, metrics: ScanMetrics) -> Generator[pa.RecordBatch, None, None]:
+    def _pieces(
+        self, metrics: ScanMetrics, *, ahead: bool
+    ) -> Generator[pa.RecordBatch, None, None]:
         """Yield the rows as they are read: in pieces of about a window's bytes."""
         paths = TablePaths.open(self.uri, self.storage_options, self.base_paths)
         runs = Runs(paths, self.lance_schema, self.filters, metrics)
@@ -160,7 +162,7 @@ class ScanTask:
             metrics.fragments_scanned += 1
             try:
                 for piece in several:
-                    yield from reader.live(range(piece.start, piece.stop))
+                    yield from reader.live(range(piece.start, piece.stop), ahead=ahead)
             finally:
                 reader.close()
         yield from runs.flush()

@@ -98,16 +98,30 @@ class RemoteSource:
         reads = coalesce(ranges)
         answer = [np.empty(0, dtype=np.uint8)] * len(ranges)
         for read, data in zip(reads, self._fetch(reads), strict=True):
-            if len(data) != read.stop - read.start:
-                raise CorruptFileError(
-                    f"{self.name}: the store returned {len(data)} of the {read.stop - read.start} bytes from "
-                    f"{read.start} on; the file is truncated"
-                )
-            merged = np.frombuffer(data, dtype=np.uint8)
+            merged = self._checked(data, read.start, read.stop)
             for index in read.members:
                 offset, length = ranges[index]
                 answer[index] = merged[offset - read.start : offset - read.start + length]
         return answer
+
+    @property
+    def at_once(self) -> int:
+        """How many reads are under way at once, at most."""
+        return self._io_threads
+
+    def read_part(self, start: int, stop: int) -> Bytes:
+        """Return bytes inside the file by one request, which is not counted; several threads may ask at the same time."""
+        with translated(self.name, self._options):
+            (data,) = fetch_parts(self._fs, self._path, [(start, stop)], 1, self._retries)
+        return self._checked(data, start, stop)
+
+    def _checked(self, data: Any, start: int, stop: int) -> Bytes:
+        if len(data) != stop - start:
+            raise CorruptFileError(
+                f"{self.name}: the store returned {len(data)} of the {stop - start} bytes from {start} on; "
+                "the file is truncated"
+            )
+        return np.frombuffer(data, dtype=np.uint8)
 
     def _fetch(self, reads: Sequence[MergedRead]) -> list[Any]:
         parts = [part for read in reads for part in self._parts(read)]

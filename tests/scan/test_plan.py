@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lance_spark.scan.fragment import live_to_physical
 from lance_spark.scan.plan import default_target_rows, pack
+from lance_spark.scan.positions import live_to_physical
 from lance_spark.table.fragment import Fragment
 
 
