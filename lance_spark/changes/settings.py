@@ -11,6 +11,7 @@ from lance_spark.file.schema import Field
 from lance_spark.storage.uri import parse_uri
 from lance_spark.table.bases import BaseLike
 from lance_spark.table.commit import DEFAULT_MAX_RETRIES
+from lance_spark.table.marks import check_stays
 from lance_spark.table.open import OpenTable, read_latest
 from lance_spark.table.operations.restore import Restore
 from lance_spark.table.operations.update_bases import UpdateBases
@@ -119,11 +120,14 @@ def restore(
 
     Raises
     ------
+    VersionNotFoundError
+        A cleanup is removing the version.
     LanceError
         What `commit` raises.
     """
     newest = at_version(table, read_latest(table.store))
     check_writable(newest)
+    check_stays(table.store, table.manifest)
     operation = Restore(table.version)
     manifest = commit_operation(newest, operation, properties=properties, max_retries=max_retries)
     return at_version(table, manifest)

@@ -9,7 +9,7 @@ where they are, and its own files lie in its own folder. Steps:
 | 2. the file in `_refs/branches/`, if there is none | 2. the files in `tree/{name}/` go, manifests last |
 
 Deletion looks for branches made from it, and for tags, before and after step 1, and takes the step back if there are any; creation
-looks for its parent after step 2, and gives way if it is gone: of two that meet, one sees the other.
+looks for its parent after step 2, and gives way if it is gone, or goes (`marks`): of two that meet, one sees the other.
 
 A branch exists while its file does. What a crash leaves of a creation is taken up by the next one from the same version, what
 it leaves of a deletion is removed by deleting once more. `feat/x` and `feat/x/y` share a folder, but no files.
@@ -24,6 +24,7 @@ from dataclasses import replace
 
 from lance_spark.errors import (
     InvalidInputError,
+    LanceError,
     TableExistsError,
     TableNotFoundError,
     VersionNotFoundError,
@@ -40,6 +41,7 @@ from lance_spark.table.branch_files import (
 )
 from lance_spark.table.clones import find_clone, shallow_clone
 from lance_spark.table.manifest import Manifest
+from lance_spark.table.marks import check_stays
 from lance_spark.table.open import OpenTable, read_latest
 from lance_spark.table.ref_names import branch_root, branch_store
 from lance_spark.table.refs import manifest_size, read_tags
@@ -59,7 +61,7 @@ def create_branch(source: OpenTable, name: str) -> Branch:
     InvalidInputError
         No branch can have that name, or there is one already, or the version is a detached one.
     VersionNotFoundError
-        The branch of the version has been deleted meanwhile.
+        The branch of the version has been deleted meanwhile, or a cleanup is removing the version.
     UnsupportedFeatureError
         The table needs more than this release does.
     UncertainCommitError, CorruptTableError, StorageError
@@ -82,6 +84,11 @@ def create_branch(source: OpenTable, name: str) -> Branch:
         raise _exists(main, name)
     if source.branch is not None:
         _check_parent(main, source.branch, steps, name)
+    try:
+        check_stays(source.store, source.manifest)
+    except LanceError:
+        delete_branch(main, name)
+        raise
     return branch
 
 

@@ -1,7 +1,7 @@
 """Removes old versions of a table, and the files that only they refer to.
 
-Order of deletion: data, deletion, index and transaction files first; then folders that are empty now; the manifests of the
-versions last, oldest first. Whoever is stopped in the middle leaves
+Order of deletion: transaction files of versions that go first, as a sign; after another look, data, deletion and index files; then folders
+that are empty now; the manifests of the versions last, oldest first. Whoever is stopped in the middle leaves
 
 - every version that stays untouched, so that the table opens as before,
 - old versions whose manifest is there and whose files are not: reading them fails with the name of the file that is missing,
@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from lance_spark.errors import InvalidInputError, StorageError
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.cleanup_files import FileKind
-from lance_spark.table.cleanup_plan import CleanupPolicy, plan_cleanup
+from lance_spark.table.cleanup_plan import CleanupPlan, CleanupPolicy, Planner
 
 DEFAULT_AGE = datetime.timedelta(days=14)
 DEFAULT_DELETE_CONCURRENCY = 16
@@ -181,24 +181,40 @@ def cleanup(
     ):
         if value is not None and value < 1:
             raise InvalidInputError(f"{option}={value}: give a positive number")
-    plan = plan_cleanup(store, policy, read_version=read_version, branch=branch)
-    files = [
-        RemovedFile(candidate.info.path, candidate.kind.value, candidate.info.size, unverified)
-        for candidate, unverified in plan.files
-    ]
-    manifests = {
-        RemovedFile(info.path, FileKind.MANIFEST.value, info.size, False): version
-        for version, info in plan.manifests
-    }
+    planner = Planner(store, policy, branch)
+    plan = planner.plan(read_version)
+    files, manifests = _listed(plan)
     if dry_run:
         return _stats([*files, *manifests], manifests)
     deletion = _Deletion(store, delete_rate_limit, delete_concurrency)
-    removed = deletion.delete(files)
+    removed = deletion.delete([file for file in files if _is_mark(file)])
+    plan = planner.look_again(is_marked=bool(removed))
+    files, manifests = _listed(plan)
+    removed += deletion.delete([file for file in files if not _is_mark(file)])
     for folder in plan.folders:
         store.remove_folder(folder)
     if not deletion.failures:
         removed += deletion.delete(list(manifests))
     return _stats(removed, manifests, deletion.failures)
+
+
+def _listed(plan: CleanupPlan) -> tuple[list[RemovedFile], dict[RemovedFile, int]]:
+    """Return the files that go, in the order of their deletion, and the manifests with their versions."""
+    files = [
+        RemovedFile(candidate.info.path, candidate.kind.value, candidate.info.size, unverified)
+        for candidate, unverified in plan.files
+    ]
+    files.sort(key=lambda file: not _is_mark(file))
+    manifests = {
+        RemovedFile(info.path, FileKind.MANIFEST.value, info.size, False): version
+        for version, info in plan.manifests
+    }
+    return files, manifests
+
+
+def _is_mark(file: RemovedFile) -> bool:
+    """Tell whether a file stands for a version that goes; see `marks`."""
+    return file.kind == FileKind.TRANSACTION.value and not file.unverified
 
 
 def _stats(

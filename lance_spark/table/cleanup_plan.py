@@ -17,8 +17,10 @@ Order matters, since others go on committing meanwhile:
 2. Then the manifests are read. Whatever a commit before this step needs is known to be needed; a commit after it needs what
    it has written itself (not in the list, or younger than the grace period and in no version that goes), and otherwise what
    its base version needs, which is the newest and stays.
-3. Tags, branches and versions that came in between are looked at once more, since these alone can call old files back: a
-   tag or branch on an old version, a Restore. Of these, what begins after this last look comes too late, as in any client.
+3. Tags, branches and versions that came in between are looked at, since these alone can call old files back: a tag or branch on
+   an old version, a Restore.
+4. The transaction files of versions that go are deleted: readers need none of them, and whoever has made a tag or a branch sees by them
+   that its version goes (`marks`). Then the third step is taken once more (`look_again`): of two that meet, one sees the other.
 """
 
 from __future__ import annotations
@@ -27,9 +29,10 @@ import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 
-from lance_spark.errors import InvalidInputError
+from lance_spark.errors import InvalidInputError, StorageError
 from lance_spark.storage.listing import FileInfo
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import flags, versions
@@ -42,6 +45,7 @@ from lance_spark.table.manifest_file import find_manifest
 from lance_spark.table.paths import DATA
 from lance_spark.table.ref_names import branch_store, main_store
 from lance_spark.table.refs import read_tags
+from lance_spark.table.transaction import FOLDER as TRANSACTIONS
 from lance_spark.table.versions import ManifestLocation, NamingScheme, list_manifests
 
 #: Files that no version refers to are left alone for so long: a job may be about to commit them.
@@ -49,7 +53,6 @@ GRACE_SECONDS = 7 * 24 * 3600
 #: Their staging files, too: all that there is of one whose commit by an external manifest store was not finished.
 _DETACHED = re.compile(rf"d[0-9]+\.manifest(?:-{UUID})?")
 _READ_AT_ONCE = 16
-_LOOKS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +131,7 @@ def plan_cleanup(
     read_version: int | None = None,
     branch: str | None = None,
 ) -> CleanupPlan:
-    """Find out what goes; nothing is changed.
+    """Find out what goes; nothing is changed. See `Planner`.
 
     Parameters
     ----------
@@ -149,10 +152,20 @@ def plan_cleanup(
         A version cannot be read, so that nobody can tell what it needs.
     StorageError
     """
-    return _Planner(store, policy, branch).plan(read_version)
+    return Planner(store, policy, branch).plan(read_version)
 
 
-class _Planner:
+class Planner:
+    """Plans one cleanup: `plan`, and `look_again` once the marks are gone.
+
+    Parameters
+    ----------
+    store : ObjectStore
+    policy : CleanupPolicy
+    branch : str, optional
+        As in `plan_cleanup`.
+    """
+
     def __init__(self, store: ObjectStore, policy: CleanupPolicy, branch: str | None) -> None:
         self._store = store
         self._policy = policy
@@ -167,25 +180,54 @@ class _Planner:
         self._seen: set[tuple[str, str]] = set()
         self._names: frozenset[str] = frozenset()
         self._needs_parent: set[str | None] = set()
+        self._listing = Listing([], {})
+        self._is_marked = False
 
     def plan(self, read_version: int | None) -> CleanupPlan:
+        """Find out what goes; see `plan_cleanup`."""
         if self._branch is not None and not self._main.exists(branch_path(self._branch)):
             raise InvalidInputError(
                 f"{self._store.display}: its versions are of the branch {self._branch!r}, which {self._main.display} does not "
                 "have, so that nobody can tell which of them have tags; open the branch by the root of its table"
             )
-        listing = list_files(self._store)
+        listing = self._listing = list_files(self._store)
         self._names = frozenset(candidate.name for candidate in listing.candidates)
         located = list_manifests(self._store)
         if not located:
             raise versions.not_a_table(self._store)
         self._decide(located, read_version)
         self._keep_staged(listing)
-        for _ in range(_LOOKS):
-            self._keep_newer()
-            self._keep_tags()
-            self._keep_branches()
+        self._look()
         return self._collect(listing)
+
+    def look_again(self, *, is_marked: bool) -> CleanupPlan:
+        """Plan once more; versions that are kept after all get their marks back.
+
+        Parameters
+        ----------
+        is_marked : bool
+            Whether the marks of the first plan were deleted. Then it is too late to refuse because of a tag: its version is kept.
+
+        Raises
+        ------
+        InvalidInputError, CorruptTableError, UnsupportedFeatureError, StorageError
+        """
+        going = dict(self._going)
+        self._is_marked = is_marked
+        self._look()
+        for version in going.keys() - self._going.keys():
+            manifest = find_manifest(self._store, going[version])
+            if manifest is not None and manifest.transaction_file and manifest.transaction_section:
+                # It is a copy of what the manifest says.
+                with suppress(StorageError):
+                    path = f"{TRANSACTIONS}/{manifest.transaction_file}"
+                    self._store.write_bytes(path, manifest.transaction_section, durable=False)
+        return self._collect(self._listing)
+
+    def _look(self) -> None:
+        self._keep_newer()
+        self._keep_tags()
+        self._keep_branches()
 
     def _decide(self, located: list[ManifestLocation], read_version: int | None) -> None:
         """Sort the versions into those that go and those that stay, but for tags and branches."""
@@ -243,7 +285,7 @@ class _Planner:
             for name, tag in read_tags(self._main).items()
             if tag.branch == self._branch and tag.version in self._going
         }
-        if tagged and self._policy.error_if_tagged_old_versions:
+        if tagged and not self._is_marked and self._policy.error_if_tagged_old_versions:
             shown = ", ".join(
                 f"{name} ({version})" for name, version in sorted(tagged.items())[:10]
             )

@@ -8,7 +8,7 @@
 | manifestSize | bytes of the version's manifest |
 | metadata | an object of strings |
 
-Branches are in `branches.py`. Cleanup leaves tagged versions alone.
+Branches are in `branches.py`. Cleanup leaves tagged versions alone; who meets one that is removing the version takes the tag back (`marks`).
 """
 
 from __future__ import annotations
@@ -23,11 +23,15 @@ from dataclasses import dataclass, field, replace
 from lance_spark.errors import (
     CorruptTableError,
     InvalidInputError,
+    LanceError,
     MissingFileError,
     VersionNotFoundError,
 )
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import ref_json, ref_names, versions
+from lance_spark.table.manifest import Manifest
+from lance_spark.table.manifest_file import read_version
+from lance_spark.table.marks import check_stays
 from lance_spark.table.ref_names import MAIN, branch_root, branch_store
 
 __all__ = ["FOLDER", "Tag", "branch_root"]
@@ -145,16 +149,33 @@ def read_tags(store: ObjectStore) -> dict[str, Tag]:
     return tags
 
 
-def create_tag(store: ObjectStore, name: str, version: int, branch: str | None = None) -> Tag:
+def create_tag(
+    store: ObjectStore,
+    name: str,
+    version: int,
+    branch: str | None = None,
+    *,
+    manifest: Manifest | None = None,
+) -> Tag:
     """Name a version.
+
+    Parameters
+    ----------
+    store : ObjectStore
+    name : str
+    version : int
+    branch : str, optional
+        The branch that the version is on; none for the main one.
+    manifest : Manifest, optional
+        That of the version, if it is at hand; else it is read.
 
     Raises
     ------
     InvalidInputError
         No tag can have that name, or there is one of that name already.
     VersionNotFoundError
-        There is no such version.
-    StorageError
+        There is no such version, or a cleanup is removing it.
+    CorruptTableError, StorageError
     """
     if not name.isascii():
         # pylance writes a file for it and then fails to list any tag of the table.
@@ -162,30 +183,49 @@ def create_tag(store: ObjectStore, name: str, version: int, branch: str | None =
             f"{name!r} cannot be the name of a new tag: not only ASCII is in it"
         )
     path = _path(name)
-    size = manifest_size(branch_store(store, branch), version)
+    root = branch_store(store, branch)
+    manifest, size = _known(root, version, manifest)
     now = ref_json.format_time(time.time_ns())
     tag = Tag(version, branch, size, {}, now, now)
     if not ref_json.create(store, path, tag.encode()):
         raise InvalidInputError(
             f"{store.display} has a tag {name!r} already; update it, delete it, or choose another name"
         )
+    try:
+        check_stays(root, manifest)
+    except LanceError:
+        store.delete([path])
+        raise
     return tag
 
 
-def update_tag(store: ObjectStore, name: str, version: int, branch: str | None = None) -> Tag:
-    """Put a tag on another version.
+def update_tag(
+    store: ObjectStore,
+    name: str,
+    version: int,
+    branch: str | None = None,
+    *,
+    manifest: Manifest | None = None,
+) -> Tag:
+    """Put a tag on another version; see `create_tag`.
 
     Raises
     ------
     VersionNotFoundError
-        There is no such tag or version.
+        There is no such tag or version, or a cleanup is removing it.
     InvalidInputError, CorruptTableError, StorageError
     """
-    tag = read_tag(store, name)
-    size = manifest_size(branch_store(store, branch), version)
+    old = read_tag(store, name)
+    root = branch_store(store, branch)
+    manifest, size = _known(root, version, manifest)
     now = ref_json.format_time(time.time_ns())
-    tag = replace(tag, version=version, branch=branch, manifest_size=size, updated=now)
+    tag = replace(old, version=version, branch=branch, manifest_size=size, updated=now)
     store.write_bytes(_path(name), tag.encode())
+    try:
+        check_stays(root, manifest)
+    except LanceError:
+        store.write_bytes(_path(name), old.encode())
+        raise
     return tag
 
 
@@ -278,6 +318,14 @@ def _size(store: ObjectStore, path: str) -> int:
         return source.size
     finally:
         source.close()
+
+
+def _known(store: ObjectStore, version: int, manifest: Manifest | None) -> tuple[Manifest, int]:
+    """Return the manifest of a version, which is read unless it is at hand, and its bytes."""
+    if manifest is not None:
+        return manifest, manifest_size(store, version)
+    manifest = read_version(store, version)
+    return manifest, manifest.size_bytes
 
 
 def nearest(name: str, names: list[str]) -> str:

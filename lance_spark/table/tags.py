@@ -8,6 +8,7 @@ from typing import TypedDict
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.table import refs
+from lance_spark.table.manifest import Manifest
 from lance_spark.table.open import OpenTable
 from lance_spark.table.references import Reference, resolve_version
 
@@ -91,11 +92,12 @@ class Tags:
         InvalidInputError
             No tag can have that name, or there is one already.
         VersionNotFoundError
-            There is no such version.
+            There is no such version, or a cleanup is removing it.
         CorruptTableError, StorageError
         """
         branch, version = resolve_version(self._table, reference)
-        refs.create_tag(self._table.main, tag, version, branch)
+        known = self._known(branch, version)
+        refs.create_tag(self._table.main, tag, version, branch, manifest=known)
 
     def update(self, tag: str, reference: Reference | None = None) -> None:
         """Put a tag on another version; see `create`.
@@ -107,7 +109,8 @@ class Tags:
         InvalidInputError, CorruptTableError, StorageError
         """
         branch, version = resolve_version(self._table, reference)
-        refs.update_tag(self._table.main, tag, version, branch)
+        known = self._known(branch, version)
+        refs.update_tag(self._table.main, tag, version, branch, manifest=known)
 
     def replace_metadata(self, tag: str, metadata: Mapping[str, str]) -> None:
         """Give a tag other metadata instead of what it has.
@@ -128,6 +131,10 @@ class Tags:
         InvalidInputError, StorageError
         """
         refs.delete_tag(self._table.main, tag)
+
+    def _known(self, branch: str | None, version: int) -> Manifest | None:
+        table = self._table
+        return table.manifest if (branch, version) == (table.branch, table.version) else None
 
 
 def _info(tag: refs.Tag) -> TagInfo:

@@ -11,6 +11,7 @@
 | an operation that nothing befell leaves no file that no version needs | when it ends |
 | a reader sees committed versions only, each the same whenever it is read, and the newest one never goes back | when it has read |
 | versions that nobody removed can be read, the newest ones by pylance too | at the end |
+| versions that have a tag, and those that a branch was made from, stay, whoever cleaned up | at the end |
 | a week later cleanup has left no file that no version needs | at the end |
 """
 
@@ -197,6 +198,7 @@ class Checker:
 
     def began(self, call: Call) -> None:
         self._calls[call.name] = call
+        self._check_kept(call.operation.name)
         if call.operation.removes:
             self._removable[call.root] = max(self._removable.get(call.root, 0), call.version)
 
@@ -312,6 +314,23 @@ class Checker:
                     f"version {version} has changed: {_difference(self.states[root, version], found)}"
                 )
         self._check_names()
+        for name in self._names:
+            self._check_kept(name)
+
+    def _check_kept(self, name: str) -> None:
+        """Judge the version that a name stands for, if somebody was told so."""
+        version, *others = self._names.get(name, {None})
+        if version is None or others:
+            return
+        root, at = (f"tree/{name}", None) if name.startswith("own") else ("", version)
+        try:
+            found = read(open_dataset(self._uri(root), at))
+        except (LanceError, TwiceError) as error:
+            self.say(f"version {version} of {name} cannot be read: {error!r}")
+            return
+        if found != self.states["", version]:
+            difference = _difference(self.states["", version], found)
+            self.say(f"version {version} of {name} has changed: {difference}")
 
     def roots(self) -> list[str]:
         """The branches that there are from the beginning, the main one last."""

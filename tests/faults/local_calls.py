@@ -95,11 +95,8 @@ class Calls:
     def _watch(self, path: str) -> None:
         if self.watcher is None:
             return
-        running, self._schedule.running = self._schedule.running, None
-        try:
+        with self._schedule.aside():
             self.watcher(self._relative(path), True)
-        finally:
-            self._schedule.running = running
 
 
 class _File:

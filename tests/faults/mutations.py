@@ -10,7 +10,7 @@ from unittest import mock
 from lance_spark.errors import StorageError, UncertainCommitError
 from lance_spark.storage import commit as put
 from lance_spark.storage.upload import S3Output
-from lance_spark.table import cleanup_plan, commit
+from lance_spark.table import branches, cleanup_plan, commit, refs
 from lance_spark.table.cleanup_references import References
 from lance_spark.table.operations.base import Conflict
 from lance_spark.table.operations.delete import Delete
@@ -112,6 +112,11 @@ def unsorted_parts() -> list[Any]:
     return [mock.patch.object(S3Output, "__init__", unsorted)]
 
 
+def late_names() -> list[Any]:
+    """Tags and branches that do not look whether their version is being removed."""
+    return [mock.patch.object(one, "check_stays", return_value=None) for one in (refs, branches)]
+
+
 MUTATIONS: dict[str, Callable[[], list[Any]]] = {
     one.__name__: one
     for one in (
@@ -125,6 +130,7 @@ MUTATIONS: dict[str, Callable[[], list[Any]]] = {
         parts_left,
         short_upload,
         unsorted_parts,
+        late_names,
     )
 }
 assert issubclass(UncertainCommitError, StorageError)

@@ -368,6 +368,7 @@ class Maker:
         """The tag of the writer, made, moved or deleted."""
         name = f"tag{self._number}"
         what = self._random.choice(["create", "create", "update", "delete"])
+        version = self._random.randint(max(1, version - 2), version)
 
         def run(dataset: Dataset) -> Any:
             if what == "delete":

@@ -93,11 +93,8 @@ class _Bucket:
         def watched(path: str, data: bytes, at: float, *, create: bool = False) -> None:
             known = Place.objects.now.get(path)
             put(path, data, at, create=create)
-            running, schedule.running = schedule.running, None
-            try:
+            with schedule.aside():
                 watcher(path.removeprefix(ROOT), known is None or known.data == data)
-            finally:
-                schedule.running = running
 
         Place.objects.put = watched  # type: ignore[method-assign]
 

@@ -40,9 +40,13 @@ WEIGHTS = {
     "rename": 1.5,
     "config": 1,
 }
-#: What calls old versions back, and what removes them, does not go together in one schedule: see docs/reliability.md.
-CALLS_BACK = {"restore": 2, "tag": 2, "branch": 2}
+#: A name keeps a version, or is refused, if a cleanup is about to remove it.
+NAMES = {"tag": 2, "branch": 2}
+#: A restore may not see that its version is removed, so that these do not go together in one schedule: see docs/reliability.md.
+CALLS_BACK = {"restore": 2}
 REMOVES = {"cleanup": 3}
+#: Schedules of names and cleanup, and little else: they meet rarely.
+MEETING = {"append": 3, "tag": 8, "branch": 2, "cleanup": 6}
 #: What the tables that schedules begin with hold, by kind of store and of table.
 _KNOWN: dict[tuple[str, str], dict[object, Any]] = {}
 AUTO = {"lance.auto_cleanup.interval": "2", "lance.auto_cleanup.retain_versions": "2"}
@@ -140,6 +144,7 @@ class Run:
         self.removes = self._random.random() < 0.4
         self.stable = self._random.random() < 0.3
         self.auto = self.removes and self._random.random() < 0.3
+        self.meeting = self.removes and not self.auto and self._random.random() < 0.4
         #: Whether there is no table in the beginning.
         self.new = self._random.random() < 0.1
         #: Whether threads of operations take turns, too.
@@ -269,12 +274,17 @@ class _Writer(_Actor):
     def __init__(self, run: Run, table: Table, checker: Checker, number: int) -> None:
         super().__init__(run, table, checker, f"writer {number}")
         self._maker = Maker(self._random, number, repeats=not run.removes)
-        self._weights = {**WEIGHTS, **(REMOVES if run.removes else CALLS_BACK)}
+        self._weights: dict[str, float] = {**WEIGHTS, **(REMOVES if run.removes else CALLS_BACK)}
+        if not run.auto:
+            # Cleanup after commits does nothing as long as there are tags.
+            self._weights |= NAMES
+        if run.meeting:
+            self._weights = {**MEETING}
         self._known: dict[str, Dataset] = {}
         self._count = 0
 
     def run(self) -> None:
-        for _ in range(self._random.randint(2, 5)):
+        for _ in range(self._random.randint(2, 10 if self._run.meeting else 5)):
             self._change()
 
     def _change(self) -> None:
@@ -310,7 +320,8 @@ class _Writer(_Actor):
 
     def _call(self, call: Call, dataset: Dataset | None = None) -> None:
         actor, operation, name = self._actor, call.operation, call.name
-        self._checker.began(call)
+        with self._run.schedule.aside():
+            self._checker.began(call)
         self._run.say(f"{name}: {operation.kind} of version {call.version} {call.root}")
         actor.begin()
         answer: Any = None

@@ -9,7 +9,8 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 #: When a schedule starts: days before now, as files of local disks carry the time of the system.
 START = time.time()
@@ -182,6 +183,15 @@ class Schedule:
         actor.until = condition
         self._pass(actor)
         actor.until = None
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Have calls to the store that are no part of the schedule."""
+        running, self.running = self.running, None
+        try:
+            yield
+        finally:
+            self.running = running
 
     def later(self, seconds: float, effect: Callable[[], object]) -> None:
         """Have something happen at some time."""

@@ -11,10 +11,16 @@ import pyarrow as pa
 import pytest
 
 import lance_spark
-from lance_spark.errors import CommitConflictError, StorageError, UncertainCommitError
+from lance_spark.errors import (
+    CommitConflictError,
+    StorageError,
+    UncertainCommitError,
+    VersionNotFoundError,
+)
 from lance_spark.storage import local
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import versions
+from lance_spark.table.cleanup_plan import CleanupPlan, Planner
 from lance_spark.table.versions import ManifestLocation
 from tests.faults.objects import Objects
 from tests.faults.schedule import Schedule
@@ -146,6 +152,62 @@ def test_a_version_that_was_cleaned_up_is_not_made_again(
     newest.cleanup_old_versions(timedelta(0))
     assert [one.version for one in newest.versions()] == [3]
     assert not list((tmp_path / "_deletions").iterdir())
+
+
+def called_back(how: str, dataset: lance_spark.Dataset) -> None:
+    """Call back the first version of a table; the handle is open there."""
+    if how == "tag":
+        dataset.tags.create("kept")
+    elif how == "moved tag":
+        dataset.tags.update("moved")
+    elif how == "branch":
+        dataset.create_branch("kept")
+    else:
+        dataset.restore()
+
+
+@pytest.mark.parametrize("how", ["tag", "moved tag", "branch", "restore"])
+@pytest.mark.parametrize("step", ["plan", "look_again"])
+def test_what_is_called_back_during_a_cleanup_stays_or_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, step: str
+) -> None:
+    first = lance_spark.write_dataset(ROWS, str(tmp_path))
+    second = lance_spark.write_dataset(ROWS, str(tmp_path), "overwrite")
+    newest = second.delete([("id", "==", 1)])
+    newest.tags.create("moved")
+    files = {str(one) for one in (tmp_path / "_transactions").iterdir()}
+    own = getattr(Planner, step)
+
+    def then(planner: Planner, *arguments: Any, **named: Any) -> CleanupPlan:
+        monkeypatch.undo()
+        plan: CleanupPlan = own(planner, *arguments, **named)
+        if step == "plan":
+            called_back(how, first)
+            return plan
+        with pytest.raises(VersionNotFoundError, match="version 1 is being removed by a cleanup"):
+            called_back(how, first)
+        return plan
+
+    monkeypatch.setattr(Planner, step, then)
+    stats = newest.cleanup_old_versions(timedelta(0))
+    found = lance_spark.open_dataset(str(tmp_path))
+    if step == "look_again":
+        assert stats.versions == (1, 2)
+        assert {name: one["version"] for name, one in found.tags.list().items()} == {"moved": 3}
+        assert not found.branches.list()
+        assert found.version == 3
+        return
+    if how == "branch":
+        found = lance_spark.open_dataset(f"{tmp_path}/tree/kept")
+    elif how != "restore":
+        tag = {"tag": "kept", "moved tag": "moved"}[how]
+        found = lance_spark.open_dataset(str(tmp_path), tag=tag)
+    assert found.to_table()["id"].to_pylist() == [0, 1, 2, 3]
+    if how != "restore":
+        # Versions that are kept have what they had.
+        assert stats.versions == (2,)
+        left = {str(one) for one in (tmp_path / "_transactions").iterdir()}
+        assert len(files - left) == 1
 
 
 def test_columns_have_values_in_rows_that_a_restore_brings_back(tmp_path: Path) -> None:

@@ -1,0 +1,44 @@
+"""Whether a version is being removed: what those look at who give a name to an old one.
+
+Cleanup takes the transaction file from each version that goes, then looks at tags, branches and newer versions once more, and only then
+deletes what readers need. Who gives a name to a version writes it down first, and then looks whether the version still has that file. So of
+two that meet, one sees the other: cleanup keeps the version and gives the file back, or the name is taken back. A restore, which nobody
+can take back, looks before it commits.
+
+Versions without such a file from the beginning, of early releases, cannot tell; nor does the cleanup of other clients.
+"""
+
+from __future__ import annotations
+
+from lance_spark.errors import VersionNotFoundError
+from lance_spark.storage.store import ObjectStore
+from lance_spark.table import versions
+from lance_spark.table.manifest import Manifest
+from lance_spark.table.transaction import FOLDER
+
+
+def check_stays(store: ObjectStore, manifest: Manifest) -> None:
+    """Make sure that no cleanup removes a version that has just been given a name, or is about to be restored.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        Root of the version's table or branch.
+    manifest : Manifest
+
+    Raises
+    ------
+    VersionNotFoundError
+        One does, or did in part.
+    StorageError
+    """
+    if not manifest.transaction_file or versions.is_detached(manifest.version):
+        return
+    if store.exists(f"{FOLDER}/{manifest.transaction_file}"):
+        return
+    newest = versions.newest(store)
+    if newest is None or newest.version > manifest.version:
+        raise VersionNotFoundError(
+            f"{store.display}: version {manifest.version} is being removed by a cleanup, or was in part "
+            f"({FOLDER}/{manifest.transaction_file} is gone), and cannot be called back; choose another version"
+        )
