@@ -211,7 +211,11 @@ def _create(source: OpenTable, target: ObjectStore, operation: Clone) -> Manifes
     if writes_file:
         target.write_bytes(path, message, durable=False)
     created = _put(target, location, transaction, data)
-    if not created or _has_another(target, proto.version):
+    try:
+        is_alone = created and not _has_another(target, proto.version)
+    except StorageError as error:
+        raise _uncertain(target, error) from error
+    if not is_alone:
         # Somebody else makes a table here; of two that see one another, both give way.
         with suppress(StorageError):
             target.delete([path, location.path] if created else [path])

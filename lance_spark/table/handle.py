@@ -13,7 +13,7 @@ from lance_spark.storage.store import ObjectStore
 from lance_spark.table import history, versions
 from lance_spark.table.history import VersionInfo
 from lance_spark.table.open import OpenTable, open_table
-from lance_spark.table.paths import BasePath
+from lance_spark.table.paths import BasePath, TablePaths
 from lance_spark.table.transaction import Transaction, with_message
 
 if TYPE_CHECKING:
@@ -265,8 +265,10 @@ class TableHandle:
 
         options = self._options(storage_options)
         target = ObjectStore.from_uri(target_path, options)
-        shallow_clone(self._at(reference, self._storage_options), target)
-        return type(self)(open_table(target.uri, storage_options=options), options)
+        manifest = shallow_clone(self._at(reference, self._storage_options), target)
+        # Not by a look at the store: if that failed, the clone would be there all the same.
+        paths = TablePaths(target, manifest.base_paths, options)
+        return type(self)(OpenTable(paths, manifest), options)
 
     def deep_clone(
         self,
@@ -291,8 +293,10 @@ class TableHandle:
 
         options = self._options(storage_options)
         target = ObjectStore.from_uri(target_path, options)
-        deep_clone(self._at(reference, self._storage_options), target)
-        return type(self)(open_table(target.uri, storage_options=options), options)
+        manifest = deep_clone(self._at(reference, self._storage_options), target)
+        # Not by a look at the store: if that failed, the clone would be there all the same.
+        paths = TablePaths(target, manifest.base_paths, options)
+        return type(self)(OpenTable(paths, manifest), options)
 
     def migrate_manifest_paths_v2(self) -> None:
         """Give the manifests of a table of early releases the names that new tables have.

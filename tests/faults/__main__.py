@@ -23,7 +23,7 @@ def run(first: int, count: int, step: int, kind: str | None, mutation: str) -> d
         schedules, steps, versions, reads, faults (by kind and call), outcomes (by operation and end), digest (of all that happened),
         failed: a list of seed, kind of store, what is wrong, and what happened.
     """
-    from tests.faults.mutations import mutated
+    from tests.faults.mutations import MEETING, mutated
     from tests.faults.run import Run, digest
 
     total: Counter[str] = Counter()
@@ -33,7 +33,7 @@ def run(first: int, count: int, step: int, kind: str | None, mutation: str) -> d
     text = ""
     with mutated(mutation):
         for seed in range(first, first + count * step, step):
-            verdict = Run(seed, kind).run()
+            verdict = Run(seed, kind, meeting=mutation in MEETING).run()
             faults += verdict.faults
             outcomes += verdict.outcomes
             total += Counter(

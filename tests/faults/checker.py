@@ -155,6 +155,9 @@ class Checker:
             self._removable[root] = max(self._removable.get(root, 0), version - 1)
         kind = transaction.operation.kind
         if kind == "clone":
+            source = self.states.get(("", version))
+            if source is not None and state != source:
+                self.say(f"{what}, a clone: {_difference(source, state)}")
             return
         if version != newest + 1 or before is None:
             self.say(f"{what} follows version {newest}")
@@ -224,6 +227,8 @@ class Checker:
         self.outcomes[operation.kind, call.outcome] += 1
         if operation.name:
             self._named(call, error)
+        if operation.clone and call.outcome != "uncertain":
+            self._check_clone(name, call, faults)
         if call.outcome != "uncertain" and not operation.name:
             left = {path for path in actor.created if _OWNED.fullmatch(path)} & self._files.names()
             left = {path for path in left - self._needed if not _kept_from_going(path, faults)}
@@ -245,6 +250,19 @@ class Checker:
             self.say(f"{name} failed, and nothing had befallen it: {call.error}")
         if isinstance(error, CommitConflictError) and not self._others(call):
             self.say(f"{name} met a conflict with nobody: {call.error}")
+
+    def _check_clone(self, name: str, call: Call, faults: list[str]) -> None:
+        """Judge that a clone is whole, which is looked at when its manifest comes to be, or not there."""
+        root = call.operation.clone
+        there = {one for one in self._files.names() if one.startswith(f"{root}/")}
+        made = any(_MANIFEST.fullmatch(one) for one in there)
+        if made != (call.outcome == "done"):
+            self.say(f"{name}, {call.outcome}: {sorted(there)}: {call.error}")
+        elif any(f"{root}/_versions" in one for one in faults):
+            # Nothing is deleted where nobody knows whether there is a table.
+            return
+        elif not made and any(not _kept_from_going(one, faults) for one in there):
+            self.say(f"{name}, {call.outcome}, left {sorted(there)} behind: {faults}")
 
     def _others(self, call: Call) -> bool:
         return self._newest.get(call.root, 0) > call.version
@@ -334,7 +352,8 @@ class Checker:
 
     def roots(self) -> list[str]:
         """The branches that there are from the beginning, the main one last."""
-        return sorted((one for one in self._newest if not one.startswith("tree/own")), reverse=True)
+        found = (one for one in self._newest if not one.startswith(("tree/own", "clones/")))
+        return sorted(found, reverse=True)
 
     def _check_names(self) -> None:
         if not self.states:

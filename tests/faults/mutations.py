@@ -10,7 +10,7 @@ from unittest import mock
 from lance_spark.errors import StorageError, UncertainCommitError
 from lance_spark.storage import commit as put
 from lance_spark.storage.upload import S3Output
-from lance_spark.table import branches, cleanup_plan, commit, refs
+from lance_spark.table import branches, cleanup_plan, clones, commit, refs
 from lance_spark.table.cleanup_references import References
 from lance_spark.table.operations.base import Conflict
 from lance_spark.table.operations.delete import Delete
@@ -117,6 +117,17 @@ def late_names() -> list[Any]:
     return [mock.patch.object(one, "check_stays", return_value=None) for one in (refs, branches)]
 
 
+def forgetful_clone() -> list[Any]:
+    """A deep clone that copies no deletion files."""
+
+    def some(copies: Any, started: Any) -> None:
+        copy_files([one for one in copies if not one.path.startswith("_deletions/")], started)
+
+    copy_files = clones.copy_files
+    again = mock.patch.object(clones, "_copy_again", return_value=None)
+    return [mock.patch.object(clones, "copy_files", some), again]
+
+
 MUTATIONS: dict[str, Callable[[], list[Any]]] = {
     one.__name__: one
     for one in (
@@ -131,8 +142,11 @@ MUTATIONS: dict[str, Callable[[], list[Any]]] = {
         short_upload,
         unsorted_parts,
         late_names,
+        forgetful_clone,
     )
 }
+#: Those that only show where names and cleanup meet.
+MEETING = frozenset({"late_names"})
 assert issubclass(UncertainCommitError, StorageError)
 
 

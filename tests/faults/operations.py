@@ -44,6 +44,8 @@ class Operation:
         The tag or branch that it is about.
     value : object
         What becomes of it: None if it goes.
+    clone : str
+        Root of the table that it makes, below that of the table.
     """
 
     kind: str
@@ -52,6 +54,7 @@ class Operation:
     removes: bool = False
     name: str = ""
     value: object = None
+    clone: str = ""
 
 
 class Maker:
@@ -380,6 +383,20 @@ class Maker:
 
         value = None if what == "delete" else version
         return Operation(f"{what} tag", run, name=name, value=value)
+
+    def _shallow_clone(self, properties: Mapping[str, str], planned: State, _: int) -> Operation:
+        root = f"clones/{self._name()}"
+        return Operation(
+            "shallow clone",
+            lambda dataset: dataset.shallow_clone(f"{dataset.uri}/{root}"),
+            clone=root,
+        )
+
+    def _deep_clone(self, properties: Mapping[str, str], planned: State, _: int) -> Operation:
+        root = f"clones/{self._name()}"
+        return Operation(
+            "deep clone", lambda dataset: dataset.deep_clone(f"{dataset.uri}/{root}"), clone=root
+        )
 
     def _branch(self, properties: Mapping[str, str], planned: State, version: int) -> Operation:
         """The branch of the writer, made or deleted."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ import pyarrow as pa
 from lance_spark import Dataset, open_dataset, write_dataset
 from lance_spark.errors import LanceError
 from lance_spark.storage import remote
+from lance_spark.storage.parts import PartSizes
 from tests.faults.checker import Call, Checker
 from tests.faults.model import TwiceError, read
 from tests.faults.operations import Maker
@@ -39,11 +39,12 @@ WEIGHTS = {
     "cast": 1.5,
     "rename": 1.5,
     "config": 1,
+    "deep_clone": 1,
 }
 #: A name keeps a version, or is refused, if a cleanup is about to remove it.
 NAMES = {"tag": 2, "branch": 2}
-#: A restore may not see that its version is removed, so that these do not go together in one schedule: see docs/reliability.md.
-CALLS_BACK = {"restore": 2}
+#: A restore may not see that its version is removed, and a shallow clone elsewhere is not known, so that these do not go together in one schedule: see docs/reliability.md.
+CALLS_BACK = {"restore": 2, "shallow_clone": 1}
 REMOVES = {"cleanup": 3}
 #: Schedules of names and cleanup, and little else: they meet rarely.
 MEETING = {"append": 3, "tag": 8, "branch": 2, "cleanup": 6}
@@ -89,11 +90,6 @@ def digest(texts: list[str]) -> str:
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
 
 
-def _part_sizes() -> Any:
-    storage = [one for name, one in sys.modules.items() if name.startswith("lance_spark.storage.")]
-    return next(vars(one)["PartSizes"] for one in storage if "PartSizes" in vars(one))
-
-
 @dataclass(frozen=True)
 class _Requests:
     """How files are cut into requests: those of schedules are small.
@@ -106,19 +102,19 @@ class _Requests:
         Bytes that are read for nothing rather than asking twice.
     """
 
-    parts: Any
+    parts: PartSizes
     gap: int
 
     @classmethod
     def chosen(cls, random: Random) -> _Requests:
         size = random.choice([remote.PART, remote.PART, 100, 250, 600])
         gap = random.choice([remote.MAX_GAP, remote.MAX_GAP, remote.MAX_GAP, 0])
-        return cls(_part_sizes()(size, random.choice([1, 2, 10]), constant=True), gap)
+        return cls(PartSizes(size, random.choice([1, 2, 10]), constant=True), gap)
 
     @contextlib.contextmanager
     def made(self) -> Iterator[None]:
         with (
-            mock.patch.object(_part_sizes(), "of", return_value=self.parts),
+            mock.patch.object(PartSizes, "of", return_value=self.parts),
             mock.patch.object(remote, "MAX_GAP", self.gap),
         ):
             yield
@@ -134,17 +130,21 @@ class Run:
         "s3", "gs" or "local"; by the seed if it is not given.
     rate : int, optional
         Faults of a thousand calls.
+    meeting : bool
+        Whether it has to be one of names and cleanup; else the seed says so.
     """
 
-    def __init__(self, seed: int, kind: str | None = None, rate: int | None = None) -> None:
+    def __init__(
+        self, seed: int, kind: str | None = None, rate: int | None = None, *, meeting: bool = False
+    ) -> None:
         self._random = Random(f"run {seed}")
         self.seed = seed
         by_seed = self._random.choice(KINDS)
         self.kind = kind or by_seed
-        self.removes = self._random.random() < 0.4
+        self.removes = self._random.random() < 0.4 or meeting
         self.stable = self._random.random() < 0.3
-        self.auto = self.removes and self._random.random() < 0.3
-        self.meeting = self.removes and not self.auto and self._random.random() < 0.4
+        self.auto = self.removes and self._random.random() < 0.3 and not meeting
+        self.meeting = meeting or (self.removes and not self.auto and self._random.random() < 0.4)
         #: Whether there is no table in the beginning.
         self.new = self._random.random() < 0.1
         #: Whether threads of operations take turns, too.
@@ -305,7 +305,7 @@ class _Writer(_Actor):
                 return
             self._known[root] = dataset
         (kind,) = self._random.choices(list(self._weights), self._weights.values())
-        if root and kind in ("tag", "branch"):
+        if root and kind in ("tag", "branch", "shallow_clone", "deep_clone"):
             return
         self._count += 1
         name = f"{self._name}, operation {self._count}"
@@ -332,7 +332,7 @@ class _Writer(_Actor):
             failed = error
         self._checker.ended(call, failed, actor)
         self._run.say(f"{name}: {call.outcome} {call.versions} {call.error} {actor.faults}")
-        if isinstance(answer, Dataset):
+        if isinstance(answer, Dataset) and not operation.clone:
             self._known[call.root] = answer
 
 

@@ -154,6 +154,23 @@ def test_a_version_that_was_cleaned_up_is_not_made_again(
     assert not list((tmp_path / "_deletions").iterdir())
 
 
+@pytest.mark.parametrize("how", ["shallow_clone", "deep_clone"])
+def test_a_clone_that_cannot_be_looked_at_is_no_failure(script: Script, how: str) -> None:
+    dataset = lance_spark.write_dataset(ROWS, URI)
+
+    def seen(effect: Callable[[], Any]) -> Any:
+        effect()
+        # From now on the store answers no listing.
+        script.todo = [("list", "clone/_versions", fails)]
+
+    script.todo = [("create", "clone/_versions", seen)]
+    with pytest.raises(UncertainCommitError, match="look whether there is a table"):
+        getattr(dataset, how)("s3://bucket/clone")
+    assert not script.todo
+    clone = lance_spark.open_dataset("s3://bucket/clone")
+    assert clone.to_table()["id"].to_pylist() == [0, 1, 2, 3]
+
+
 def called_back(how: str, dataset: lance_spark.Dataset) -> None:
     """Call back the first version of a table; the handle is open there."""
     if how == "tag":
