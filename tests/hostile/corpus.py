@@ -71,13 +71,14 @@ def files(version: str) -> tuple[bytes, ...]:
     elif version == "2.3":
         cases = [case() for case in CASES_2_3.values()]
         cases += [case() for _, case in CASES_2_1.values()]
-        cases.append(rare.indexed())
     else:
         cases = [case() for own, case in CASES_2_1.values() if own <= version]
     found = [_small(*case, version) for case in cases]
     if version == "2.0":
         found += [*_released("2.0"), *rare.files_2_0(folder())]
-    if version != "2.3":
+    if version == "2.3":
+        found.append(_written(*rare.indexed(), version))
+    else:
         found += _ours(version)
     return tuple(found)
 
@@ -112,6 +113,9 @@ def _ours(version: str) -> list[bytes]:
     numbers = np.arange(rows)
     mask = numbers % 7 == 0
     text = pa.array([f"word {n % 11}" for n in numbers], mask=mask)
+    objects = [json.dumps({"n": [int(n), None, {"x": "y"}]}) for n in numbers]
+    jsons = pa.array([None if n % 7 == 0 else objects[n] for n in numbers], pa.json_())
+    ends = np.minimum(np.arange(rows + 1) * 2, rows).astype(np.int32)
     plain = pa.table(
         {
             "i": pa.array(numbers, mask=mask),
@@ -129,9 +133,9 @@ def _ours(version: str) -> list[bytes]:
             "r": pa.array([{"a": int(n), "b": f"{n}"} for n in numbers]),
             "n": pa.nulls(rows, pa.int32()),
             "one": pa.array([7] * rows),
-            "j": pa.array(
-                [json.dumps({"n": [int(n), None, {"x": "y"}]}) for n in numbers], pa.json_()
-            ),
+            "j": jsons,
+            "jl": pa.ListArray.from_arrays(pa.array(ends), jsons),
+            "js": pa.StructArray.from_arrays([jsons, text], ["j", "s"]),
         }
     )
     path = folder() / f"ours-{version}"

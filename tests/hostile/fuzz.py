@@ -22,6 +22,7 @@ KEPT = Path("build") / "fuzz"
 SAVED = Path("build") / "hostile"
 #: Inputs of more bytes tell nothing more.
 _LONGEST = 40_000
+_LARGEST_SEED = 120_000
 _TOLD = ("Breach", "==", "SUMMARY")
 _RUNS = re.compile(r"^#(\d+)\s", re.MULTILINE)
 _FEATURES = re.compile(r"^#\d+\s+(\w+)\s.*\bft: (\d+)", re.MULTILINE)
@@ -111,7 +112,8 @@ def _guided(name: str, arguments: list[str]) -> None:
     longest = max(_LONGEST, 2 * min(map(len, seeds)))
     corpus = Path(arguments[0])
     for data in seeds:
-        if len(data) < longest:
+        if len(data) <= _LARGEST_SEED:
+            longest = max(longest, len(data))
             (corpus / name_of(data)).write_bytes(data)
 
     def one(data: bytes) -> None:

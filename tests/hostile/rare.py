@@ -52,5 +52,5 @@ def _of_one_width() -> Made:
 def indexed() -> Case:
     """Return few wide values, again and again: their dictionary pays in sparse pages."""
     rng = np.random.default_rng(4)
-    items = pa.array([rng.bytes(5_000) for _ in range(5)])
-    return nulls_at(items.take(pa.array(rng.integers(0, 5, 600))), 0.2), SPARSE
+    items = pa.array([rng.bytes(4_200) for _ in range(16)])
+    return nulls_at(items.take(pa.array(rng.integers(0, 16, 300))), 0.2), SPARSE

@@ -153,7 +153,7 @@ def targets() -> Iterator[TableTarget]:
     yield made(
         "manifest_rewritten", "plain", corpus.newest, manifest, (every, changing(compacted)), 2
     )
-    yield made("manifest_told", "stable", corpus.newest, manifest, (told,), 2)
+    yield made("manifest_told", "stable", corpus.newest, manifest, (told,))
     for kind in ("delete", "create_index", "append"):
         file = _transaction(kind)
         worse = worse_message(transaction_pb2.Transaction)

@@ -251,6 +251,7 @@ def targets() -> Iterator[TableTarget]:
     yield _made("btree", "indexed", one_of("_indices/*/page_lookup.lance"), older, known)
     yield _made("btree_pages", "indexed", one_of("_indices/*/page_data.lance"), older, known, 1)
     yield _made("data", "plain", largest("data/*.lance"), older, (scan, filtered, shown))
+    yield _made("joined", "old", one_of("data/*.lance"), older, (scan, filtered, shown), 1)
     yield _made("deletions", "plain", one_of("_deletions/*.arrow"), worse_bytes, (scan,), 1)
     yield _made("bitmap", "plain", one_of("_deletions/*.bin"), worse_bytes, (scan,), 1)
     yield _made("hint", "plain", one_of("_versions/*.json"), texts.worse_json, (hinted,), 1)

@@ -28,7 +28,7 @@ from tests.hostile.session import replay, throw
 from tests.hostile.targets import TARGETS
 
 REGRESSIONS = Path(__file__).parent / "regressions"
-INPUTS = 2_000
+INPUTS = 1_800
 SEED = 20_261_122
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits the memory of a process")
