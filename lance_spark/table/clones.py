@@ -150,7 +150,9 @@ def _remove(target: ObjectStore, copied: list[Copy], present: set[str]) -> None:
             if versions.list_manifests(target):
                 return
             if copy.target_path not in present:
-                target.delete([copy.target_path])
+                # One that cannot be deleted keeps none of the others.
+                with suppress(StorageError):
+                    target.delete([copy.target_path])
 
 
 def find_clone(target: ObjectStore, source: OpenTable, branch: str) -> Manifest | None:

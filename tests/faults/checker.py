@@ -228,7 +228,7 @@ class Checker:
         if operation.name:
             self._named(call, error)
         if operation.clone and call.outcome != "uncertain":
-            self._check_clone(name, call, faults)
+            self._check_clone(name, call, actor)
         if call.outcome != "uncertain" and not operation.name:
             left = {path for path in actor.created if _OWNED.fullmatch(path)} & self._files.names()
             left = {path for path in left - self._needed if not _kept_from_going(path, faults)}
@@ -251,9 +251,9 @@ class Checker:
         if isinstance(error, CommitConflictError) and not self._others(call):
             self.say(f"{name} met a conflict with nobody: {call.error}")
 
-    def _check_clone(self, name: str, call: Call, faults: list[str]) -> None:
+    def _check_clone(self, name: str, call: Call, actor: Actor) -> None:
         """Judge that a clone is whole, which is looked at when its manifest comes to be, or not there."""
-        root = call.operation.clone
+        root, faults = call.operation.clone, actor.faults
         there = {one for one in self._files.names() if one.startswith(f"{root}/")}
         made = any(_MANIFEST.fullmatch(one) for one in there)
         if made != (call.outcome == "done"):
@@ -261,8 +261,11 @@ class Checker:
         elif any(f"{root}/_versions" in one for one in faults):
             # Nothing is deleted where nobody knows whether there is a table.
             return
-        elif not made and any(not _kept_from_going(one, faults) for one in there):
-            self.say(f"{name}, {call.outcome}, left {sorted(there)} behind: {faults}")
+        left = {
+            one for one in there.intersection(actor.created) if not _kept_from_going(one, faults)
+        }
+        if left and not made:
+            self.say(f"{name}, {call.outcome}, left {sorted(left)} behind: {faults}")
 
     def _others(self, call: Call) -> bool:
         return self._newest.get(call.root, 0) > call.version
@@ -379,7 +382,8 @@ class Checker:
         return {
             one
             for one in names
-            if not one.startswith("tree/own") and (_OWNED.fullmatch(one) or one.endswith(".tmp"))
+            if not one.startswith(("tree/own", "clones/"))
+            and (_OWNED.fullmatch(one) or one.endswith(".tmp"))
         } - used
 
 

@@ -128,8 +128,9 @@ class Faults:
         kind = self._kind(call)
         if kind is None:
             return effect()
-        if kind in ("late effect", "duplicate") and "_refs" in path and call != "create":
-            # What replaces a file, come too late, is nothing that a client could tell.
+        is_name = "_refs" in path
+        if is_name and (kind == "late effect" or (kind == "duplicate" and call != "create")):
+            # What replaces a file, or makes it anew after it was deleted, come too late, is nothing that a client could tell.
             kind = "lost answer"
         self.tried[kind, call] += 1
         actor = schedule.running
@@ -137,7 +138,7 @@ class Faults:
             schedule.sleep(self._random.uniform(0, _LONGEST_DELAY))
             return effect()
         actor.faults.append(f"{kind} of {call} {path}")
-        return self._fail(kind, effect)
+        return self._fail(kind, effect, late=not is_name)
 
     def _kind(self, call: str) -> str | None:
         actor = self._schedule.running
@@ -162,7 +163,7 @@ class Faults:
             self._outages[actor.name] = self._random.randint(1, 2)
         return kind
 
-    def _fail(self, kind: str, effect: Callable[[], T]) -> T:
+    def _fail(self, kind: str, effect: Callable[[], T], *, late: bool) -> T:
         if kind == "truncated read":
             data: Any = effect()
             cut: T = data[: self._random.randrange(len(data))] if len(data) else data
@@ -175,7 +176,7 @@ class Faults:
             self._later(effect)
         if kind == "duplicate":
             answer = effect()
-            if self._random.random() < 0.5:
+            if late and self._random.random() < 0.5:
                 self._later(effect)
                 return answer
             return effect()

@@ -171,6 +171,16 @@ def test_a_clone_that_cannot_be_looked_at_is_no_failure(script: Script, how: str
     assert clone.to_table()["id"].to_pylist() == [0, 1, 2, 3]
 
 
+def test_copies_that_can_be_deleted_are_when_a_clone_fails(script: Script) -> None:
+    dataset = lance_spark.write_dataset(ROWS, URI, max_rows_per_file=1)
+    script.todo = [("create", "clone/_versions", refused), ("delete", "clone/data", refused)]
+    with pytest.raises(StorageError, match="permission denied"):
+        dataset.deep_clone("s3://bucket/clone")
+    assert not script.todo
+    left = [one for one in Place.objects.below("bucket/clone") if "/data/" in one]
+    assert len(left) == 1
+
+
 def called_back(how: str, dataset: lance_spark.Dataset) -> None:
     """Call back the first version of a table; the handle is open there."""
     if how == "tag":
