@@ -1,4 +1,4 @@
-"""A file behind fsspec of which parts are fetched before they are asked for, by threads of its own.
+"""A file behind fsspec of which parts are fetched before they are asked for.
 
 What will be asked for is told buffer by buffer and *step* by step, as rows are read: of each buffer that a step needs, from where to
 where. That need not be exact. What turns out to lack is fetched when it is asked for, and nothing is fetched twice as long as ranges are
@@ -10,12 +10,13 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from lance_spark.storage.remote import MAX_GAP, PART, RemoteSource, coalesce
 from lance_spark.storage.source import ByteRange, Bytes
@@ -64,7 +65,8 @@ class AheadSource:
 
     def __init__(self, source: RemoteSource) -> None:
         self._source = source
-        self._threads = ThreadPoolExecutor(source.at_once, "lance-fetch")
+        self._threads = source.threads()
+        self._asked: list[Future[Bytes]] = []
         self._buffers: dict[ByteRange, _Buffer] = {}
         self._places: list[ByteRange] = []
         self._steps: deque[list[_Buffer]] = deque()
@@ -145,7 +147,8 @@ class AheadSource:
 
     def close(self) -> None:
         """Let go of everything, and wait for the requests that are under way; those that wait are not sent."""
-        self._threads.shutdown(cancel_futures=True)
+        wait([one for one in self._asked if not one.cancel()])
+        self._asked.clear()
         self._buffers.clear()
         self._places.clear()
         self._steps.clear()
@@ -177,6 +180,7 @@ class AheadSource:
     ) -> list[list[_Piece]]:
         """Begin to fetch ranges, neighbours together; return the pieces that hold each."""
         found: list[list[_Piece]] = [[] for _ in ranges]
+        self._asked = [one for one in self._asked if not one.done()]
         count = total = 0
         for read in coalesce(ranges):
             size = read.stop - read.start
@@ -186,6 +190,7 @@ class AheadSource:
                 _Piece(start, stop, self._threads.submit(read_part, start, stop))
                 for start, stop in pairwise(edges)
             ]
+            self._asked += [piece.data for piece in pieces]
             for member in read.members:
                 offset, length = ranges[member]
                 found[member] = [
@@ -207,6 +212,8 @@ def _cut(pieces: Sequence[_Piece], place: ByteRange) -> Bytes:
         if at < min(stop, end):
             found.append(data.result()[at - start : end - start])
             at = min(stop, end)
-    if len(found) == 1:
-        return found[0]
-    return np.concatenate(found) if found else np.empty(0, np.uint8)
+    if len(found) < 2:
+        return found[0] if found else np.empty(0, np.uint8)
+    # Arrow's memory goes back to the system; of what the C library has, each thread's share stays.
+    joined = np.frombuffer(pa.allocate_buffer(place.length), np.uint8)
+    return np.concatenate(found, out=joined)

@@ -104,10 +104,9 @@ class RemoteSource:
                 answer[index] = merged[offset - read.start : offset - read.start + length]
         return answer
 
-    @property
-    def at_once(self) -> int:
-        """How many reads are under way at once, at most."""
-        return self._io_threads
+    def threads(self) -> ThreadPoolExecutor:
+        """Return the threads of this process that fetch: as many as reads are to be under way at once."""
+        return _pool(os.getpid(), self._io_threads)
 
     def read_part(self, start: int, stop: int) -> Bytes:
         """Return bytes inside the file by one request, which is not counted; several threads may ask at the same time."""

@@ -38,10 +38,13 @@ class Store(LocalFileSystem):
         self.error: Exception | None = None
         self.held = threading.Event()
         self.held.set()
+        self.under_way = 0
 
     def cat_file(self, path: str, start: Any = None, end: Any = None, **more: Any) -> bytes:
         self.asked.append((start, end))
+        self.under_way += 1
         self.held.wait(20)
+        self.under_way -= 1
         if self.error is not None:
             raise self.error
         return CONTENT[start:end]
@@ -167,8 +170,8 @@ def test_what_waits_is_not_sent_once_nobody_wants_it() -> None:
     assert closing.is_alive()
     store.held.set()
     closing.join(20)
-    assert len(store.asked) == 2
-    assert not [one for one in threading.enumerate() if one.name.startswith("lance-fetch")]
+    assert not closing.is_alive()
+    assert (len(store.asked), store.under_way) == (2, 0)
 
 
 def test_what_cannot_be_fetched_is_told_when_it_is_asked_for() -> None:

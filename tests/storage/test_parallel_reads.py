@@ -100,8 +100,7 @@ def nothing_left() -> Iterator[None]:
     yield
     SlowFileSystem.begin()
     assert SlowFileSystem.under_way == 0
-    names = {one.name.rpartition("_")[0] or one.name for one in threading.enumerate()}
-    assert not names & {"lance-fetch", "lance-read-ahead"}
+    assert not [one for one in threading.enumerate() if one.name == "lance-read-ahead"]
 
 
 @pytest.fixture(scope="module")
