@@ -9,6 +9,7 @@ used as         bytes
 mini-block      one buffer for each bitmap of the chunk's values, outermost lists first, then the
                 buffers of the innermost items
 full-zip        each value: its bits of each bitmap, filled up to whole bytes, then its items
+dictionary      as full-zip
 ==============  ==================================================================================
 
 Specification: FixedSizeList in protos/encodings_v2_1.proto.
@@ -78,8 +79,11 @@ class FixedSizeListCodec(Codec):
         self, encoding: pb.FixedSizeList, data: Bytes, num_values: int
     ) -> FixedSizeListBlock:
         dimension = _dimension(encoding)
-        if encoding.has_validity:
-            raise CorruptFileError("vectors with null items in a single buffer")
+        if num_values and any(has_validity for _, has_validity in _parse(encoding)[0]):
+            width, rest = divmod(len(data), num_values)
+            if rest:
+                raise CorruptFileError(f"{num_values} vectors with null items in {len(data)} bytes")
+            return self.decode_values(encoding, FixedWidthBlock(data, 8 * width, num_values))
         items = registry.decode_block(encoding.values, data, num_values * dimension)
         return _vectors(items, dimension, None)
 
