@@ -210,9 +210,17 @@ def _create(source: OpenTable, target: ObjectStore, operation: Clone) -> Manifes
     proto = draft.finish(transaction.file_name if writes_file else "")
     data = encode(proto, draft.index_section, message, draft.dictionaries)
     location = NamingScheme.V2.locate(proto.version)
-    if writes_file:
-        target.write_bytes(path, message, durable=False)
-    created = _put(target, location, transaction, data)
+    try:
+        if writes_file:
+            target.write_bytes(path, message, durable=False)
+        created = _put(target, location, transaction, data)
+    except UncertainCommitError:
+        raise
+    except StorageError:
+        # It can be there, whatever the answer was.
+        with suppress(StorageError):
+            target.delete([path])
+        raise
     try:
         is_alone = created and not _has_another(target, proto.version)
     except StorageError as error:
