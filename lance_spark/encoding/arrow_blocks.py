@@ -232,7 +232,7 @@ def _with_room(items: pa.Array, positions: npt.NDArray[np.unsignedinteger]) -> p
 
     lengths = pc.binary_length(items).fill_null(0).to_numpy()
     sample = positions[:: max(len(positions) // _SAMPLE, 1)]
-    mean = float(lengths.take(sample).mean()) * _ROOM + 1
+    mean = float(lengths[sample].mean()) * _ROOM + 1
     missing = int(mean * (len(items) + 1)) - int(lengths.sum(dtype=np.int64))
     if missing <= 0:
         return items

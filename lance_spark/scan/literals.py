@@ -50,7 +50,7 @@ def to_array(values: Any, kind: pa.DataType) -> pa.Array:
     if is_too_wide(kind):
         # Arrow makes room for a value before it looks whether it is one.
         raise ValueError(f"a value of type {kind} takes more than {WIDEST} bytes")
-    array = pa.array(values, kind)
+    array = pa.array(_halves(values) if pat.is_float16(kind) else values, kind)
     _check_finer(values, kind)
     if pat.is_map(kind) or any(pat.is_map(one) or _is_coarse(one) for one in _below(kind)):
         # Mappings, on their own, are structs to Arrow.
@@ -64,6 +64,15 @@ def to_array(values: Any, kind: pa.DataType) -> pa.Array:
         return array
     check_exact(meant, array)
     return array
+
+
+def _halves(values: Any) -> Any:
+    """Return numbers as NumPy's float16: pyarrow 16 takes no others for them."""
+    if isinstance(values, pa.Array | np.ndarray):
+        return values
+    # What becomes infinite is refused by those who look what it was.
+    with np.errstate(over="ignore"):
+        return [np.float16(one) if type(one) in (int, float) else one for one in values]
 
 
 def _check_parts(values: Sequence[Any], kind: pa.DataType) -> None:

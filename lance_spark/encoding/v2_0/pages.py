@@ -74,7 +74,7 @@ class ColumnReader:
         plans = [self._read_page(page, decoders[page], part) for page, part in pieces]
         arrays = yield from gather_plans(plans)
         if not arrays:
-            return pa.array([], self._kind)
+            return pa.nulls(0, self._kind)
         if len(arrays) == 1:
             return arrays[0]
         try:
