@@ -13,9 +13,11 @@ FOUND_BY = {
     "overwriting_put": 15,
     "blind_retry": 64,
     "greedy_cleanup": 1,
-    "lost_updates": 7,
-    "parts_left": 11,
-    "unsorted_parts": 11,
+    "lost_updates": 4,
+    "parts_left": 21,
+    "unsorted_parts": 44,
+    "late_names": 35,
+    "forgetful_clone": 3,
 }
 #: Schedules that a mistake has to be found within.
 ENOUGH = 40
