@@ -40,5 +40,6 @@ def check_stays(store: ObjectStore, manifest: Manifest) -> None:
     if newest is None or newest.version > manifest.version:
         raise VersionNotFoundError(
             f"{store.display}: version {manifest.version} is being removed by a cleanup, or was in part "
-            f"({FOLDER}/{manifest.transaction_file} is gone), and cannot be called back; choose another version"
+            f"({FOLDER}/{manifest.transaction_file} is gone), so that nothing can be built on it; choose another version, or, "
+            "if no cleanup is running and it can still be read, write its rows as a new version"
         )
