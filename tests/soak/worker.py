@@ -257,9 +257,7 @@ def _compact(work: Work, account: Account) -> None:
         try:
             _, metrics = account.timed(
                 "compaction",
-                lambda: _open(work).compact_files(
-                    target_rows_per_fragment=200, conflict_retries=2
-                ),
+                lambda: _open(work).compact_files(target_rows_per_fragment=200, conflict_retries=2),
             )
             account.counts["compactions"] += metrics.fragments_removed > 0
         except (CommitConflictError, MissingFileError):
