@@ -12,11 +12,14 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import fsspec
+
 import lance_spark
 from lance_spark.inspect.gather import facts_of
 from lance_spark.inspect.html import as_html
 from lance_spark.inspect.text import as_text
 from lance_spark.proto import table_pb2
+from lance_spark.scan import fetch_ahead
 from lance_spark.scan.extremes import extremes, value_count
 from lance_spark.scan.index_cache import _CACHE
 from lance_spark.storage.store import ObjectStore
@@ -106,6 +109,26 @@ def scan(root: str) -> None:
     for batch in dataset.to_batches(with_row_id=True, with_row_address=True):
         batch.validate()
     dataset.take([0, 3])
+
+
+def far(root: str) -> None:
+    """Read all rows from a store whose files are fetched ahead."""
+    files = fsspec.filesystem("memory")
+    files.pipe({f"/hostile/{one.relative_to(root)}": one.read_bytes() for one in below(root)})
+    try:
+        # Threads have stacks, which count as memory.
+        options = {"io_threads": "2"}
+        with mock.patch.object(fetch_ahead, "_MOST_DELETED", 1):
+            dataset = lance_spark.open_dataset("memory://hostile", storage_options=options)
+            for batch in dataset.to_batches():
+                batch.validate()
+    finally:
+        files.rm("/hostile", recursive=True)
+
+
+def below(root: str) -> Iterator[Path]:
+    """Yield the files of a folder."""
+    return (one for one in Path(root).rglob("*") if one.is_file())
 
 
 def hinted(root: str) -> None:
@@ -251,6 +274,7 @@ def targets() -> Iterator[TableTarget]:
     yield _made("btree", "indexed", one_of("_indices/*/page_lookup.lance"), older, known)
     yield _made("btree_pages", "indexed", one_of("_indices/*/page_data.lance"), older, known, 1)
     yield _made("data", "plain", largest("data/*.lance"), older, (scan, filtered, shown))
+    yield _made("far", "plain", largest("data/*.lance"), older, (far,), 1)
     yield _made("joined", "old", one_of("data/*.lance"), older, (scan, filtered, shown), 1)
     yield _made("deletions", "plain", one_of("_deletions/*.arrow"), worse_bytes, (scan,), 1)
     yield _made("bitmap", "plain", one_of("_deletions/*.bin"), worse_bytes, (scan,), 1)
