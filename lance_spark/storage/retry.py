@@ -44,6 +44,7 @@ MAX_RETRIES = "client_max_retries"
 RETRY_TIMEOUT = "client_retry_timeout"
 DEFAULT_MAX_RETRIES = 10
 DEFAULT_RETRY_TIMEOUT = 180.0
+_LOOKS = 4
 _FIRST_WAIT = 0.1
 _LONGEST_WAIT = 15.0
 #: Protocols whose packages repeat each request themselves.
@@ -215,7 +216,7 @@ def create_once(
         if wait is not None:
             time.sleep(wait)
         try:
-            present = look()
+            present = seen_whole(look, data)
         except StorageError:
             # From the failure of the put: that the look is forbidden does not mean that nothing was done.
             raise StorageError(str(failure)) from failure
@@ -223,6 +224,20 @@ def create_once(
             return present == data
         if wait is None:
             raise failure
+
+
+def seen_whole(look: Callable[[], bytes | None], data: bytes) -> bytes | None:
+    """Look until what is seen is no beginning of `data`: our own file, if its answer is cut short, would be taken for somebody else's.
+
+    Raises
+    ------
+    StorageError
+    """
+    for _ in range(_LOOKS):
+        present = look()
+        if present is None or present == data or not data.startswith(present):
+            return present
+    raise StorageError("the file does not come as a whole")
 
 
 def is_transient(error: BaseException) -> bool:

@@ -17,6 +17,7 @@ from lance_spark.errors import (
     InvalidInputError,
     MissingFileError,
 )
+from lance_spark.storage.retry import seen_whole
 from lance_spark.storage.store import ObjectStore
 
 #: No tag or branch is as long.
@@ -146,7 +147,7 @@ def create(store: ObjectStore, path: str, data: bytes) -> bool:
         return True
     # Repeated by the store's client because the answer was lost, the request meets its own file.
     try:
-        return store.read_bytes(path, MAX_BYTES) == data
+        return seen_whole(lambda: store.read_bytes(path, MAX_BYTES), data) == data
     except (MissingFileError, CorruptFileError):
         return False
 

@@ -125,6 +125,9 @@ def compare_with_pylance(path: Path, checker: Checker) -> None:
     """Have pylance open the newest version, validate it and read the same rows."""
     import lance
 
+    if not any(root == "" for root, _ in checker.states):
+        # Nobody has made it.
+        return
     theirs = lance.dataset(str(path))
     theirs.validate()
     table = theirs.to_table()

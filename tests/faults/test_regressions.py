@@ -280,3 +280,15 @@ def test_columns_are_not_computed_again_for_rows_that_others_delete(tmp_path: Pa
     assert found["double"].to_pylist() == [0, 6]
     # The types and the values, and the types once more: the file is used again.
     assert rows == [3, 3, 2]
+
+
+def test_a_tag_that_is_there_already_is_looked_at_as_a_whole(script: Script) -> None:
+    """A request that arrived twice, and an answer to the look that was cut short: the tag was told to be somebody else's."""
+    dataset = lance_spark.write_dataset(ROWS, URI)
+    script.todo = [
+        ("create", "_refs/tags/", twice),
+        ("get", "_refs/tags/", lambda effect: effect()[:7]),
+    ]
+    dataset.tags.create("t")
+    assert not script.todo
+    assert lance_spark.open_dataset(URI).tags.list()["t"]["version"] == 1

@@ -359,6 +359,9 @@ def failed(cause: Exception | None) -> StorageError:
         ([failed(TimeoutError()), False], [None, b"own"], True),
         ([failed(TimeoutError()), False], [None, b"other"], False),
         ([failed(TimeoutError())], [b"own"], True),
+        # Answers that are cut short.
+        ([failed(TimeoutError())], [b"ow", b"", b"own"], True),
+        ([failed(TimeoutError())], [b"o", b"other"], False),
         # A store that says "there is one" by an error that nobody knows.
         ([failed(OSError(errno.EINVAL, "precondition"))], [b"own"], True),
         ([failed(OSError(errno.EINVAL, "precondition"))], [b"other"], False),
@@ -380,6 +383,7 @@ def test_who_created_it(puts: list[Any], looks: list[Any], expected: bool) -> No
         ([failed(TimeoutError())], [failed(PermissionError())], False),
         ([failed(OSError(errno.ENOSPC, "full"))], [None], False),
         ([failed(TimeoutError())] * 4, [None] * 4, False),
+        ([failed(TimeoutError())], [b"ow"] * 4, False),
     ],
 )
 def test_when_nobody_knows(
