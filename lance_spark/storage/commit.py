@@ -21,6 +21,7 @@ import threading
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, Protocol
 
 from lance_spark.errors import MissingFileError, StorageError
@@ -28,7 +29,7 @@ from lance_spark.storage import local
 from lance_spark.storage.errors import translated
 from lance_spark.storage.remote import read_whole
 from lance_spark.storage.rename import rename_without_replace
-from lance_spark.storage.retry import Retries
+from lance_spark.storage.retry import Retries, seen_whole
 
 _NO_HARD_LINKS = {
     errno.EPERM,
@@ -158,8 +159,8 @@ class ConditionalPut:
         """Tell whether a request was carried out that is refused: rights can expire before it is repeated."""
         try:
             with translated(path, self._secrets):
-                found = self._retries.call(read_whole, self._fs, path, len(data))
-                return found == data
+                look = partial(self._retries.call, read_whole, self._fs, path, len(data))
+                return seen_whole(look, data) == data
         except MissingFileError:
             return False
         except StorageError as error:

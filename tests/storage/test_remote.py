@@ -174,6 +174,24 @@ def test_the_look_after_a_refusal_is_repeated(monkeypatch: pytest.MonkeyPatch) -
     assert not is_refusal(caught.value)
 
 
+def test_the_look_after_a_refusal_is_one_at_the_whole_file() -> None:
+    class Short(CloudFileSystem):
+        answers = 0
+
+        def pipe_file(self, path: str, data: bytes, mode: str = "overwrite") -> None:
+            super().pipe_file(path, data, mode)
+            raise PermissionError("expired")
+
+        def cat_file(self, path: str) -> bytes:
+            self.answers += 1
+            return self.files[path][: self.answers]
+
+    assert handler_for("s3", Short()).put_if_absent("x", b"own")
+    with pytest.raises(StorageError) as caught:
+        handler_for("s3", Short()).put_if_absent("x", b"much longer")
+    assert not is_refusal(caught.value)
+
+
 def test_file_systems_that_cannot_are_refused() -> None:
     with pytest.raises(StorageError, match="pip install --upgrade s3fs"):
         handler_for("s3", OldCloudFileSystem())
