@@ -24,7 +24,6 @@ from dataclasses import replace
 
 from lance_spark.errors import (
     InvalidInputError,
-    LanceError,
     TableExistsError,
     TableNotFoundError,
     VersionNotFoundError,
@@ -41,7 +40,7 @@ from lance_spark.table.branch_files import (
 )
 from lance_spark.table.clones import find_clone, shallow_clone
 from lance_spark.table.manifest import Manifest
-from lance_spark.table.marks import check_stays
+from lance_spark.table.marks import check_named
 from lance_spark.table.open import OpenTable, read_latest
 from lance_spark.table.ref_names import branch_root, branch_store
 from lance_spark.table.refs import manifest_size, read_tags
@@ -84,11 +83,7 @@ def create_branch(source: OpenTable, name: str) -> Branch:
         raise _exists(main, name)
     if source.branch is not None:
         _check_parent(main, source.branch, steps, name)
-    try:
-        check_stays(source.store, source.manifest)
-    except LanceError:
-        delete_branch(main, name)
-        raise
+    check_named(source.store, source.manifest, lambda: delete_branch(main, name))
     return branch
 
 

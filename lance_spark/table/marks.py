@@ -10,11 +10,22 @@ Versions without such a file from the beginning, of early releases, cannot tell;
 
 from __future__ import annotations
 
-from lance_spark.errors import VersionNotFoundError
+from collections.abc import Callable
+
+from lance_spark.errors import LanceError, VersionNotFoundError
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import versions
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.transaction import FOLDER
+
+
+def check_named(store: ObjectStore, manifest: Manifest, take_back: Callable[[], object]) -> None:
+    """Do as `check_stays` for a version that has been given a name; if it goes, or nobody knows, take the name back first."""
+    try:
+        check_stays(store, manifest)
+    except LanceError:
+        take_back()
+        raise
 
 
 def check_stays(store: ObjectStore, manifest: Manifest) -> None:

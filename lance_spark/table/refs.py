@@ -23,7 +23,6 @@ from dataclasses import dataclass, field, replace
 from lance_spark.errors import (
     CorruptTableError,
     InvalidInputError,
-    LanceError,
     MissingFileError,
     VersionNotFoundError,
 )
@@ -31,7 +30,7 @@ from lance_spark.storage.store import ObjectStore
 from lance_spark.table import ref_json, ref_names, versions
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.manifest_file import read_version
-from lance_spark.table.marks import check_stays
+from lance_spark.table.marks import check_named
 from lance_spark.table.ref_names import MAIN, branch_root, branch_store
 
 __all__ = ["FOLDER", "Tag", "branch_root"]
@@ -191,11 +190,7 @@ def create_tag(
         raise InvalidInputError(
             f"{store.display} has a tag {name!r} already; update it, delete it, or choose another name"
         )
-    try:
-        check_stays(root, manifest)
-    except LanceError:
-        store.delete([path])
-        raise
+    check_named(root, manifest, lambda: store.delete([path]))
     return tag
 
 
@@ -221,11 +216,7 @@ def update_tag(
     now = ref_json.format_time(time.time_ns())
     tag = replace(old, version=version, branch=branch, manifest_size=size, updated=now)
     store.write_bytes(_path(name), tag.encode())
-    try:
-        check_stays(root, manifest)
-    except LanceError:
-        store.write_bytes(_path(name), old.encode())
-        raise
+    check_named(root, manifest, lambda: store.write_bytes(_path(name), old.encode()))
     return tag
 
 
