@@ -66,6 +66,8 @@ class LocalCommit:
             temporary = local.write_temporary(path, data, durable=True)
             try:
                 created = _link(temporary, path)
+                if created:
+                    _date(path)
             finally:
                 # Whatever prevents that says nothing of the link; cleanup finds the file.
                 with suppress(OSError):
@@ -77,6 +79,15 @@ class LocalCommit:
                 # No refusal: the file is there.
                 raise StorageError(f"{path}: {error.strerror}") from OSError(str(error))
             return created
+
+
+def _date(path: str) -> None:
+    """Make the time of a file the one at which it got its name, which says which of two came first."""
+    # What another process does between these calls has no part in it: the name is what changes this time.
+    with suppress(OSError):
+        if os.name != "nt":
+            named = os.stat(path).st_ctime_ns
+            os.utime(path, ns=(named, named))
 
 
 def _link(source: str, target: str) -> bool:

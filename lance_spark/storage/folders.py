@@ -9,8 +9,16 @@ from typing import Any
 from lance_spark.errors import MissingFileError
 from lance_spark.storage import google, local
 from lance_spark.storage.errors import translated
-from lance_spark.storage.listing import FileInfo, entries, local_tree, names_in_order, remote_tree
+from lance_spark.storage.listing import (
+    FileInfo,
+    entries,
+    local_tree,
+    modified,
+    names_in_order,
+    remote_tree,
+)
 from lance_spark.storage.retry import Retries
+from lance_spark.storage.s3 import head, is_s3
 from lance_spark.storage.uri import Location, check_relative, join
 
 # Named here because `Folders.list` hides the built-in inside the class.
@@ -117,6 +125,22 @@ class Folders:
             if self._fs is None:
                 return list(local_tree(self.uri, folder))
             return list(remote_tree(self._fs, self.object_uri, folder, self._retries))
+
+    def modified(self, path: str) -> float | None:
+        """Return when a file was last written, in seconds since 1970 by the clock of the store; None if it does not tell.
+
+        Raises
+        ------
+        MissingFileError, StorageError
+        """
+        full = self._full(path)
+        with translated(self.name(path), self._secrets):
+            if self._fs is None:
+                return os.stat(full).st_mtime
+            if is_s3(self._fs):
+                return modified(self._retries.call(head, self._fs, full))
+            self._fs.invalidate_cache(full)
+            return modified(self._retries.call(self._fs.info, full))
 
     def _full(self, path: str) -> str:
         check_relative(path)

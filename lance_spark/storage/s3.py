@@ -25,15 +25,21 @@ def single_tries(arguments: Mapping[str, Any], connections: int) -> dict[str, An
     return {**arguments, "config_kwargs": config}
 
 
-def size_of(fs: Any, path: str) -> int:
-    """Return the length of an object, by one request whether there is one or not.
+def head(fs: Any, path: str) -> dict[str, Any]:
+    """Return what S3 tells of an object (`ContentLength`, `LastModified`), by one request whether there is one or not.
 
     Raises
     ------
     FileNotFoundError
     """
     bucket, key, _ = fs.split_path(path)
-    return int(fs.call_s3("head_object", Bucket=bucket, Key=key)["ContentLength"])
+    told: dict[str, Any] = fs.call_s3("head_object", Bucket=bucket, Key=key)
+    return told
+
+
+def size_of(fs: Any, path: str) -> int:
+    """Return the length of an object. Raises as `head`."""
+    return int(head(fs, path)["ContentLength"])
 
 
 def entries(

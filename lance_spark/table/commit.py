@@ -11,12 +11,12 @@ A store that fails in step 3 may have created the file. The next round tells: a 
 own; a version of somebody else in its place means that ours will never be. The same holds for an answer "exists already"
 that a store gives to its own repeated request.
 
-Nothing refuses a version that others have committed and cleaned up again. So a commit that took longer than that looks, after step 3,
-whether the version that it is built on is still there, or no newer one is.
+Nothing refuses a version that others have committed and cleaned up again: a commit that took longer than that looks, after step 3 (`place`).
 """
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from contextlib import suppress
@@ -42,6 +42,7 @@ from lance_spark.table.manifest_file import encode, read_manifest, read_version
 from lance_spark.table.once import Once, committed_before
 from lance_spark.table.operations.base import Conflict, Operation, Rebase
 from lance_spark.table.paths import TablePaths
+from lance_spark.table.place import check_place
 from lance_spark.table.transaction import FOLDER, Transaction, read_transaction
 from lance_spark.table.versions import ManifestLocation
 
@@ -49,8 +50,6 @@ DEFAULT_MAX_RETRIES = 20
 _MAX_STORE_FAILURES = 3
 _FIRST_WAIT = 0.01
 _LONGEST_WAIT = 3.0
-#: Seconds that two commits and a cleanup, some twenty requests one after the other, take longer than, where there is a network.
-_SHORT = 0.5
 _AUTO_CLEANUP = "lance.auto_cleanup.interval"
 
 
@@ -185,7 +184,7 @@ class _Attempts:
             manifests = self._manifests()
             own = self._catch_up(manifests)
             if own is not None:
-                self._check_place(own, manifests)
+                self._check_place(own)
                 self._delete_unused()
                 return own
             try:
@@ -196,8 +195,7 @@ class _Attempts:
                     raise failed.error from None
                 manifest = None
             if manifest is not None:
-                if self._store.is_local or time.monotonic() - started > _SHORT:
-                    self._check_place(manifest, manifests)
+                self._check_place(manifest, time.monotonic() - started)
                 versions.write_hint(self._store, manifest.version)
                 self._delete_unused()
                 return manifest
@@ -207,7 +205,7 @@ class _Attempts:
         manifests = self._manifests()
         own = self._catch_up(manifests)
         if own is not None:
-            self._check_place(own, manifests)
+            self._check_place(own)
             self._delete_unused()
             return own
         raise CommitConflictError(
@@ -216,34 +214,12 @@ class _Attempts:
             retryable=True,
         )
 
-    def _check_place(self, own: Manifest, manifests: list[ManifestLocation]) -> None:
-        """Make sure that our version is not in the place of one that has been removed.
-
-        If others commit that version and the next, and a cleanup removes the first, nothing refuses ours: it is one of the history then,
-        and the newest versions do not have the change. A cleanup that removes a version removes the one before it, too, unless a name
-        keeps it.
-
-        Raises
-        ------
-        StorageError
-            It may be; `uncertain` says why.
-        """
-        store = self._store
-        if store.manifest_store is not None:
-            # It has an entry of each version that ever was.
-            return
+    def _check_place(self, own: Manifest, seconds: float = math.inf) -> None:
         try:
-            for location in manifests:
-                if location.version == own.version - 1 and store.exists(location.path):
-                    return
-            newest = versions.newest(store)
-            if newest is not None and newest.version == own.version:
-                return
-            reason = f"version {own.version} may have been there before, and cleaned up"
-            self.uncertain = StorageError(reason)
+            check_place(self._store, own.version, seconds)
         except StorageError as error:
             self.uncertain = error
-        raise self.uncertain
+            raise
 
     def clean_up(self) -> None:
         """Delete what was written on the way; the change was not made."""

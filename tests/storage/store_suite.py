@@ -122,6 +122,20 @@ class StoreSuite:
         assert store.read_bytes("_versions/1") == b"first"
         assert store.list_names("_versions") == ["1"]
 
+    def test_what_came_later_is_told(self, store: ObjectStore) -> None:
+        for path in ("v/1", "v/2"):
+            assert store.put_if_absent(path, b"first")
+            # Some stores tell whole seconds.
+            time.sleep(1.1)
+        first, second = store.modified("v/1"), store.modified("v/2")
+        assert first is not None
+        assert second is not None
+        assert first < second <= time.time() + 1
+        listed = {one.path: one.modified for one in store.list_tree("v")}
+        assert listed == pytest.approx({"v/1": first, "v/2": second}, abs=1)
+        with pytest.raises(MissingFileError, match="v/3"):
+            store.modified("v/3")
+
     def test_one_of_many_wins(self, store: ObjectStore) -> None:
         for turn in range(20):
             name = f"_versions/{turn}"
