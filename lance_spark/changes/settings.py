@@ -11,7 +11,6 @@ from lance_spark.file.schema import Field
 from lance_spark.storage.uri import parse_uri
 from lance_spark.table.bases import BaseLike
 from lance_spark.table.commit import DEFAULT_MAX_RETRIES
-from lance_spark.table.marks import check_stays
 from lance_spark.table.open import OpenTable, read_latest
 from lance_spark.table.operations.restore import Restore
 from lance_spark.table.operations.update_bases import UpdateBases
@@ -127,7 +126,6 @@ def restore(
     """
     newest = at_version(table, read_latest(table.store))
     check_writable(newest)
-    check_stays(table.store, table.manifest)
     operation = Restore(table.version)
     manifest = commit_operation(newest, operation, properties=properties, max_retries=max_retries)
     return at_version(table, manifest)

@@ -20,7 +20,8 @@ Order matters, since others go on committing meanwhile:
 3. Tags, branches and versions that came in between are looked at, since these alone can call old files back: a tag or branch on
    an old version, a Restore.
 4. The transaction files of versions that go are deleted: readers need none of them, and whoever has made a tag or a branch sees by them
-   that its version goes (`marks`). Then the third step is taken once more (`look_again`): of two that meet, one sees the other.
+   that its version goes (`marks`). Then the third step is taken once more (`look_again`): of two that meet, one sees the other. Restores
+   that are under way are looked for, too (`cleanup_restores`).
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from lance_spark.table.branch_files import branch_path, read_branches
 from lance_spark.table.cleanup_branches import branch_folders, origin
 from lance_spark.table.cleanup_files import INDICES, UUID, Candidate, Listing, list_files
 from lance_spark.table.cleanup_references import KnownFragments, References, references_of
+from lance_spark.table.cleanup_restores import restored_versions
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.manifest_file import find_manifest
 from lance_spark.table.paths import DATA
@@ -215,6 +217,7 @@ class Planner:
         going = dict(self._going)
         self._is_marked = is_marked
         self._look()
+        self._keep_restored()
         for version in going.keys() - self._going.keys():
             manifest = find_manifest(self._store, going[version])
             if manifest is not None and manifest.transaction_file and manifest.transaction_section:
@@ -277,6 +280,20 @@ class Planner:
             version = origin(name, self._branch, branches)
             if version is not None and name in self._needs_parent:
                 self._keep(version)
+
+    def _keep_restored(self) -> None:
+        """Keep the versions that restores are about to bring back."""
+        if not self._going or self._policy.delete_unverified:
+            return
+        before = self._policy.written_before(time.time())
+        known = self._kept.paths | self._gone.paths
+        pending = [
+            info
+            for info in self._store.list_tree(TRANSACTIONS)
+            if info.path not in known and (info.modified is None or info.modified >= before)
+        ]
+        for version in restored_versions(self._store, pending):
+            self._keep(version)
 
     def _keep_tags(self) -> None:
         """Keep versions with a tag, or refuse to go on."""

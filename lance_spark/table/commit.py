@@ -39,6 +39,7 @@ from lance_spark.table.detached import commit_detached
 from lance_spark.table.draft import Draft
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.manifest_file import encode, read_manifest, read_version
+from lance_spark.table.marks import check_stays
 from lance_spark.table.once import Once, committed_before
 from lance_spark.table.operations.base import Conflict, Operation, Rebase
 from lance_spark.table.paths import TablePaths
@@ -329,10 +330,16 @@ class _Attempts:
         operation = self._transaction.operation
         if newest is not None:
             flags.check_writable(newest.flags, store.display)
+        called_back: list[Manifest] = []
+
+        def read_older(version: int) -> Manifest:
+            called_back.append(read_version(store, version))
+            return called_back[-1]
+
         draft = Draft(
             newest,
             enable_stable_row_ids=self._enable_stable_row_ids,
-            read_version=lambda version: read_version(store, version),
+            read_version=read_older,
             planned_on=self._transaction.read_version,
             paths=None if newest is None else self._paths(newest),
         )
@@ -344,6 +351,9 @@ class _Attempts:
         location = scheme.locate(proto.version)
         if writes_file:
             self._write_transaction(f"{FOLDER}/{self._transaction.file_name}", message)
+        for manifest in called_back:
+            # A cleanup that does not see the file that was just written has taken that of this version.
+            check_stays(store, manifest)
         self.tried = location.version
         try:
             created = versions.create_manifest(store, location, data)

@@ -3,7 +3,7 @@
 Cleanup takes the transaction file from each version that goes, then looks at tags, branches and newer versions once more, and only then
 deletes what readers need. Who gives a name to a version writes it down first, and then looks whether the version still has that file. So of
 two that meet, one sees the other: cleanup keeps the version and gives the file back, or the name is taken back. A restore, which nobody
-can take back, looks before it commits.
+can take back, looks before it commits: its own transaction file is what cleanup sees (`cleanup_restores`).
 
 Versions without such a file from the beginning, of early releases, cannot tell; nor does the cleanup of other clients.
 """

@@ -117,6 +117,11 @@ def late_names() -> list[Any]:
     return [mock.patch.object(marks, "check_stays", return_value=None)]
 
 
+def late_restores() -> list[Any]:
+    """Restores that do not look whether their version is being removed."""
+    return [mock.patch.object(commit, "check_stays", return_value=None)]
+
+
 def forgetful_clone() -> list[Any]:
     """A deep clone that copies no deletion files."""
 
@@ -142,11 +147,12 @@ MUTATIONS: dict[str, Callable[[], list[Any]]] = {
         short_upload,
         unsorted_parts,
         late_names,
+        late_restores,
         forgetful_clone,
     )
 }
-#: Those that only show where names and cleanup meet.
-MEETING = frozenset({"late_names"})
+#: Those that only show where cleanup meets what calls back old versions.
+MEETING = frozenset({"late_names", "late_restores"})
 assert issubclass(UncertainCommitError, StorageError)
 
 

@@ -350,7 +350,8 @@ class Maker:
         return Operation("config", run, effect)
 
     def _restore(self, properties: Mapping[str, str], planned: State, version: int) -> Operation:
-        wanted = self._random.randint(1, version)
+        first = self._random.choice([1, max(1, version - 2)])
+        wanted = self._random.randint(first, version)
 
         def run(dataset: Dataset) -> Any:
             return dataset.checkout_version(wanted).restore(transaction_properties=properties)

@@ -39,15 +39,16 @@ WEIGHTS = {
     "cast": 1.5,
     "rename": 1.5,
     "config": 1,
+    "restore": 2,
     "deep_clone": 1,
 }
 #: A name keeps a version, or is refused, if a cleanup is about to remove it.
 NAMES = {"tag": 2, "branch": 2}
-#: A restore may not see that its version is removed, and a shallow clone elsewhere is not known, so that these do not go together in one schedule: see docs/reliability.md.
-CALLS_BACK = {"restore": 2, "shallow_clone": 1}
+#: A shallow clone elsewhere is not known to a cleanup, so that these do not go together in one schedule: see docs/reliability.md.
+CLONES = {"shallow_clone": 1}
 REMOVES = {"cleanup": 3}
-#: Schedules of names and cleanup, and little else: they meet rarely.
-MEETING = {"append": 3, "tag": 8, "branch": 2, "cleanup": 6}
+#: Schedules of what calls back old versions and of cleanup, and little else: they meet rarely.
+MEETING = {"append": 3, "tag": 6, "branch": 2, "restore": 9, "cleanup": 7}
 #: What the tables that schedules begin with hold, by kind of store and of table.
 _KNOWN: dict[tuple[str, str], dict[object, Any]] = {}
 AUTO = {"lance.auto_cleanup.interval": "2", "lance.auto_cleanup.retain_versions": "2"}
@@ -131,7 +132,7 @@ class Run:
     rate : int, optional
         Faults of a thousand calls.
     meeting : bool
-        Whether it has to be one of names and cleanup; else the seed says so.
+        Whether it has to be one of `MEETING`; else the seed says so.
     """
 
     def __init__(
@@ -274,7 +275,7 @@ class _Writer(_Actor):
     def __init__(self, run: Run, table: Table, checker: Checker, number: int) -> None:
         super().__init__(run, table, checker, f"writer {number}")
         self._maker = Maker(self._random, number, repeats=not run.removes)
-        self._weights: dict[str, float] = {**WEIGHTS, **(REMOVES if run.removes else CALLS_BACK)}
+        self._weights: dict[str, float] = {**WEIGHTS, **(REMOVES if run.removes else CLONES)}
         if not run.auto:
             # Cleanup after commits does nothing as long as there are tags.
             self._weights |= NAMES

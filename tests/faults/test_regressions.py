@@ -13,6 +13,7 @@ import pytest
 import lance_spark
 from lance_spark.errors import (
     CommitConflictError,
+    CorruptFileError,
     StorageError,
     UncertainCommitError,
     VersionNotFoundError,
@@ -244,6 +245,31 @@ def test_what_is_called_back_during_a_cleanup_stays_or_is_refused(
         assert stats.versions == (2,)
         left = {str(one) for one in (tmp_path / "_transactions").iterdir()}
         assert len(files - left) == 1
+
+
+def test_a_restore_that_is_under_way_keeps_its_version(script: Script) -> None:
+    first = lance_spark.write_dataset(ROWS, URI)
+    newest = lance_spark.write_dataset(ROWS, URI, "overwrite").delete([("id", "==", 1)])
+    before = set(Place.objects.now)
+
+    def cut(effect: Callable[[], Any]) -> Any:
+        return effect()[:-1]
+
+    def held(effect: Callable[[], Any]) -> Any:
+        # What is not seen as a whole is not taken for something else.
+        script.todo = [("get", "_transactions/", cut)]
+        with pytest.raises(CorruptFileError, match="_transactions/"):
+            newest.cleanup_old_versions(timedelta(0))
+        assert not script.todo
+        assert newest.cleanup_old_versions(timedelta(0)).versions == (2,)
+        return effect()
+
+    script.todo = [("create", "_versions/", held)]
+    found = first.restore()
+    assert found.version == 4
+    assert found.to_table()["id"].to_pylist() == [0, 1, 2, 3]
+    # Manifest and transaction of the version that goes. The other one has got its transaction file back.
+    assert len(before - set(Place.objects.now)) == 2
 
 
 def test_columns_have_values_in_rows_that_a_restore_brings_back(tmp_path: Path) -> None:
