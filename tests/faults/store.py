@@ -12,7 +12,7 @@ from fsspec.registry import _registry
 from fsspec.spec import AbstractFileSystem
 
 from tests.faults.faults import ClientError, Faults
-from tests.faults.objects import Objects, PartError
+from tests.faults.objects import Object, Objects, PartError
 from tests.faults.schedule import Schedule
 from tests.faults.threads import Pool
 
@@ -164,7 +164,8 @@ class FaultyS3(FaultyFileSystem):
     def _head_object(self, Bucket: str, Key: str) -> dict[str, Any]:
         path = f"{Bucket}/{Key}"
         found = Place.faults.call("head", path, lambda: Place.objects.get(path))
-        return {"ContentLength": len(found.data)}
+        entry = _facts(found)
+        return {"ContentLength": entry["size"], "LastModified": entry["LastModified"]}
 
     def _create_multipart_upload(self, Bucket: str, Key: str, **_: Any) -> dict[str, Any]:
         path = f"{Bucket}/{Key}"
@@ -268,9 +269,12 @@ def _copy(source: str, target: str) -> None:
 
 
 def _file(path: str) -> dict[str, Any]:
-    found = Place.objects.now[path]
+    return {"name": path, "type": "file", **_facts(Place.objects.now[path])}
+
+
+def _facts(found: Object) -> dict[str, Any]:
     modified = datetime.datetime.fromtimestamp(found.modified, datetime.UTC)
-    return {"name": path, "size": len(found.data), "type": "file", "LastModified": modified}
+    return {"size": len(found.data), "LastModified": modified}
 
 
 def _info(path: str) -> dict[str, Any]:
