@@ -187,8 +187,12 @@ def cleanup(
     if dry_run:
         return _stats([*files, *manifests], manifests)
     deletion = _Deletion(store, delete_rate_limit, delete_concurrency)
-    removed = deletion.delete([file for file in files if _is_mark(file)])
-    plan = planner.look_again(is_marked=bool(removed))
+    marks = [file for file in files if _is_mark(file)]
+    removed = deletion.delete(marks)
+    plan = planner.look_again(
+        is_marked=bool(marks),
+        unmarked={file.path for file in marks} - {one.path for one in removed},
+    )
     files, manifests = _listed(plan)
     removed += deletion.delete([file for file in files if not _is_mark(file)])
     for folder in plan.folders:

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -178,6 +178,8 @@ class Planner:
         # What versions that go refer to, those among them too that are kept after all: what is kept counts first.
         self._gone = References()
         self._going: dict[int, ManifestLocation] = {}
+        #: Versions that go, by their transaction files.
+        self._marks: dict[str, int] = {}
         self._newest = 0
         self._seen: set[tuple[str, str]] = set()
         self._names: frozenset[str] = frozenset()
@@ -202,13 +204,15 @@ class Planner:
         self._look()
         return self._collect(listing)
 
-    def look_again(self, *, is_marked: bool) -> CleanupPlan:
+    def look_again(self, *, is_marked: bool, unmarked: Collection[str] = ()) -> CleanupPlan:
         """Plan once more; versions that are kept after all get their marks back.
 
         Parameters
         ----------
         is_marked : bool
-            Whether the marks of the first plan were deleted. Then it is too late to refuse because of a tag: its version is kept.
+            Whether marks of the first plan were deleted. Then it is too late to refuse because of a tag: its version is kept.
+        unmarked : collection of str, optional
+            Paths of those that may be there still. Whoever sees them takes it that their versions stay, and so they do.
 
         Raises
         ------
@@ -218,6 +222,8 @@ class Planner:
         self._is_marked = is_marked
         self._look()
         self._keep_restored()
+        for path in unmarked:
+            self._keep(self._marks.get(path, 0))
         for version in going.keys() - self._going.keys():
             manifest = find_manifest(self._store, going[version])
             if manifest is not None and manifest.transaction_file and manifest.transaction_section:
@@ -244,6 +250,7 @@ class Planner:
             goes = manifest.version < limit and self._policy.allows(manifest)
             if goes:
                 self._going[manifest.version] = location
+                self._marks[f"{TRANSACTIONS}/{manifest.transaction_file}"] = manifest.version
             where, known = (self._gone, gone) if goes else (self._kept, kept)
             root = self._store.object_uri
             where.add(references_of(manifest, root=root, own=True, known=known))

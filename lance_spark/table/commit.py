@@ -43,7 +43,7 @@ from lance_spark.table.marks import check_stays
 from lance_spark.table.once import Once, committed_before
 from lance_spark.table.operations.base import Conflict, Operation, Rebase
 from lance_spark.table.paths import TablePaths
-from lance_spark.table.place import check_place
+from lance_spark.table.place import Place, place_of
 from lance_spark.table.transaction import FOLDER, Transaction, read_transaction
 from lance_spark.table.versions import ManifestLocation
 
@@ -173,6 +173,7 @@ class _Attempts:
         self._enable_stable_row_ids = enable_stable_row_ids
         self._transaction_file: str | None = None
         self._written: list[str] = []
+        self._seconds = 0.0
         self.tried = 0
         self.uncertain: StorageError | None = None
 
@@ -195,8 +196,9 @@ class _Attempts:
                 if failures > _MAX_STORE_FAILURES:
                     raise failed.error from None
                 manifest = None
+            self._seconds = time.monotonic() - started
             if manifest is not None:
-                self._check_place(manifest, time.monotonic() - started)
+                self._check_place(manifest, self._seconds)
                 versions.write_hint(self._store, manifest.version)
                 self._delete_unused()
                 return manifest
@@ -217,10 +219,19 @@ class _Attempts:
 
     def _check_place(self, own: Manifest, seconds: float = math.inf) -> None:
         try:
-            check_place(self._store, own.version, seconds)
+            place = place_of(self._store, own.version, seconds)
         except StorageError as error:
             self.uncertain = error
             raise
+        if place is Place.OWN:
+            return
+        if place is Place.ANOTHERS and self._transaction_file is not None:
+            # Nobody gives it a name then, or restores it (`marks`): what it is built on may be gone.
+            self._delete([self._transaction_file])
+        self.uncertain = StorageError(
+            f"version {own.version} may have been there before, and cleaned up"
+        )
+        raise self.uncertain
 
     def clean_up(self) -> None:
         """Delete what was written on the way; the change was not made."""
@@ -260,10 +271,11 @@ class _Attempts:
             except MissingFileError:
                 raise self._cleaned_up(location.version) from None
             committed = read_transaction(self._store, manifest)
-            if location.version == self.tried:
-                self.uncertain = None
             if committed is not None and committed.uuid == self._transaction.uuid:
+                self.uncertain = None
                 return manifest
+            if location.version == self.tried:
+                self._rule_out(location.version)
             if self._once is not None and self._once.is_met_by(committed):
                 raise self._once.error(self._store, manifest.version)
             self._check(manifest, committed.operation if committed else None)
@@ -281,16 +293,26 @@ class _Attempts:
             return None
         first = read_manifest(self._store, manifests[0])
         committed = read_transaction(self._store, first)
-        if first.version <= self.tried:
-            self.uncertain = None
         if committed is not None and committed.uuid == self._transaction.uuid:
+            self.uncertain = None
             return first
+        if first.version <= self.tried:
+            self._rule_out(first.version)
         if self._once is not None:
             _check_once(self._store, read_manifest(self._store, manifests[-1]), self._once)
         raise TableExistsError(
             f"{self._store.display}: there is a table already, with {versions.describe(manifests)}; "
             "append to it, overwrite it, or choose another path"
         )
+
+    def _rule_out(self, version: int) -> None:
+        """Take it that the version that was tried is not ours, since there is one of somebody else."""
+        if self.uncertain is None:
+            return
+        if place_of(self._store, version, self._seconds) is not Place.OWN:
+            # The one that was cleaned up can have been ours.
+            raise self.uncertain
+        self.uncertain = None
 
     def _check(self, manifest: Manifest, committed: Operation | None) -> None:
         own = self._transaction.operation

@@ -6,18 +6,21 @@ of the history then, and no newer version has its change. So who was slow looks,
 | found | meaning |
 | --- | --- |
 | nothing newer | it is in its place |
-| newer ones, and the one before is gone | it may not be: a cleanup that removes a version removes those before it, too, unless a name keeps them |
-| newer ones, and it or the next is gone | it may not be |
 | the next was written earlier, by the store's clock | it is not: that one is built on another |
+| the next was written later | it is |
+| neither, and the one before is there | it is: a cleanup that removes a version removes those before it, too, unless a name keeps them |
+| anything else | nobody knows |
 
 The times are those of the store, as writers have clocks of their own. Object stores tell when an object came, S3 and Azure in whole seconds. Of a
-local disk `LocalCommit` makes it the time at which the file got its name. HDFS tells when it was written, under another name: what others commit
-before it gets its own is not seen by it.
+local disk `LocalCommit` makes it the time at which the file got its name. HDFS tells when it was written, under another name, which can be
+before others have committed; so there the one before has to be there.
 """
 
 from __future__ import annotations
 
-from lance_spark.errors import MissingFileError, StorageError
+from enum import Enum
+
+from lance_spark.errors import MissingFileError
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import versions
 
@@ -25,42 +28,46 @@ from lance_spark.table import versions
 _SHORT = 0.5
 #: The same on a local disk.
 _SHORT_LOCAL = 0.002
+_WRITTEN_UNNAMED = frozenset({"hdfs", "viewfs"})
 
 
-def check_place(store: ObjectStore, version: int, seconds: float) -> None:
-    """Make sure that a version that was just committed is not in the place of one that has been cleaned up.
+class Place(Enum):
+    """What is known of the place of a version."""
+
+    OWN = "its own"
+    UNKNOWN = "nobody knows whose"
+    ANOTHERS = "that of one that was cleaned up"
+
+
+def place_of(store: ObjectStore, version: int, seconds: float) -> Place:
+    """Tell whether a version that there is, or was a moment ago, is in the place of one that has been cleaned up.
 
     Parameters
     ----------
     store : ObjectStore
     version : int
     seconds : float
-        Time since the versions before it were listed.
+        Between a look at the versions before it and its commit.
 
     Raises
     ------
     StorageError
-        It may be, or the store failed.
     """
     # A manifest store has an entry of each version that ever was.
     if store.manifest_store is not None or seconds < (_SHORT_LOCAL if store.is_local else _SHORT):
-        return
+        return Place.OWN
     found = {one.version: one.path for one in versions.list_since(store, max(version - 1, 1))}
     if found and max(found) == version:
-        return
-    is_between = (version == 1 or version - 1 in found) and version + 1 in found
-    if (
-        not is_between
-        or version not in found
-        or _is_earlier(store, found[version + 1], found[version])
-    ):
-        raise StorageError(f"version {version} may have been there before, and cleaned up")
-
-
-def _is_earlier(store: ObjectStore, path: str, other: str) -> bool:
-    """Tell whether a file was written before another, or one of them has gone meanwhile."""
+        return Place.OWN
+    if version not in found or version + 1 not in found:
+        return Place.UNKNOWN
     try:
-        times = store.modified(path), store.modified(other)
+        own, following = store.modified(found[version]), store.modified(found[version + 1])
     except MissingFileError:
-        return True
-    return times[0] is not None and times[1] is not None and times[0] < times[1]
+        return Place.UNKNOWN
+    if own is not None and following is not None:
+        if following < own:
+            return Place.ANOTHERS
+        if following > own and store.scheme not in _WRITTEN_UNNAMED:
+            return Place.OWN
+    return Place.OWN if version == 1 or version - 1 in found else Place.UNKNOWN

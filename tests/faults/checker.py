@@ -99,6 +99,8 @@ class Checker:
         self._names: dict[str, set[Any]] = {}
         self._row_ids: dict[tuple[str, int], int] = {}
         self.states: dict[tuple[str, int], State] = {}
+        #: Versions that were made once more after they had been cleaned up.
+        self.made_again: set[tuple[str, int]] = set()
         self.wrong: list[str] = []
         self.outcomes: Counter[tuple[str, str]] = Counter()
         self.reads = 0
@@ -141,11 +143,15 @@ class Checker:
             assert transaction is not None
             state = read(dataset)
         except (LanceError, TwiceError) as error:
-            if (root, version) not in self.states:
+            if (root, version) in self.states:
+                self.made_again.add((root, version))
+            elif not (root.startswith("tree/own") and isinstance(error, MissingFileError)):
+                # A branch has no name yet, and gets none if its version is being removed.
                 self.say(f"{what} cannot be read as it is committed: {error!r}")
             return
         if (root, version) in self.states:
             # In the place of one that was removed: whoever made it must not take it for a commit.
+            self.made_again.add((root, version))
             return
         newest = self._newest.get(root, 0)
         before = State() if version == 1 and not newest else self.states.get((root, version - 1))
@@ -178,7 +184,7 @@ class Checker:
         assert call.operation.effect is not None
         past = {number: one for (at, number), one in self.states.items() if at == root}
         expected = call.operation.effect(before, past)
-        if state != expected:
+        if state != expected and (root, call.operation.calls_back) not in self.made_again:
             self.say(f"{what}, by {name} ({call.operation.kind}): {_difference(expected, state)}")
         self._check_row_ids(what, before, state)
 
@@ -291,7 +297,7 @@ class Checker:
         known = self.states.get((root, version))
         if known is None:
             self.say(f"a reader saw version {version} of {root or 'main'}, which nobody committed")
-        elif state != known:
+        elif state != known and (root, version) not in self.made_again:
             self.say(
                 f"a reader saw version {version} of {root or 'main'} otherwise: {_difference(known, state)}"
             )

@@ -46,6 +46,8 @@ class Operation:
         What becomes of it: None if it goes.
     clone : str
         Root of the table that it makes, below that of the table.
+    calls_back : int
+        The older version that it restores or gives a name to.
     """
 
     kind: str
@@ -55,6 +57,7 @@ class Operation:
     name: str = ""
     value: object = None
     clone: str = ""
+    calls_back: int = 0
 
 
 class Maker:
@@ -356,7 +359,7 @@ class Maker:
         def run(dataset: Dataset) -> Any:
             return dataset.checkout_version(wanted).restore(transaction_properties=properties)
 
-        return Operation("restore", run, lambda _, past: past[wanted])
+        return Operation("restore", run, lambda _, past: past[wanted], calls_back=wanted)
 
     def _cleanup(self, properties: Mapping[str, str], planned: State, _: int) -> Operation:
         keep = self._random.choice([1, 2, 3])
@@ -383,7 +386,7 @@ class Maker:
                 dataset.tags.create(name, version)
 
         value = None if what == "delete" else version
-        return Operation(f"{what} tag", run, name=name, value=value)
+        return Operation(f"{what} tag", run, name=name, value=value, calls_back=version)
 
     def _shallow_clone(self, properties: Mapping[str, str], planned: State, _: int) -> Operation:
         root = f"clones/{self._name()}"

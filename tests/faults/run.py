@@ -315,7 +315,8 @@ class _Writer(_Actor):
             # The checker has said why.
             return
         operation = self._maker.make(kind, name, planned, dataset.version)
-        if operation is None:
+        if operation is None or (root, operation.calls_back) in self._checker.made_again:
+            # Who calls back a version that was made again, which nobody was told to be there, gets what it holds.
             return
         self._call(Call(name, self._name, root, dataset.version, operation), dataset)
 

@@ -247,6 +247,17 @@ def test_what_is_called_back_during_a_cleanup_stays_or_is_refused(
         assert len(files - left) == 1
 
 
+def test_a_version_stays_if_its_transaction_file_does(script: Script) -> None:
+    """Whoever gives it a name looks at that file."""
+    first = lance_spark.write_dataset(ROWS, URI)
+    newest = lance_spark.write_dataset(ROWS, URI, "overwrite")
+    script.todo = [("delete", "_transactions/", refused)]
+    stats = newest.cleanup_old_versions(timedelta(0))
+    assert (stats.versions, stats.failed_deletes, stats.data_files_removed) == ((), 1, 0)
+    first.tags.create("kept", 1)
+    assert lance_spark.open_dataset(URI, tag="kept").to_table() == ROWS
+
+
 def test_a_restore_that_is_under_way_keeps_its_version(script: Script) -> None:
     first = lance_spark.write_dataset(ROWS, URI)
     newest = lance_spark.write_dataset(ROWS, URI, "overwrite").delete([("id", "==", 1)])

@@ -14,10 +14,11 @@ import pyarrow as pa
 import pytest
 
 import lance_spark
-from lance_spark.errors import UncertainCommitError
+from lance_spark.errors import StorageError, UncertainCommitError, VersionNotFoundError
 from lance_spark.storage import local
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import place, versions
+from lance_spark.table.manifest_file import encode, read_manifest
 from lance_spark.table.versions import ManifestLocation
 
 ROWS = pa.table({"id": pa.array(range(4), pa.int64())})
@@ -104,7 +105,38 @@ def test_a_name_keeps_the_version_before_and_the_next_is_there(
     with pytest.raises(UncertainCommitError, match=CLEANED):
         dataset.delete([("id", "==", 3)])
     assert numbers(uri) == [1, 2, 3, 4]
+    # What it holds was never anybody's, and may be gone.
+    with pytest.raises(
+        VersionNotFoundError, match="version 2 is being removed by a cleanup, or was"
+    ):
+        lance_spark.open_dataset(uri, 2).restore()
     assert lance_spark.open_dataset(uri).to_table()["id"].to_pylist() == [0, 1, 2, 3]
+
+
+def test_a_version_that_was_made_again_says_nothing_of_the_first(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first was ours: its answer was lost, others went on, and it was cleaned up."""
+    dataset = lance_spark.write_dataset(ROWS, uri)
+    create = versions.create_manifest
+
+    def lost(store: ObjectStore, location: ManifestLocation, data: bytes) -> bool:
+        monkeypatch.setattr(versions, "create_manifest", create)
+        assert create(store, location, data)
+        changed(uri, 1)
+        cleaned(uri)
+        newest = read_manifest(store, versions.latest(store))
+        proto = type(newest.message)()
+        proto.CopyFrom(newest.message)
+        proto.version = location.version
+        time.sleep(0.01)
+        assert create(store, location, encode(proto, None, newest.transaction_section))
+        raise StorageError("no answer")
+
+    monkeypatch.setattr(versions, "create_manifest", lost)
+    with pytest.raises(UncertainCommitError, match="no answer"):
+        dataset.delete([("id", "==", 3)])
+    assert lance_spark.open_dataset(uri).version == 3
 
 
 def test_a_table_that_others_made_and_cleaned_up(uri: str, held: Callable[..., None]) -> None:
