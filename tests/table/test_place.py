@@ -131,7 +131,7 @@ def test_a_version_that_was_made_again_says_nothing_of_the_first(
         proto.version = location.version
         time.sleep(0.01)
         assert create(store, location, encode(proto, None, newest.transaction_section))
-        raise StorageError("no answer")
+        raise StorageError("no answer") from TimeoutError()
 
     monkeypatch.setattr(versions, "create_manifest", lost)
     with pytest.raises(UncertainCommitError, match="no answer"):
