@@ -294,9 +294,10 @@ class Planner:
             return
         before = self._policy.written_before(time.time())
         known = self._kept.paths | self._gone.paths
+        found = sorted(self._store.list_tree(TRANSACTIONS), key=lambda info: info.path)
         pending = [
             info
-            for info in self._store.list_tree(TRANSACTIONS)
+            for info in found
             if info.path not in known and (info.modified is None or info.modified >= before)
         ]
         for version in restored_versions(self._store, pending):

@@ -42,9 +42,10 @@ class Calls:
         self._faults = faults
         self.root = root
         self.watcher: Watcher | None = None
+        self._named: dict[str, float] = {}
 
     def __getattr__(self, name: str) -> Any:
-        own = getattr(os, name)
+        own = self._stat if name == "stat" else getattr(os, name)
         if name in _LOOKS:
             return self.wrapped(_LOOKS[name], own)
         if name in _CHANGES:
@@ -62,6 +63,7 @@ class Calls:
             def effect() -> Any:
                 answer = own(*arguments, **named)
                 if call in ("link", "replace", "rename") and answer is not False:
+                    self._named[path] = self._schedule.now
                     created.append(self._relative(path))
                     self._watch(path)
                 return answer
@@ -88,6 +90,16 @@ class Calls:
         if actor is not None:
             actor.created.append(self._relative(path))
         return _File(file, path, self._faults)
+
+    def _stat(self, path: str) -> os.stat_result:
+        """Tell the time of the schedule at which a file got its name: that of the system is another one each time."""
+        found = os.stat(path)
+        named = self._named.get(path)
+        return (
+            found
+            if named is None
+            else os.stat_result(tuple(found), {"st_mtime": named, "st_ctime_ns": found.st_ctime_ns})
+        )
 
     def _relative(self, path: str) -> str:
         return os.path.relpath(path, self.root)
