@@ -45,14 +45,14 @@ def copy_files(copies: Iterable[Copy], started: list[Copy]) -> None:
         A file and its copy would be the same.
     MissingFileError, StorageError
     """
-    running: set[Future[None]] = set()
+    running: list[Future[None]] = []
     with ThreadPoolExecutor(FILES_AT_ONCE) as pool:
         for copy in copies:
             if len(running) >= FILES_AT_ONCE:
                 running = _wait(running)
             _check_not_itself(copy)
             started.append(copy)
-            running.add(pool.submit(copy_file, copy))
+            running.append(pool.submit(copy_file, copy))
         while running:
             running = _wait(running)
 
@@ -94,8 +94,10 @@ def _check_not_itself(copy: Copy) -> None:
         )
 
 
-def _wait(running: set[Future[None]]) -> set[Future[None]]:
+def _wait(running: list[Future[None]]) -> list[Future[None]]:
     done, pending = wait(running, return_when=FIRST_COMPLETED)
-    for future in done:
-        future.result()
-    return pending
+    # Of several that failed, the first one tells why.
+    for future in running:
+        if future in done:
+            future.result()
+    return [future for future in running if future in pending]
