@@ -222,8 +222,6 @@ class Planner:
         self._is_marked = is_marked
         self._look()
         self._keep_restored()
-        for path in unmarked:
-            self._keep(self._marks.get(path, 0))
         for version in going.keys() - self._going.keys():
             manifest = find_manifest(self._store, going[version])
             if manifest is not None and manifest.transaction_file and manifest.transaction_section:
@@ -231,6 +229,9 @@ class Planner:
                 with suppress(StorageError):
                     path = f"{TRANSACTIONS}/{manifest.transaction_file}"
                     self._store.write_bytes(path, manifest.transaction_section, durable=False)
+        for path in unmarked:
+            # Not given back if it is gone after all: another cleanup may have taken it, too, and go on.
+            self._keep(self._marks.get(path, 0))
         return self._collect(self._listing)
 
     def _look(self) -> None:
