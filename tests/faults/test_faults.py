@@ -17,7 +17,7 @@ FOUND_BY = {
     "parts_left": 21,
     "unsorted_parts": 44,
     "late_names": 35,
-    "late_restores": 40,
+    "late_restores": 80,
     "forgetful_clone": 3,
 }
 #: Schedules that a mistake has to be found within.
