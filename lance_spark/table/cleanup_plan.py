@@ -30,10 +30,9 @@ import re
 import time
 from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field
 
-from lance_spark.errors import InvalidInputError, StorageError
+from lance_spark.errors import InvalidInputError
 from lance_spark.storage.listing import FileInfo
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import flags, versions
@@ -205,7 +204,10 @@ class Planner:
         return self._collect(listing)
 
     def look_again(self, *, is_marked: bool, unmarked: Collection[str] = ()) -> CleanupPlan:
-        """Plan once more; versions that are kept after all get their marks back.
+        """Plan once more, once the marks are gone.
+
+        Versions that are kept after all do not get theirs back: another cleanup may have taken them, too, and go on, since it has looked
+        before there was anything to see.
 
         Parameters
         ----------
@@ -218,19 +220,10 @@ class Planner:
         ------
         InvalidInputError, CorruptTableError, UnsupportedFeatureError, StorageError
         """
-        going = dict(self._going)
         self._is_marked = is_marked
         self._look()
         self._keep_restored()
-        for version in going.keys() - self._going.keys():
-            manifest = find_manifest(self._store, going[version])
-            if manifest is not None and manifest.transaction_file and manifest.transaction_section:
-                # It is a copy of what the manifest says.
-                with suppress(StorageError):
-                    path = f"{TRANSACTIONS}/{manifest.transaction_file}"
-                    self._store.write_bytes(path, manifest.transaction_section, durable=False)
         for path in unmarked:
-            # Not given back if it is gone after all: another cleanup may have taken it, too, and go on.
             self._keep(self._marks.get(path, 0))
         return self._collect(self._listing)
 

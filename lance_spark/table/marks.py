@@ -1,9 +1,12 @@
 """Whether a version is being removed: what those look at who give a name to an old one.
 
 Cleanup takes the transaction file from each version that goes, then looks at tags, branches and newer versions once more, and only then
-deletes what readers need. Who gives a name to a version writes it down first, and then looks whether the version still has that file. So of
-two that meet, one sees the other: cleanup keeps the version and gives the file back, or the name is taken back. A restore, which nobody
-can take back, looks before it commits: its own transaction file is what cleanup sees (`cleanup_restores`).
+deletes what readers need. Who gives a name to a version writes it down first, and then looks whether the version still has that file.
+So of two that meet, one sees the other: cleanup keeps the version, or the name is taken back. A restore, which nobody can take back,
+looks before it commits: its own transaction file is what cleanup sees (`cleanup_restores`).
+
+A version that is kept so does not get its file back, since another cleanup may have taken it, too, and be about to remove the version.
+It keeps the name that it has, and gets no other.
 
 Versions without such a file from the beginning, of early releases, cannot tell; nor does the cleanup of other clients.
 """
