@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -34,6 +33,7 @@ from lance_spark.inspect.facts import (
     VersionFacts,
 )
 from lance_spark.inspect.pages import ColumnPages, columns_of
+from lance_spark.storage.small_reads import read_all
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import flags
 from lance_spark.table.fragment import Fragment
@@ -44,8 +44,6 @@ from lance_spark.table.open import OpenTable
 from lance_spark.table.summary import summarize
 from lance_spark.table.transaction import Transaction
 from lance_spark.table.versions import list_manifests
-
-_READ_AT_ONCE = 16
 
 
 def version_facts(table: OpenTable) -> VersionFacts:
@@ -189,10 +187,7 @@ def _files(
     def read(one: tuple[Fragment, DataFile]) -> FileFacts:
         return _file(table, *one, columns)
 
-    if table.store.is_local or len(chosen) < 2:
-        return tuple(read(one) for one in chosen)
-    with ThreadPoolExecutor(_READ_AT_ONCE) as pool:
-        return tuple(pool.map(read, chosen))
+    return tuple(read_all(read, chosen, local=table.store.is_local))
 
 
 def _file(

@@ -29,11 +29,12 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Collection, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.storage.listing import FileInfo
+from lance_spark.storage.small_reads import read_each
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import flags, versions
 from lance_spark.table.branch_files import branch_path, read_branches
@@ -53,7 +54,6 @@ from lance_spark.table.versions import ManifestLocation, NamingScheme, list_mani
 GRACE_SECONDS = 7 * 24 * 3600
 #: Their staging files, too: all that there is of one whose commit by an external manifest store was not finished.
 _DETACHED = re.compile(rf"d[0-9]+\.manifest(?:-{UUID})?")
-_READ_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,7 +327,8 @@ class Planner:
         """Read the manifests that have not been read; those that another cleanup has removed are left out."""
         new = [one for one in located if (store.uri, one.path) not in self._seen]
         self._seen.update((store.uri, one.path) for one in new)
-        for location, manifest in _manifests(store, new):
+        manifests = read_each(partial(find_manifest, store), new, local=store.is_local)
+        for location, manifest in zip(new, manifests, strict=True):
             if manifest is not None:
                 flags.check_writable(manifest.flags, store.display)
                 yield location, manifest
@@ -390,16 +391,3 @@ def detached(store: ObjectStore) -> list[ManifestLocation]:
         for name in store.list_names(versions.FOLDER)
         if _DETACHED.fullmatch(name)
     ]
-
-
-def _manifests(
-    store: ObjectStore, located: list[ManifestLocation]
-) -> Iterator[tuple[ManifestLocation, Manifest | None]]:
-    if store.is_local:
-        for location in located:
-            yield location, find_manifest(store, location)
-        return
-    with ThreadPoolExecutor(_READ_AT_ONCE) as pool:
-        for at in range(0, len(located), _READ_AT_ONCE):
-            some = located[at : at + _READ_AT_ONCE]
-            yield from zip(some, pool.map(lambda one: find_manifest(store, one), some), strict=True)

@@ -7,8 +7,7 @@ behind if its writer was killed; it counts until it is as old as whatever else n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from functools import partial
 
 from google.protobuf.message import DecodeError
@@ -17,9 +16,9 @@ from lance_spark.errors import MissingFileError
 from lance_spark.proto import transaction_pb2
 from lance_spark.storage.listing import FileInfo
 from lance_spark.storage.local import check_size
+from lance_spark.storage.small_reads import read_all
 from lance_spark.storage.store import ObjectStore
 
-_READ_AT_ONCE = 16
 #: Transactions of a restore are a few hundred bytes, and what the caller says of it.
 _LARGEST = 1024 * 1024
 
@@ -40,14 +39,7 @@ def restored_versions(store: ObjectStore, files: Sequence[FileInfo]) -> frozense
     StorageError
     """
     some = [info for info in files if info.size <= _LARGEST]
-    read = partial(_restored, store)
-    if store.is_local or len(some) <= 1:
-        return _known(map(read, some))
-    with ThreadPoolExecutor(_READ_AT_ONCE) as pool:
-        return _known(pool.map(read, some))
-
-
-def _known(found: Iterable[int | None]) -> frozenset[int]:
+    found = read_all(partial(_restored, store), some, local=store.is_local)
     return frozenset(version for version in found if version is not None)
 
 

@@ -186,9 +186,7 @@ class _Attempts:
             manifests = self._manifests()
             own = self._catch_up(manifests)
             if own is not None:
-                self._check_place(own)
-                self._delete_unused()
-                return own
+                return self._made(own)
             try:
                 manifest = self._attempt(versions.scheme_for_commit(self._store, manifests))
             except _PutFailedError as failed:
@@ -198,26 +196,29 @@ class _Attempts:
                 manifest = None
             self._seconds = time.monotonic() - started
             if manifest is not None:
-                self._check_place(manifest, self._seconds)
+                self._made(manifest, self._seconds)
                 versions.write_hint(self._store, manifest.version)
-                self._delete_unused()
                 return manifest
             # A round's own length is the measure of how many writers can take turns in a while.
             wait = min(max(2 * wait, time.monotonic() - started), _LONGEST_WAIT)
             time.sleep(random.uniform(0, wait))  # noqa: S311 - no secret
-        manifests = self._manifests()
-        own = self._catch_up(manifests)
+        own = self._catch_up(self._manifests())
         if own is not None:
-            self._check_place(own)
-            self._delete_unused()
-            return own
+            return self._made(own)
         raise CommitConflictError(
             f"{self._store.display}: other writers were faster {max_retries + 1} times, last with version {self.tried}; "
             "commit again, or allow more retries",
             retryable=True,
         )
 
-    def _check_place(self, own: Manifest, seconds: float = math.inf) -> None:
+    def _made(self, own: Manifest, seconds: float = math.inf) -> Manifest:
+        """Make sure of the version that was made, and delete the files of attempts that came to nothing."""
+        self._check_place(own, seconds)
+        used = frozenset(self._transaction.operation.deletion_files)
+        self._delete([path for path in self._written if path not in used])
+        return own
+
+    def _check_place(self, own: Manifest, seconds: float) -> None:
         try:
             place = place_of(self._store, own.version, seconds)
         except StorageError as error:
@@ -239,11 +240,6 @@ class _Attempts:
         if self._transaction_file is not None:
             written.append(self._transaction_file)
         self._delete(written)
-
-    def _delete_unused(self) -> None:
-        """Delete the files of attempts that came to nothing."""
-        used = frozenset(self._transaction.operation.deletion_files)
-        self._delete([path for path in self._written if path not in used])
 
     def _delete(self, paths: list[str]) -> None:
         # Left there, they would be files that nothing refers to; cleanup finds those. Nothing may look as if a commit

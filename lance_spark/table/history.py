@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
 from lance_spark.errors import InvalidInputError, MissingFileError, VersionNotFoundError
+from lance_spark.storage.small_reads import read_each
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.manifest_file import find_manifest, read_manifest
@@ -20,7 +20,6 @@ from lance_spark.table.summary import summarize
 from lance_spark.table.transaction import MESSAGE, Transaction, read_transaction
 from lance_spark.table.versions import ManifestLocation, find, list_manifests, not_a_table
 
-_READ_AT_ONCE = 16
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MICROSECOND = datetime.timedelta(microseconds=1)
 
@@ -193,15 +192,6 @@ def manifest_as_of(store: ObjectStore, timestamp: datetime.datetime) -> Manifest
 
 def _manifests(store: ObjectStore, located: Sequence[ManifestLocation]) -> Iterator[Manifest]:
     """Yield the manifests in order; those that are cleaned up meanwhile are left out."""
-    if store.is_local:
-        for location in located:
-            manifest = find_manifest(store, location)
-            if manifest is not None:
-                yield manifest
-        return
-    with ThreadPoolExecutor(_READ_AT_ONCE) as pool:
-        for at in range(0, len(located), _READ_AT_ONCE):
-            some = located[at : at + _READ_AT_ONCE]
-            for manifest in pool.map(lambda one: find_manifest(store, one), some):
-                if manifest is not None:
-                    yield manifest
+    for manifest in read_each(partial(find_manifest, store), located, local=store.is_local):
+        if manifest is not None:
+            yield manifest

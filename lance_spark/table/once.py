@@ -20,11 +20,11 @@ History that has been cleaned up, and the history of the branch that a branch wa
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 
 from lance_spark.errors import AlreadyCommittedError, InvalidInputError, MissingFileError
+from lance_spark.storage.small_reads import read_each
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import versions
 from lance_spark.table.manifest import Manifest
@@ -37,7 +37,6 @@ APP_ID, APP_VERSION = "lance.txn.appId", "lance.txn.version"
 #: How many versions are looked at for the newest transaction of an id.
 DEFAULT_LOOKBACK = 1_000
 _INT64_MAX = 2**63 - 1
-_READ_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,12 +156,6 @@ def _transactions(
         return read_transaction(store, read_manifest(store, location))
 
     with suppress(MissingFileError):
-        if store.is_local:
-            for location in located:
-                yield location.version, read(location)
-            return
-        with ThreadPoolExecutor(_READ_AT_ONCE) as pool:
-            for at in range(0, len(located), _READ_AT_ONCE):
-                some = located[at : at + _READ_AT_ONCE]
-                for location, found in zip(some, pool.map(read, some), strict=True):
-                    yield location.version, found
+        made = read_each(read, located, local=store.is_local)
+        for location, found in zip(located, made, strict=True):
+            yield location.version, found

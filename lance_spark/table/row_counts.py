@@ -13,14 +13,12 @@ pylance has the same rules.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
+from lance_spark.storage.small_reads import read_all
 from lance_spark.table.deletions import read_deletions
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.paths import TablePaths
-
-_READ_AT_ONCE = 16
 
 
 def counted_fragments(paths: TablePaths, manifest: Manifest) -> tuple[Fragment, ...]:
@@ -53,10 +51,7 @@ def _count(paths: TablePaths, fragments: Sequence[Fragment], open_all: bool) -> 
             return counted
         return counted.with_counts(rows, len(read_deletions(paths, counted)))
 
-    if paths.store.is_local:
-        return [count(fragment) for fragment in fragments]
-    with ThreadPoolExecutor(_READ_AT_ONCE) as pool:
-        return list(pool.map(count, fragments))
+    return read_all(count, fragments, local=paths.store.is_local)
 
 
 def _rows_of(paths: TablePaths, fragment: Fragment) -> int:

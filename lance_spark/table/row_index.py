@@ -10,7 +10,7 @@ In other tables the id of a row is its address.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 
 from lance_spark.errors import CorruptTableError
 from lance_spark.proto import rowids_pb2
+from lance_spark.storage.small_reads import read_all
 from lance_spark.table.deletions import read_deletions
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.fragment_files import Lineage
@@ -27,7 +28,6 @@ from lance_spark.table.segments import Offsets, Words
 
 #: Bits of a row address below the fragment id.
 OFFSET_BITS = 32
-_READ_AT_ONCE = 16
 _Mask = npt.NDArray[np.bool_]
 
 
@@ -88,7 +88,7 @@ class RowIndex:
         if plain:
             columns = np.array(plain, dtype=np.uint64).T
             parts.append((columns[0], columns[1].astype(np.int64), columns[2]))
-        parts += _in_parallel(paths, others)
+        parts += read_all(partial(_live_runs, paths), others, local=paths.store.is_local)
         firsts = np.concatenate([np.empty(0, np.uint64), *(part[0] for part in parts)])
         counts = np.concatenate([np.empty(0, np.int64), *(part[1] for part in parts)])
         addresses = np.concatenate([np.empty(0, np.uint64), *(part[2] for part in parts)])
@@ -177,18 +177,6 @@ def _one_range(fragment: Fragment) -> tuple[int, int] | None:
     count = ids.end - ids.start
     # Whoever parses the sequence says what is wrong with it.
     return (ids.start, count) if count == fragment.physical_rows else None
-
-
-def _in_parallel(
-    paths: TablePaths, fragments: Sequence[Fragment]
-) -> Iterable[tuple[Words, Offsets, Words]]:
-    if paths.store.is_local or len(fragments) < 2:
-        return [_live_runs(paths, fragment) for fragment in fragments]
-    pool = ThreadPoolExecutor(min(len(fragments), _READ_AT_ONCE))
-    try:
-        return list(pool.map(lambda fragment: _live_runs(paths, fragment), fragments))
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def _live_runs(paths: TablePaths, fragment: Fragment) -> tuple[Words, Offsets, Words]:
