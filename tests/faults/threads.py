@@ -119,11 +119,14 @@ class Pool(Executor):
             Turns.schedule.wait_for(lambda: not self._working)
 
 
+_own_wait = concurrent.futures.wait
+
+
 def _wait(futures: Any, timeout: float | None = None, return_when: str = "ALL_COMPLETED") -> Any:
     known = list(futures)
     enough = all if return_when == concurrent.futures.ALL_COMPLETED else any
     Turns.schedule.wait_for(lambda: not known or enough(one.done() for one in known))
-    return concurrent.futures.wait(known, timeout, return_when)
+    return _own_wait(known, timeout, return_when)
 
 
 class _Asyncio:
@@ -232,7 +235,9 @@ def deterministic(seed: int, schedule: Schedule, *, threads: bool) -> Iterator[N
         mock.patch.object(time, "time", now),
         mock.patch.object(time, "monotonic", now),
         mock.patch.object(time, "time_ns", _nanoseconds),
+        # For modules that are imported late, too.
         mock.patch.object(concurrent.futures, "ThreadPoolExecutor", Pool),
+        mock.patch.object(concurrent.futures, "wait", _wait),
         *_read_ahead(),
     ]
     modules = [one for name, one in list(sys.modules.items()) if name.startswith("lance_spark")]
