@@ -26,7 +26,7 @@ from typing import Any, Protocol
 
 from lance_spark.errors import MissingFileError, StorageError
 from lance_spark.storage import local
-from lance_spark.storage.errors import translated
+from lance_spark.storage.errors import scrub, translated
 from lance_spark.storage.remote import read_whole
 from lance_spark.storage.rename import rename_without_replace
 from lance_spark.storage.retry import Retries, seen_whole
@@ -204,15 +204,24 @@ class FolderRename:
                 fs.pipe_file(f"{staging}/{name}", data)
                 try:
                     fs.mv(f"{staging}/{name}", folder)
-                except OSError:
+                except OSError as error:
                     # A request that was repeated may have found its own work.
-                    if self._is_there(target):
-                        return bool(fs.cat_file(target) == data)
-                    raise
+                    return self._is_own(target, data, error)
             finally:
                 with suppress(Exception):
                     fs.rm(staging, recursive=True)
         return True
+
+    def _is_own(self, path: str, data: bytes, failure: OSError) -> bool:
+        """Tell whether the file that is there is what a rename that failed has moved; raise its failure if there is none."""
+        try:
+            if self._is_there(path):
+                return bool(self._fs.cat_file(path) == data)
+        except OSError as error:
+            # That nobody may look is no refusal of the rename.
+            told = scrub(f"{failure}; {error}", self._secrets)
+            raise StorageError(f"{posixpath.basename(path)}: {told}") from OSError(told)
+        raise failure
 
     def _is_there(self, path: str) -> bool:
         try:

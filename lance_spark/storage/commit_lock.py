@@ -113,9 +113,9 @@ class LockedPut:
         try:
             lease.__exit__(None, None, None)
         except Exception as error:
-            # Whose file it is, somebody has to look: the lock may have been lost on the way.
-            with translated(name, self._secrets):
-                raise OSError(f"the {COMMIT_LOCK} was not released: {self._told(error)}") from error
+            # Whose file it is, somebody has to look: the lock may have been lost on the way. No refusal, whatever it came from.
+            told = f"the {COMMIT_LOCK} was not released: {self._told(error)}"
+            raise StorageError(f"{name}: {told}") from OSError(told)
         return True
 
     def _create(self, path: str, data: bytes) -> bool:
@@ -144,11 +144,19 @@ class LockedPut:
         temporary = f"{folder}/.{name}.{uuid.uuid4().hex}.tmp"
         try:
             fs.pipe_file(temporary, data)
-            fs.mv(temporary, path)
         except BaseException:
             with suppress(Exception):
                 fs.rm_file(temporary)
             raise
+        try:
+            fs.mv(temporary, path)
+        except Exception as error:
+            # No refusal: it may have been done.
+            told = self._told(error)
+            raise StorageError(f"{name}: {told}") from OSError(told)
+        finally:
+            with suppress(Exception):
+                fs.rm_file(temporary)
 
     def _told(self, error: Exception) -> str:
         return f"{type(error).__name__}: {scrub(str(error), self._secrets)}"

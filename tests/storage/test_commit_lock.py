@@ -132,6 +132,45 @@ def test_a_conflict_starts_the_commit_again(kind: Any) -> None:
     assert GRANTED == [1]
 
 
+class Denied(Exception):
+    """As the packages of Azure and Google say that nobody may do that."""
+
+    status_code = 403
+
+
+@contextmanager
+def expiring(version: int) -> Iterator[None]:
+    yield
+    if version > 1:
+        raise Denied("the token has expired")
+
+
+@pytest.mark.parametrize("where", ["plain", "disk"])
+def test_a_lock_that_may_not_be_released_refuses_nothing(where: str, tmp_path: Path) -> None:
+    uri = "plain://t" if where == "plain" else str(tmp_path / "t")
+    options = {"commit_lock": expiring}
+    lance_spark.write_dataset(rows(0), uri, storage_options=options)
+    written = lance_spark.write_dataset(rows(1), uri, "append", storage_options=options)
+    assert written.version == 2
+    assert values(lance_spark.open_dataset(uri).to_table()) == [0, 1]
+
+
+def test_a_move_that_is_refused_afterwards_was_done(
+    monkeypatch: pytest.MonkeyPatch, plain: type[PlainFileSystem]
+) -> None:
+    def mv(self: PlainFileSystem, source: str, target: str, **_: Any) -> None:
+        self.store[self._strip_protocol(target)] = self.store.pop(self._strip_protocol(source))
+        raise PermissionError(13, "the token has expired")
+
+    options = {"commit_lock": lock}
+    lance_spark.write_dataset(rows(0), "plain://t", storage_options=options)
+    monkeypatch.setattr(plain, "mv", mv, raising=False)
+    written = lance_spark.write_dataset(rows(1), "plain://t", "append", storage_options=options)
+    assert written.version == 2
+    assert values(lance_spark.open_dataset("plain://t").to_table()) == [0, 1]
+    assert not [name for name in plain.store if name.endswith(".tmp")]
+
+
 def test_a_lock_that_is_not_granted() -> None:
     @contextmanager
     def refused(version: int) -> Iterator[None]:

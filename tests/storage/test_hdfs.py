@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import lance
@@ -109,6 +110,38 @@ def test_a_rename_that_fails_leaves_nothing(
     with pytest.raises(StorageError, match="no name node"):
         store.put_if_absent("_versions/2", b"2")
     assert [path.name for path in (hdfs / "user/me/t/_versions").iterdir()] == ["1"]
+
+
+@pytest.mark.parametrize("look", ["_is_there", "cat_file"])
+def test_a_rename_that_nobody_may_look_at_is_not_refused(
+    monkeypatch: pytest.MonkeyPatch, look: str
+) -> None:
+    """Rights can expire between a rename and the look whether it was done."""
+    uri = "hdfs://names/expired"
+    lance_spark.write_dataset(rows(0), uri)
+    rename = StandIn.rename
+    place = FolderRename if look == "_is_there" else StandInFileSystem
+    allowed = getattr(place, look)
+    renamed: list[str] = []
+
+    def lost(self: StandIn, source: str, target: str) -> None:
+        rename(self, source, target)
+        monkeypatch.setattr(StandIn, "rename", rename)
+        renamed.append(target)
+        raise OSError(5, "no answer")
+
+    def denied(*given: Any, **named: Any) -> Any:
+        if not renamed:
+            return allowed(*given, **named)
+        monkeypatch.setattr(place, look, allowed)
+        raise PermissionError(13, "the ticket has expired")
+
+    monkeypatch.setattr(StandIn, "rename", lost)
+    monkeypatch.setattr(place, look, denied)
+    written = lance_spark.write_dataset(rows(1), uri, "append")
+    assert renamed
+    assert written.version == 2
+    assert values(lance_spark.open_dataset(uri).to_table()) == [0, 1]
 
 
 def test_what_a_crash_leaves_is_cleaned_up(hdfs: Path) -> None:
