@@ -39,6 +39,7 @@ def check(
     uri: str,
     name: str,
     put: Callable[[str, bytes], bool],
+    put_bare: Callable[[str, bytes], bool],
     delete: Callable[[str], None],
 ) -> None:
     """Refuse a store that replaces files which are to be created only if they are absent.
@@ -52,7 +53,9 @@ def check(
     name : str
         What messages call it.
     put : callable
-        Puts a file below the root if there is none; tells whether it did. Raises StorageError.
+        Puts a file below the root if there is none; tells whether it did, whatever became of the answers. Raises StorageError.
+    put_bare : callable
+        Does the same, and tells what the store answers, without a look at what is there. Raises StorageError.
     delete : callable
         Deletes one. Raises StorageError.
 
@@ -68,7 +71,7 @@ def check(
     with _lock:
         honours = _honours.get(place)
         if honours is None:
-            honours = _honours[place] = _try(name, put, delete)
+            honours = _honours[place] = _try(name, put, put_bare, delete)
     if not honours:
         where = f"the server {server}" if server else f"{scheme}://"
         raise StorageError(
@@ -85,14 +88,20 @@ def forget() -> None:
         _honours.clear()
 
 
-def _try(name: str, put: Callable[[str, bytes], bool], delete: Callable[[str], None]) -> bool:
+def _try(
+    name: str,
+    put: Callable[[str, bytes], bool],
+    put_bare: Callable[[str, bytes], bool],
+    delete: Callable[[str], None],
+) -> bool:
     path = f"{_FOLDER}/{uuid.uuid4()}.probe.txn"
     try:
         try:
             if not put(path, b"first"):
                 # Nobody else has that name: an answer that is not true is no better than none.
                 return False
-            return not put(path, b"second")
+            # After a request without an answer the first file may be there because nothing was done: only an answer counts.
+            return not put_bare(path, b"second")
         except StorageError as error:
             if any(text in str(error).lower() for text in _UNKNOWN):
                 return False

@@ -366,6 +366,10 @@ class ObjectStore(Folders):
                 self._retries,
             )
 
+    def _create_bare(self, handler: CommitHandler, path: str, data: bytes) -> bool:
+        with translated(self.name(path), self._secrets):
+            return self._retries.call(handler.put_if_absent, self._full(path), data)
+
     def _present(self, path: str, size: int) -> bytes | None:
         """Return the content of a file that should have so many bytes, or the first ones of it; None if there is none."""
         try:
@@ -394,8 +398,15 @@ class ObjectStore(Folders):
             handler = handler_for(self.scheme, self._fs, self._secrets, self._retries)
             if self.manifest_store is None:
                 put = partial(self._create, handler)
+                bare = partial(self._create_bare, handler)
                 probe.check(
-                    self.scheme, self._fs, self.object_uri, self.display, put, self._delete_one
+                    self.scheme,
+                    self._fs,
+                    self.object_uri,
+                    self.display,
+                    put,
+                    bare,
+                    self._delete_one,
                 )
             self._handler = handler
         return self._handler

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import io
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -103,6 +104,23 @@ def test_it_is_refused_before_anything_is_written(aws: Aws, careless: Server) ->
         store.put_if_absent("_versions/1", b"1")
     assert careless.puts() == 2
     assert aws.names("careless/") == []
+
+
+def test_an_answer_that_is_lost_is_none(aws: Aws) -> None:
+    """That the first object is still there does not mean that the second was refused."""
+    puts: list[bytes] = []
+
+    def busy(environ: dict[str, Any]) -> None:
+        without_condition(environ)
+        if environ["REQUEST_METHOD"] == "PUT":
+            puts.append(environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])))
+            environ["wsgi.input"] = io.BytesIO(puts[-1])
+            if len(puts) == 2:
+                raise ConnectionResetError("gone before anything was done")
+
+    with changed(aws, busy) as server, pytest.raises(StorageError, match="does not refuse"):
+        lance_spark.write_dataset(rows(1), f"s3://{BUCKET}/lost/t", storage_options=server.options)
+    assert len(puts) == 3
 
 
 def test_it_can_be_read(aws: Aws, careless: Server) -> None:
