@@ -42,6 +42,7 @@ from lance_spark.table.manifest_file import encode, read_manifest, read_version
 from lance_spark.table.marks import check_stays
 from lance_spark.table.once import Once, committed_before
 from lance_spark.table.operations.base import Conflict, Operation, Rebase
+from lance_spark.table.operations.clone import Clone
 from lance_spark.table.paths import TablePaths
 from lance_spark.table.place import Place, place_of
 from lance_spark.table.transaction import FOLDER, Transaction, read_transaction
@@ -173,7 +174,7 @@ class _Attempts:
         self._enable_stable_row_ids = enable_stable_row_ids
         self._transaction_file: str | None = None
         self._written: list[str] = []
-        self._seconds = 0.0
+        self._started = 0.0
         self.tried = 0
         self.uncertain: StorageError | None = None
 
@@ -187,6 +188,7 @@ class _Attempts:
             own = self._catch_up(manifests)
             if own is not None:
                 return self._made(own)
+            self._started = started
             try:
                 manifest = self._attempt(versions.scheme_for_commit(self._store, manifests))
             except _PutFailedError as failed:
@@ -194,9 +196,8 @@ class _Attempts:
                 if failures > _MAX_STORE_FAILURES:
                     raise failed.error from None
                 manifest = None
-            self._seconds = time.monotonic() - started
             if manifest is not None:
-                self._made(manifest, self._seconds)
+                self._made(manifest, time.monotonic() - started)
                 versions.write_hint(self._store, manifest.version)
                 return manifest
             # A round's own length is the measure of how many writers can take turns in a while.
@@ -272,6 +273,12 @@ class _Attempts:
                 return manifest
             if location.version == self.tried:
                 self._rule_out(location.version)
+            if committed is not None and isinstance(committed.operation, Clone):
+                # Two make a table in one place: one of them is about to give way.
+                raise CommitConflictError(
+                    f"{self._store.display}: version {manifest.version} is the first one of a clone that somebody is making there",
+                    retryable=True,
+                )
             if self._once is not None and self._once.is_met_by(committed):
                 raise self._once.error(self._store, manifest.version)
             self._check(manifest, committed.operation if committed else None)
@@ -305,7 +312,9 @@ class _Attempts:
         """Take it that the version that was tried is not ours, since there is one of somebody else."""
         if self.uncertain is None:
             return
-        if place_of(self._store, version, self._seconds) is not Place.OWN:
+        # Theirs can have been made whenever, up to now.
+        seconds = time.monotonic() - self._started
+        if place_of(self._store, version, seconds) is not Place.OWN:
             # The one that was cleaned up can have been ours.
             raise self.uncertain
         self.uncertain = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import random
 import time
 import uuid
 from collections.abc import Callable
@@ -137,6 +138,43 @@ def test_a_version_that_was_made_again_says_nothing_of_the_first(
     with pytest.raises(UncertainCommitError, match="no answer"):
         dataset.delete([("id", "==", 3)])
     assert lance_spark.open_dataset(uri).version == 3
+
+
+def test_others_have_until_the_look_to_make_a_version_again(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The put was quick, and its answer was lost; what followed took its time."""
+    monkeypatch.setattr(place, "_SHORT", 0.3)
+    monkeypatch.setattr(place, "_SHORT_LOCAL", 0.3)
+    dataset = lance_spark.write_dataset(ROWS, uri)
+    create, uniform = versions.create_manifest, random.uniform
+    lost: list[ManifestLocation] = []
+
+    def without_answer(store: ObjectStore, location: ManifestLocation, data: bytes) -> bool:
+        monkeypatch.setattr(versions, "create_manifest", create)
+        monkeypatch.setattr(random, "uniform", others)
+        assert create(store, location, data)
+        lost.append(location)
+        raise StorageError("no answer") from TimeoutError()
+
+    def others(first: float, last: float) -> float:
+        monkeypatch.setattr(random, "uniform", uniform)
+        changed(uri, 1)
+        cleaned(uri)
+        time.sleep(0.3)
+        store = ObjectStore.from_uri(uri)
+        newest = read_manifest(store, versions.latest(store))
+        proto = type(newest.message)()
+        proto.CopyFrom(newest.message)
+        proto.version = lost[0].version
+        assert create(store, lost[0], encode(proto, None, newest.transaction_section))
+        return 0.0
+
+    monkeypatch.setattr(versions, "create_manifest", without_answer)
+    with pytest.raises(UncertainCommitError, match="no answer"):
+        lance_spark.write_dataset(ROWS, uri, "append")
+    assert lance_spark.open_dataset(uri).count_rows() == 8
+    assert dataset.version == 1
 
 
 def test_a_table_that_others_made_and_cleaned_up(uri: str, held: Callable[..., None]) -> None:
