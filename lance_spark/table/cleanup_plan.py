@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -37,7 +37,7 @@ from lance_spark.storage.listing import FileInfo
 from lance_spark.storage.small_reads import read_each
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import flags, versions
-from lance_spark.table.branch_files import branch_path, read_branches
+from lance_spark.table.branch_files import Branch, branch_path, read_branches
 from lance_spark.table.cleanup_branches import branch_folders, origin
 from lance_spark.table.cleanup_files import INDICES, UUID, Candidate, Listing, list_files
 from lance_spark.table.cleanup_references import KnownFragments, References, references_of
@@ -183,6 +183,7 @@ class Planner:
         self._seen: set[tuple[str, str]] = set()
         self._names: frozenset[str] = frozenset()
         self._needs_parent: set[str | None] = set()
+        self._branches: Mapping[str, Branch] = {}
         self._listing = Listing([], {})
         self._is_marked = False
 
@@ -268,6 +269,7 @@ class Planner:
     def _keep_branches(self) -> None:
         """Keep what other branches refer to, and the versions that they were made from."""
         branches = read_branches(self._main)
+        self._forget_changed(branches)
         for name in [None, *{*branches, *branch_folders(self._main)}]:
             if name == self._branch:
                 continue
@@ -281,6 +283,17 @@ class Planner:
             version = origin(name, self._branch, branches)
             if version is not None and name in self._needs_parent:
                 self._keep(version)
+
+    def _forget_changed(self, branches: Mapping[str, Branch]) -> None:
+        """Forget what was read of branches that may have been deleted since, and made again with the same versions."""
+        same = {
+            branch_store(self._main, name).uri
+            for name, branch in branches.items()
+            if self._branches.get(name) == branch
+        }
+        same |= {self._store.uri, self._main.uri}
+        self._seen = {one for one in self._seen if one[0] in same}
+        self._branches = branches
 
     def _keep_restored(self) -> None:
         """Keep the versions that restores are about to bring back."""

@@ -116,7 +116,7 @@ def deep_clone(source: OpenTable, target: ObjectStore) -> Manifest:
         _remove(target, copied, present)
         raise
     try:
-        return _create(source, target, operation)
+        manifest = _create(source, target, operation)
     except (TableExistsError, UncertainCommitError):
         # The files may be those of the table that is there now.
         raise
@@ -124,6 +124,12 @@ def deep_clone(source: OpenTable, target: ObjectStore) -> Manifest:
         # An interrupt, on the other hand, does not tell whether the manifest is on its way.
         _remove(target, copied, present)
         raise
+    try:
+        # Another try that fails has looked for a table before it deleted the next file.
+        _copy_again(target, copied)
+    except StorageError as error:
+        raise _uncertain(target, error) from error
+    return manifest
 
 
 def _present(target: ObjectStore) -> set[str]:
@@ -257,20 +263,25 @@ def _put(
     target: ObjectStore, location: ManifestLocation, transaction: Transaction, data: bytes
 ) -> bool:
     """Create the manifest; return False if somebody else's is there."""
-    failure: StorageError | None = None
+    doubt: StorageError | None = None
     for _ in range(_MAX_TRIES):
+        failure: StorageError | None = None
         try:
             if versions.create_manifest(target, location, data):
                 return True
         except StorageError as error:
             failure = error
         # It can be the own one: the store's client repeats a request whose answer was lost.
-        is_own = _is_own(target, location.version, transaction, failure)
+        is_own = _is_own(target, location.version, transaction, failure or doubt)
         if is_own is not None:
             return is_own
         if failure is not None and is_refusal(failure):
-            raise failure
-    raise _uncertain(target, failure) from failure
+            if doubt is None:
+                raise failure
+            # The request before can still be carried out.
+            break
+        doubt = failure or doubt
+    raise _uncertain(target, doubt) from doubt
 
 
 def _is_own(

@@ -11,13 +11,14 @@ from __future__ import annotations
 import secrets
 from contextlib import suppress
 
-from lance_spark.errors import InvalidInputError, StorageError, UncertainCommitError
+from lance_spark.errors import InvalidInputError, LanceError, StorageError, UncertainCommitError
 from lance_spark.storage.errors import is_refusal
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import flags, versions
 from lance_spark.table.draft import Draft
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.manifest_file import encode, read_manifest
+from lance_spark.table.marks import check_named
 from lance_spark.table.paths import TablePaths
 from lance_spark.table.transaction import FOLDER, Transaction
 from lance_spark.table.versions import NamingScheme
@@ -49,6 +50,8 @@ def commit_detached(
         The change does not fit the table, or its manifests have names of scheme V1.
     UnsupportedFeatureError
         The table needs more than this release does.
+    VersionNotFoundError
+        A cleanup is removing the version that it is built on.
     UncertainCommitError
         The store failed, and the version may or may not be there.
     StorageError
@@ -63,9 +66,15 @@ def commit_detached(
             f"{store.display}: its manifests have names of scheme V1, beside which there are no detached versions; "
             "call Dataset.migrate_manifest_paths_v2 first"
         )
+    called_back: list[Manifest] = []
+
+    def read_older(version: int) -> Manifest:
+        called_back.append(read_manifest(store, versions.find(store, version)))
+        return called_back[-1]
+
     draft = Draft(
         base,
-        read_version=lambda version: read_manifest(store, versions.find(store, version)),
+        read_version=read_older,
         paths=TablePaths(store, base.base_paths, store.options),
     )
     draft.proto.version = _DETACHED | secrets.randbits(63)
@@ -79,23 +88,25 @@ def commit_detached(
     if writes_file:
         store.write_bytes(path, message, durable=False)
     try:
-        # No number comes twice: what is there already is a request that was repeated because its answer was lost.
-        created = store.put_if_absent(location.path, data) or (
-            store.read_bytes(location.path) == data
-        )
+        created = store.put_if_absent(location.path, data)
     except StorageError as error:
         if is_refusal(error):
             with suppress(StorageError):
                 store.delete([path])
             raise
-        raise UncertainCommitError(
-            f"{store.display}: the store failed while detached version {proto.version} was written ({error}); look whether it "
-            "is there"
-        ) from error
+        raise _uncertain(store, proto.version, error) from error
+    try:
+        # No number comes twice: what is there already is a request that was repeated because its answer was lost.
+        created = created or store.read_bytes(location.path) == data
+    except LanceError as error:
+        raise _uncertain(store, proto.version, error) from error
     if not created:
         with suppress(StorageError):
             store.delete([path])
         raise StorageError(f"{store.display}: there is a detached version {proto.version} already")
+    for manifest in [base, *called_back]:
+        # Cleanup keeps what detached versions need that it sees.
+        check_named(store, manifest, lambda: _take_back(store, location.path, path))
     return Manifest(
         proto,
         store.name(location.path),
@@ -103,4 +114,20 @@ def commit_detached(
         transaction_section=message,
         dictionaries=draft.dictionaries,
         size_bytes=len(data),
+    )
+
+
+def _take_back(store: ObjectStore, manifest: str, transaction: str) -> None:
+    try:
+        store.delete([manifest, transaction])
+    except StorageError as error:
+        raise UncertainCommitError(
+            f"{store.display}: a cleanup removes the version that {manifest} is built on, and it could not be deleted ({error}); "
+            "delete it"
+        ) from error
+
+
+def _uncertain(store: ObjectStore, version: int, error: LanceError) -> UncertainCommitError:
+    return UncertainCommitError(
+        f"{store.display}: the store failed while detached version {version} was written ({error}); look whether it is there"
     )

@@ -21,7 +21,7 @@ import uuid
 from contextlib import suppress
 from dataclasses import replace
 
-from lance_spark.errors import CorruptTableError, MissingFileError, StorageError
+from lance_spark.errors import CorruptTableError, LanceError, MissingFileError, StorageError
 from lance_spark.storage.errors import is_refusal, translated
 from lance_spark.storage.manifest_store import ManifestEntry, ManifestStore
 from lance_spark.storage.store import ObjectStore
@@ -89,7 +89,7 @@ def _is_own(store: ObjectStore, external: ManifestStore, entry: ManifestEntry) -
     try:
         with translated(store.name(entry.path), store.options):
             present = external.get(store.object_uri, entry.version)
-    except StorageError as error:
+    except LanceError as error:
         # Even if nobody may look, the entry that is there can be this one.
         raise StorageError(str(error)) from error
     return present is not None and present.path == entry.path
@@ -142,9 +142,9 @@ def _finish(store: ObjectStore, external: ManifestStore, entry: ManifestEntry, p
         store.copy(entry.path, place)
     except MissingFileError:
         return place
-    except StorageError:
+    except LanceError:
         return entry.path
-    with suppress(StorageError):
+    with suppress(LanceError):
         with translated(store.name(place), store.options):
             # Content that was copied may get another tag.
             external.put_final(store.object_uri, replace(entry, path=place, e_tag=None))

@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
-from lance_spark.errors import LanceError, StorageError, UncertainCommitError
+from lance_spark.errors import (
+    AlreadyCommittedError,
+    LanceError,
+    StorageError,
+    UncertainCommitError,
+)
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.fragment import Fragment
+from lance_spark.table.manifest_file import read_version
 from lance_spark.table.once import Once
 from lance_spark.table.open import OpenTable
 from lance_spark.table.paths import TablePaths
@@ -21,11 +27,23 @@ def cleaned_up(job: WriteJob, fragments: Sequence[Fragment]) -> Iterator[None]:
         yield
     except UncertainCommitError:
         raise
+    except AlreadyCommittedError as done:
+        with suppress(LanceError):
+            job.abort(_not_in(job, fragments, done.version))
+        raise
     except LanceError:
         # A conflict must not look like a store that failed.
         with suppress(StorageError):
             job.abort(fragments)
         raise
+
+
+def _not_in(job: WriteJob, fragments: Sequence[Fragment], version: int) -> list[Fragment]:
+    """Return the fragments that a version has no file of: an earlier commit of the same ones may have had no answer."""
+    store = ObjectStore.from_uri(job.uri, job.storage_options)
+    manifest = read_version(store, version)
+    used = {file.path for fragment in manifest.fragments for file in fragment.files}
+    return [one for one in fragments if used.isdisjoint(file.path for file in one.files)]
 
 
 def commit_or_clean_up(

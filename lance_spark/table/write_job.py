@@ -165,7 +165,7 @@ class WriteJob:
         CommitConflictError
             Another change was committed since the write was planned, and this one does not hold on top of it.
         AlreadyCommittedError
-            `once` has been committed: `abort` the fragments, the table has their rows.
+            `once` has been committed, and the table has its rows: `abort` the fragments, unless they are those that were.
         TableExistsError
             The table was to be created, and somebody else has.
         UncertainCommitError

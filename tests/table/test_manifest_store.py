@@ -14,6 +14,7 @@ import pytest
 
 import lance_spark
 from lance_spark.errors import (
+    CommitConflictError,
     CorruptTableError,
     InvalidOptionError,
     StorageError,
@@ -103,6 +104,20 @@ def test_a_store_of_a_user(uri: str, store: InSqlite) -> None:
     # The files are those of any table.
     assert values(lance.dataset(uri)) == [2]
     assert not list(Path(uri).glob("_versions/*.manifest-*"))
+
+
+def test_what_a_store_says_after_the_commit_fails_none(
+    uri: str, store: InSqlite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lance_spark.write_dataset(rows(1), uri, manifest_store=store)
+
+    def contradicted(*_: object) -> None:
+        raise CommitConflictError("that is not asked for", retryable=True)
+
+    monkeypatch.setattr(store, "put_final", contradicted)
+    assert lance_spark.write_dataset(rows(2), uri, "append", manifest_store=store).version == 2
+    monkeypatch.undo()
+    assert values(lance_spark.open_dataset(uri, manifest_store=store)) == [1, 2]
 
 
 def test_named_by_an_option(uri: str, store: InSqlite) -> None:
