@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from io import TextIOWrapper
 from pathlib import Path
 
 from lance_spark import __version__
@@ -54,6 +55,10 @@ def main(arguments: list[str] | None = None) -> int:
     )
     _add_inspect(commands.add_parser("inspect", help="tell what a table consists of"))
     chosen = parser.parse_args(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            # Names of columns can have letters that the terminal does not.
+            stream.reconfigure(errors="backslashreplace")
     try:
         told = inspect(chosen) if chosen.command == "inspect" else write_conf(Path(chosen.folder))
         sys.stdout.write(told)

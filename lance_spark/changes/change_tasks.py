@@ -92,7 +92,7 @@ class ChangeTask:
     storage_options : mapping, not shown by `repr`
     """
 
-    uri: str
+    uri: str = field(repr=False)
     schema: pa.Schema
     version: int
     timestamp_us: int

@@ -97,7 +97,7 @@ class ColumnTask:
         Which the new files carry.
     """
 
-    uri: str
+    uri: str = field(repr=False)
     fragments: tuple[Fragment, ...]
     read: Schema
     schema: Schema

@@ -132,7 +132,7 @@ class CompactionTask:
         Which the new files carry.
     """
 
-    uri: str
+    uri: str = field(repr=False)
     schema: Schema
     file_version: tuple[int, int]
     fragments: tuple[Fragment, ...]

@@ -122,7 +122,7 @@ class DeleteTask:
         Which the deletion files carry.
     """
 
-    uri: str
+    uri: str = field(repr=False)
     fragments: tuple[Fragment, ...]
     read_version: int
     filters: tuple[Condition, ...] = ()

@@ -28,6 +28,7 @@ from lance_spark.errors import (
 from lance_spark.file.blob_fields import for_version
 from lance_spark.file.schema import Field, Schema
 from lance_spark.storage.store import ObjectStore
+from lance_spark.storage.uri import parse_uri
 from lance_spark.table.append_schema import filled_by
 from lance_spark.table.columns import max_field_id
 from lance_spark.table.commit import commit
@@ -135,7 +136,7 @@ def begin_merging_write(uri: str, schema: pa.Schema, **options: Any) -> WriteJob
     """
     if options.get("mode", "append") != "append":
         raise InvalidOptionError(
-            f"{uri}: schemas are merged by appends; an overwrite replaces them"
+            f"{parse_uri(uri).display}: schemas are merged by appends; an overwrite replaces them"
         )
     fit = _Fit(schema)
     job = begin_write(uri, schema, fit=fit, **options)

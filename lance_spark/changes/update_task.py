@@ -118,7 +118,7 @@ class UpdateTask:
         Which the new files carry.
     """
 
-    uri: str
+    uri: str = field(repr=False)
     schema: Schema
     file_version: tuple[int, int]
     fragments: tuple[Fragment, ...]

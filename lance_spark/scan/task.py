@@ -69,7 +69,7 @@ class ScanTask:
     storage_options : mapping, not shown by `repr`
     """
 
-    uri: str
+    uri: str = field(repr=False)
     lance_schema: Schema
     slices: tuple[FragmentSlice, ...]
     batch_size: int

@@ -107,12 +107,12 @@ def moment(text: str | None, name: str = "timestamp") -> datetime | None:
         return None
     try:
         parsed = datetime.fromisoformat(text.strip())
-    except ValueError:
+        return parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed.astimezone(UTC)
+    except (ValueError, OverflowError):
         raise InvalidOptionError(
             f"option {name}: give a time as 2026-01-31T12:00:00+01:00, or without an offset for UTC, "
             f"not {shown(text)}"
         ) from None
-    return parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed.astimezone(UTC)
 
 
 def column_names(name: str, text: str | None) -> tuple[str, ...] | None:

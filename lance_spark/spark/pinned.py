@@ -32,7 +32,7 @@ class Pinned:
         When the version was written, in nanoseconds: a table that is made anew in the place of another one has the same numbers.
     """
 
-    uri: str
+    uri: str = field(repr=False)
     version: int
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     written: int = 0

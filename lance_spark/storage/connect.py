@@ -11,15 +11,13 @@ from urllib.parse import urlsplit
 from lance_spark.errors import StorageError
 from lance_spark.storage.errors import translated
 from lance_spark.storage.options import family_of
-from lance_spark.storage.uri import Location
+from lance_spark.storage.uri import AZURE_DOMAINS, Location
 
 #: Domains of the clouds' own servers, of which it is known how they behave.
 _OWN_DOMAINS = {
     "s3": ("amazonaws.com", "amazonaws.com.cn", "api.aws"),
     "google": ("googleapis.com",),
-    "azure": (
-        "core.windows.net", "core.chinacloudapi.cn", "core.usgovcloudapi.net", "storage.azure.net", "fabric.microsoft.com",
-    ),
+    "azure": AZURE_DOMAINS,
 }  # fmt: skip
 _PACKAGES = {"s3": "s3fs", "google": "gcsfs", "azure": "adlfs"}
 

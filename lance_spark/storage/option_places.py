@@ -144,7 +144,7 @@ def _anonymous(target: dict[str, Any], value: str) -> None:
 def _service_account(target: dict[str, Any], value: str) -> None:
     try:
         account = json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         account = None
     if not isinstance(account, dict):
         # The text is a secret: not a word of it is shown.

@@ -18,7 +18,7 @@ import json
 import os
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from lance_spark.errors import InvalidOptionError
 from lance_spark.storage import option_places as places
@@ -196,7 +196,7 @@ def _complete_google(found: dict[str, Any]) -> None:
         with open(token, encoding="utf-8") as file:
             try:
                 token = json.load(file)
-            except ValueError:
+            except (ValueError, RecursionError):
                 token = None
     if isinstance(token, Mapping):
         if token.get("gcs_base_url"):
@@ -204,6 +204,18 @@ def _complete_google(found: dict[str, Any]) -> None:
         if token.get("disable_oauth"):
             found["token"] = "anon"  # noqa: S105 - how gcsfs spells it
     _check_http(found, found.get("endpoint_url"))
+
+
+def _endpoint_parts(endpoint: str) -> SplitResult:
+    try:
+        parts = urlsplit(endpoint if "://" in endpoint else f"https://{endpoint}")
+    except ValueError:
+        parts = None
+    if parts is None or "@" in parts.netloc:
+        raise InvalidOptionError(
+            "storage option endpoint: give a URL with a host, and without user and password, which have options of their own"
+        )
+    return parts
 
 
 def _complete_azure(found: dict[str, Any]) -> None:
@@ -223,7 +235,7 @@ def _complete_azure(found: dict[str, Any]) -> None:
         endpoint = f"https://{found['account_name']}.blob.core.windows.net"
     if endpoint is None:
         return
-    parts = urlsplit(endpoint if "://" in endpoint else f"https://{endpoint}")
+    parts = _endpoint_parts(endpoint)
     if parts.scheme == "https" and parts.path in ("", "/") and not (parts.query or other):
         found["account_host"] = parts.netloc
         return

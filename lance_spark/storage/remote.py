@@ -16,7 +16,7 @@ import numpy as np
 from lance_spark.errors import CorruptFileError, InvalidOptionError
 from lance_spark.storage.errors import translated
 from lance_spark.storage.local import outside
-from lance_spark.storage.retry import Retries, Tries, is_transient, protocols
+from lance_spark.storage.retry import Retries, Tries, is_beyond_end, is_transient, protocols
 from lance_spark.storage.s3 import is_s3, size_of
 from lance_spark.storage.source import ByteRange, Bytes, ReadCounts
 
@@ -159,7 +159,7 @@ def parse_io_threads(options: Mapping[str, Any]) -> int:
     given = options.get(IO_THREADS, DEFAULT_IO_THREADS)
     try:
         count = int(given)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         count = 0
     if not 1 <= count <= _MOST_IO_THREADS:
         raise InvalidOptionError(
@@ -227,7 +227,7 @@ def _fetch_each(
         answers: list[Any] = fs.cat_ranges(
             [path] * len(parts), starts, stops, on_error="return", batch_size=io_threads
         )
-        return answers
+        return [b"" if is_beyond_end(one) else one for one in answers]
     fetch = partial(_fetch_one, fs, path)
     if len(parts) == 1 or io_threads == 1:
         return [fetch(start, stop) for start, stop in parts]
@@ -238,7 +238,7 @@ def _fetch_one(fs: Any, path: str, start: int, stop: int) -> Any:
     try:
         return fs.cat_file(path, start=start, end=stop)
     except Exception as error:
-        return error
+        return b"" if is_beyond_end(error) else error
 
 
 def file_size(fs: Any, path: str) -> Any:

@@ -250,6 +250,23 @@ def is_transient(error: BaseException) -> bool:
     return any(_is_transient(one) for one in chain)
 
 
+def is_beyond_end(answer: object) -> bool:
+    """Tell whether a store answers that a file ends before a range of it begins (416)."""
+    if not isinstance(answer, Exception):
+        return False
+    for one in _chain(answer):
+        response = getattr(one, "response", None)
+        if isinstance(response, Mapping):
+            # As botocore has it.
+            if (response.get("Error") or {}).get("Code") == "InvalidRange":
+                return True
+        elif any(
+            str(getattr(one, name, "")) == "416" for name in ("status", "code", "status_code")
+        ):
+            return True
+    return False
+
+
 def retry_after(error: BaseException) -> float:
     """Return for how many seconds a store does not want to be asked again; 0 if it has not said so, or its package keeps that to itself."""
     for one in _chain(error):
@@ -268,7 +285,7 @@ def retry_after(error: BaseException) -> float:
 
 def _seconds(text: str) -> float:
     """Return the seconds that a header tells: a number, or a time in HTTP's words."""
-    if text.strip().isdigit():
+    if text.strip().isdecimal() and text.isascii():
         return float(text)
     with suppress(ValueError, TypeError):
         until = parsedate_to_datetime(text)
@@ -308,7 +325,7 @@ def _is_transient(error: BaseException) -> bool:
     # As aiohttp, gcsfs and Azure's library have it.
     for name in ("status", "code", "status_code"):
         number = getattr(error, name, None)
-        if isinstance(number, str) and number.isdigit():
+        if isinstance(number, str) and number.isdecimal() and number.isascii():
             number = int(number)
         if isinstance(number, int) and number in _STATUSES:
             return True
@@ -323,7 +340,7 @@ def _number(options: Mapping[str, Any], name: str, default: float, *, whole: boo
     given = options.get(name, default)
     try:
         value = int(given) if whole else float(str(given).removesuffix("s"))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         value = -1
     if not 0 <= value <= 1e6:
         what = "a whole number" if whole else "a number of seconds"

@@ -151,6 +151,11 @@ class ObjectStore(Folders):
         return is_s3(self._fs) and not bucket.endswith(("--x-s3", "--xa-s3"))
 
     @property
+    def place(self) -> Location:
+        """Where the files are."""
+        return self._objects
+
+    @property
     def options(self) -> Mapping[str, Any]:
         """Storage options as they were given; secrets among them."""
         return self._options
@@ -399,15 +404,10 @@ class ObjectStore(Folders):
             if self.manifest_store is None:
                 put = partial(self._create, handler)
                 bare = partial(self._create_bare, handler)
-                probe.check(
-                    self.scheme,
-                    self._fs,
-                    self.object_uri,
-                    self.display,
-                    put,
-                    bare,
-                    self._delete_one,
-                )
+                place = (self.scheme, self._fs, self.object_uri)
+                # Packages look at some options only when they connect.
+                with translated(self.display, self._secrets):
+                    probe.check(*place, self.display, put, bare, self._delete_one)
             self._handler = handler
         return self._handler
 

@@ -25,12 +25,19 @@ DYNAMODB = "s3+ddb"
 _DYNAMODB = re.compile(r"(?P<folder>[^?]+)\?ddbTableName=(?P<table>[^&#?]+)")
 #: Schemes whose URIs have escapes.
 _ESCAPED = frozenset({"s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss"})
+#: How often a name is decoded at most.
+_DEEPEST = 4
 #: Schemes that name a container of Azure before the "@", and the account after it.
 _AZURE = frozenset({"az", "azure", "abfs", "abfss"})
 _ACCOUNT = re.compile(
     r"[a-z]+://[^/@]+@(?P<account>[^/@.]+)\.(?:dfs|blob)\.(?P<domain>[^/@]+)(?:/.*)?"
 )
-_USER_INFO = re.compile(r"(?<=://)[^/@]*@")
+#: Schemes whose URIs begin with a bucket, not with a server.
+_BUCKETS = frozenset({"s3", "s3a", "gs", "gcs"})
+#: Domains of Azure's own servers.
+AZURE_DOMAINS = (
+    "core.windows.net", "core.chinacloudapi.cn", "core.usgovcloudapi.net", "storage.azure.net", "fabric.microsoft.com",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +65,12 @@ class Location:
         """The URI without what could be a secret: user, password and query."""
         if self.is_local:
             return self.uri
-        shown = self.uri if self.scheme in _AZURE else _USER_INFO.sub("***@", self.uri)
+        start, rest = self.uri.split("://", 1)
+        host, slash, path = rest.partition("/")
+        user, at, server = host.rpartition("@")
+        if user and self.scheme not in _AZURE:
+            host = f"***{at}{server}"
+        shown = f"{start}://{host}{slash}{path}"
         return shown.split("?", 1)[0] + "?***" if "?" in shown else shown
 
     @property
@@ -78,6 +90,21 @@ class Location:
         """The account, and the domain after ``dfs.``, of ``abfss://container@account.dfs.core.windows.net/path``."""
         match = _ACCOUNT.fullmatch(self.uri) if self.scheme in _AZURE else None
         return (match["account"], match["domain"]) if match else None
+
+    def is_served_as(self, other: Location) -> bool:
+        """Tell whether what opens another place may be told to the server of this one, which a manifest or a blob names."""
+        if self.scheme != other.scheme:
+            return False
+        if self.scheme in _AZURE:
+            account = self.azure_account
+            return account in (None, other.azure_account) or account[1] in AZURE_DOMAINS
+        if self.scheme in _BUCKETS or self.scheme in ("file", "memory"):
+            return True
+        return self._server == other._server
+
+    @property
+    def _server(self) -> str:
+        return self.uri.partition("://")[2].partition("/")[0].rpartition("@")[2].lower()
 
     @property
     def objects(self) -> Location:
@@ -125,7 +152,7 @@ def parse_uri(uri: str | os.PathLike[str]) -> Location:
     Raises
     ------
     InvalidInputError
-        The URI is empty, or has a NUL byte, or names no table of DynamoDB where it has to.
+        The URI is empty, or has a NUL byte, or credentials that do not belong there, or names no table of DynamoDB where it has to.
     """
     text = os.fspath(uri)
     if not text or "\0" in text:
@@ -137,9 +164,10 @@ def parse_uri(uri: str | os.PathLike[str]) -> Location:
     if scheme is None:
         return _local(os.path.expanduser(text))
     rest = text[scheme.end() :].rstrip("/")
-    if scheme[1].lower() == DYNAMODB:
-        return _dynamodb(rest)
     name = scheme[1].lower()
+    _check_bucket(name, unquote(rest))
+    if name == DYNAMODB:
+        return _dynamodb(rest)
     if name in _AZURE and re.search(r"[?&]sig=", rest):
         raise InvalidInputError(
             f"{name}://{rest.partition('?')[0]}: a shared access signature is no part of a table's URI; give it as the "
@@ -155,6 +183,19 @@ def parse_uri(uri: str | os.PathLike[str]) -> Location:
 def escaped(scheme: str, text: str) -> str:
     """Return a part of a path as the URIs of a scheme have it."""
     return text.replace("%", "%25") if scheme in _ESCAPED else text
+
+
+def _check_bucket(scheme: str, rest: str) -> None:
+    """Refuse keys before the bucket, as Hadoop once had them: nothing would take them for secrets."""
+    bucket = rest.partition("/")[0]
+    # A secret can have slashes. Names of access points have colons.
+    has_key = "@" in bucket or (
+        ":" in bucket and "@" in rest and not bucket.lower().startswith("arn:")
+    )
+    if has_key and scheme in (*_BUCKETS, DYNAMODB):
+        raise InvalidInputError(
+            f"{scheme}://***: the URI of a table begins with its bucket; give keys as storage options"
+        )
 
 
 def _dynamodb(rest: str) -> Location:
@@ -185,14 +226,29 @@ def check_relative(path: str) -> str:
     InvalidInputError
         The path is empty or absolute, has a scheme, or steps outside by "..".
     """
-    steps = path.split("/")
-    if (
+    if _leads_out(path) or ("%" in path and _leads_out_decoded(path)):
+        raise InvalidInputError(f"{path!r} is no path below the table's root")
+    return path
+
+
+def _leads_out(path: str) -> bool:
+    return (
         not path
         or path.startswith("/")
         or "\0" in path
         or "\\" in path
         or "://" in path
-        or any(step in ("", ".", "..") for step in steps)
-    ):
-        raise InvalidInputError(f"{path!r} is no path below the table's root")
-    return path
+        or any(step in ("", ".", "..") for step in path.split("/"))
+    )
+
+
+def _leads_out_decoded(path: str) -> bool:
+    # Web servers, and what asks them, decode escapes, and what they find behind them.
+    for _ in range(_DEEPEST):
+        decoded = unquote(path)
+        if decoded == path:
+            return False
+        if _leads_out(decoded):
+            return True
+        path = decoded
+    return True

@@ -83,7 +83,7 @@ class TablePaths:
         The table's root.
     base_paths : mapping of int to BasePath
     storage_options : mapping, optional
-        Handed on to base paths of the table's own scheme, to no others.
+        Handed on to base paths of the table's own scheme, and server if their URIs name one, to no others.
 
     Attributes
     ----------
@@ -234,7 +234,7 @@ class TablePaths:
         return self.open_uri(uri)
 
     def open_uri(self, uri: str) -> ByteSource:
-        """Open any object, by its path or URI. It gets the table's storage options if it has the table's scheme.
+        """Open any object, by its path or URI. It gets the table's storage options as base paths do.
 
         Raises
         ------
@@ -249,8 +249,7 @@ class TablePaths:
             folder = escaped(place.scheme, folder)
         if not name or folder.endswith(":/"):
             raise InvalidInputError(f"a blob refers to {place.display!r}, which names no object")
-        same = place.scheme == self.store.scheme
-        store = ObjectStore(Location(place.scheme, folder), self._options if same else None)
+        store = self._store_at(Location(place.scheme, folder))
         _check_file(store, name)
         return store.open(name)
 
@@ -283,10 +282,12 @@ class TablePaths:
             )
         store = self._stores.get(base_id)
         if store is None:
-            same = parse_uri(base.path).objects.scheme == self.store.scheme
-            store = ObjectStore.from_uri(base.path, self._options if same else None)
-            self._stores[base_id] = store
+            store = self._stores[base_id] = self._store_at(parse_uri(base.path))
         return store, f"{folder}/{name}" if base.is_dataset_root else name
+
+    def _store_at(self, place: Location) -> ObjectStore:
+        trusted = place.objects.is_served_as(self.store.place)
+        return ObjectStore(place, self._options if trusted else None)
 
 
 def _check_file(store: ObjectStore, path: str) -> None:

@@ -33,6 +33,7 @@ from lance_spark.file.blob_write import BlobOptions
 from lance_spark.file.schema import Schema
 from lance_spark.file.writer import check_types
 from lance_spark.storage.store import ObjectStore
+from lance_spark.storage.uri import parse_uri
 from lance_spark.table import file_versions, flags, ref_names, versions
 from lance_spark.table.append_schema import filled_by
 from lance_spark.table.bases import BaseLike, Target, folders, new_bases, targets
@@ -95,7 +96,7 @@ class WriteJob:
         Ids of the base paths that data files go to in turns; None for the table itself.
     """
 
-    uri: str
+    uri: str = field(repr=False)
     mode: Mode
     schema: Schema
     file_version: tuple[int, int]
@@ -359,7 +360,7 @@ def begin_write(
     )
     data = Schema.from_arrow(schema)
     if not data.fields:
-        raise InvalidInputError(f"{uri}: data without columns cannot be written")
+        raise InvalidInputError(f"{parse_uri(uri).display}: data without columns cannot be written")
     store = ObjectStore.from_uri(uri, storage_options)
     # Of a new table there is the main branch.
     if branch is not None and (branch != ref_names.MAIN or versions.newest(store) is not None):

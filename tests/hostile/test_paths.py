@@ -28,6 +28,8 @@ OUTSIDE = (
     "..",
     "~root/x",
     "memory://x/y",
+    "%2e%2e/%2e%2e/outside",
+    "%252e%252e/outside",
 )
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits the memory of a process")

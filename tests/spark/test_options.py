@@ -154,6 +154,8 @@ def test_sizes_that_are_none_are_refused(name: str, value: str) -> None:
         ({"version": "1", "tag": "a"}, "version and tag exclude"),
         ({"timestamp": "2026-01-01", "tag": "a"}, "tag and timestamp exclude"),
         ({"timestamp": "yesterday"}, "yesterday"),
+        ({"timestamp": "0001-01-01T00:00:00+14:00"}, "give a time as"),
+        ({"timestamp": "9999-12-31T23:59:59-14:00"}, "give a time as"),
         ({"tag": " "}, "tag is empty"),
         ({"columns": "a,,b"}, "columns"),
         ({"columns": "a,a"}, "more than once"),
@@ -238,7 +240,7 @@ def test_a_catalog_table_is_found_again_by_its_schema() -> None:
 
 
 @pytest.mark.parametrize(
-    "more", [{"aws_secret_access_key": SECRET}, {"path": f"s3://me:{SECRET}@b/t"}]
+    "more", [{"aws_secret_access_key": SECRET}, {"path": f"sftp://me:{SECRET}@b/t"}]
 )
 def test_no_secret_goes_into_the_catalog(more: dict[str, str]) -> None:
     import pyarrow as pa

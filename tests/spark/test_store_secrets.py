@@ -32,6 +32,11 @@ def test_spark_blots_out_what_we_do() -> None:
     patterns = re.compile(f"{redaction.PATTERN}|(?i:secret|password|token|access[.]?key)")
     left = {name for name in KNOWN if is_secret(name) and not patterns.search(name)}
     assert {name.rpartition("_")[2] for name in left} == {"host", "id"}, left
+    for name in ("passphrase", "auth", "private", "sas", "pass", "connection", "x-api-key"):
+        assert patterns.search(f"storage.{name}"), name
+    for shown in ("storage.region", "storage.endpoint", "/data/storage.auth/t", "s3://bucket/key"):
+        assert not patterns.search(shown), shown
+    assert patterns.search("sftp://me:p@hunter2@host/t")
 
 
 def test_spark_shows_no_secrets(tmp_path: Path) -> None:

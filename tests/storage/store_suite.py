@@ -60,6 +60,10 @@ class StoreSuite:
         store.write_bytes("d/short", b"12345")
         with pytest.raises(CorruptFileError, match=r"d/short.*truncated"):
             store.open("d/short", size=100).read([ByteRange(0, 100)])
+        # Its end is before the range begins, or before some of several do.
+        for ranges in ([ByteRange(60, 10)], [ByteRange(0, 5), ByteRange(10**6, 10)]):
+            with pytest.raises(CorruptFileError, match=r"d/short.*truncated"):
+                store.open("d/short", size=2 * 10**6).read(ranges)
 
     def test_empty_file(self, store: ObjectStore) -> None:
         store.write_bytes("e", b"")

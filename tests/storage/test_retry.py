@@ -201,7 +201,12 @@ def test_a_file_that_is_shorter_is_asked_for_twice(store: ObjectStore, proxy: Fa
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("client_max_retries", "many"), ("client_max_retries", -1), ("client_retry_timeout", "soon")],
+    [
+        ("client_max_retries", "many"),
+        ("client_max_retries", -1),
+        ("client_max_retries", float("inf")),
+        ("client_retry_timeout", "soon"),
+    ],
 )
 def test_options(name: str, value: object) -> None:
     with pytest.raises(InvalidOptionError, match=name):

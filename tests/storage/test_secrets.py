@@ -10,15 +10,19 @@ import uuid
 from typing import Any
 from urllib.parse import quote
 
+import pyarrow as pa
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 import lance_spark
-from lance_spark.errors import InvalidInputError, LanceError
+from lance_spark.changes.merge_schema import begin_merging_write
+from lance_spark.errors import InvalidInputError, InvalidOptionError, LanceError
+from lance_spark.spark.pinned import Pinned
 from lance_spark.storage import store as store_module
 from lance_spark.storage.errors import is_secret, secret_values
 from lance_spark.storage.option_places import AZURE, GOOGLE, S3
 from lance_spark.storage.store import ObjectStore
+from lance_spark.table.write_job import begin_write
 from tests.storage.aws import REGION
 from tests.storage.azurite import ACCOUNT, CONTAINER, Azurite
 from tests.storage.table_suite import rows
@@ -249,3 +253,36 @@ def test_a_server_that_refuses(azurite: Azurite, how: str) -> None:
             action()
         for text in (wrong, quote(wrong, safe="")):
             assert text not in told(caught.value)
+
+
+URI = f"memory://me:{MARK}@host/t"
+
+
+@pytest.fixture
+def table() -> lance_spark.Dataset:
+    MemoryFileSystem.store.clear()
+    return lance_spark.write_dataset(rows(1), URI)
+
+
+def test_a_password_in_the_uri_is_in_no_repr_and_no_message(table: lance_spark.Dataset) -> None:
+    job = begin_write(URI, rows(2).schema)
+    shown = [repr(one) for one in (table, *table.plan(), job, Pinned(URI, 1))]
+    for wrong in (
+        lambda: lance_spark.write_dataset(pa.table({}), URI, "append"),
+        lambda: lance_spark.write_dataset(rows(1), URI),
+        lambda: begin_merging_write(URI, rows(1).schema, mode="overwrite"),
+        lambda: lance_spark.open_dataset(URI, 9),
+    ):
+        with pytest.raises(LanceError) as caught:
+            wrong()
+        shown.append(str(caught.value))
+    assert not [one for one in shown if MARK in one]
+
+
+@pytest.mark.parametrize(
+    "endpoint", [f"http://me:{MARK}@127.0.0.1:9/a", f"me:{MARK}@host", "https://[x"]
+)
+def test_a_password_in_an_endpoint_is_refused(endpoint: str) -> None:
+    with pytest.raises(InvalidOptionError, match="without user and password") as caught:
+        ObjectStore.from_uri("az://container/t", {"azure_storage_endpoint": endpoint})
+    assert MARK not in str(caught.value)

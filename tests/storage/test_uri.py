@@ -56,8 +56,55 @@ def test_containers_of_azure_are_no_users() -> None:
     assert location.secrets == {}
     assert location.azure_account == ("acc", "core.windows.net")
     assert parse_uri("abfss://box@a.blob.x.y").azure_account == ("a", "x.y")
-    for other in ("az://box/a", "s3://box@acc.dfs.core.windows.net/a", "abfss://box@acc/a"):
+    for other in ("az://box/a", "sftp://box@acc.dfs.core.windows.net/a", "abfss://box@acc/a"):
         assert parse_uri(other).azure_account is None
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "s3://AKIA:hunter2@bucket/t",
+        "s3://AKIA:abc%2Fhunter2@bucket/t",
+        "s3a://AKIA:abc/hunter2@bucket/t",
+        "s3a://AKIA:ab%40hunter2%40bucket/t",
+        "gs://hunter2@bucket/t",
+        "s3+ddb://AKIA:hunter2@bucket/t?ddbTableName=x",
+    ],
+)
+def test_keys_before_a_bucket_are_refused(uri: str) -> None:
+    with pytest.raises(InvalidInputError, match="give keys as storage options") as caught:
+        parse_uri(uri)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_an_at_sign_further_on_is_none_of_a_user() -> None:
+    arn = "s3://arn:aws:s3:us-east-1:123456789012:accesspoint/x/a@b"
+    for uri in ("s3://bucket/a@b", arn, "memory://a:b@c/d"):
+        assert parse_uri(uri).uri == uri
+    shown = parse_uri("sftp://me:p@hunter2@host/a@b")
+    assert shown.display == "sftp://***@host/a@b"
+    assert shown.secrets["secret password"] == "p@hunter2"
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "trusted"),
+    [
+        ("s3://a/t", "s3://b/u", True),
+        ("s3://a/t", "gs://a/t", False),
+        ("memory://a/t", "memory://b/u", True),
+        ("https://a.example/t", "https://a.example/u", True),
+        ("https://a.example/t", "https://b.example/t", False),
+        ("sftp://me:pw@host/t", "sftp://you@host/u", True),
+        ("sftp://me:pw@host/t", "sftp://me@host.example/t", False),
+        ("abfss://c@a.dfs.core.windows.net/t", "abfss://c@b.dfs.core.windows.net/t", True),
+        ("abfss://c@a.dfs.core.windows.net/t", "abfss://c/t", True),
+        ("abfss://c/t", "abfss://c@a.dfs.example.org/t", False),
+        ("abfss://c@a.dfs.example.org/t", "abfss://d@a.dfs.example.org/u", True),
+        ("abfss://c@a.dfs.example.org/t", "abfss://c@b.dfs.example.org/t", False),
+    ],
+)
+def test_whom_what_opens_a_table_is_told(own: str, other: str, trusted: bool) -> None:
+    assert parse_uri(other).is_served_as(parse_uri(own)) == trusted
 
 
 def test_a_signature_in_the_uri_is_refused() -> None:
@@ -67,7 +114,26 @@ def test_a_signature_in_the_uri_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["", "/etc/passwd", "../x", "a/../b", "a//b", "./a", "s3://b/x", "a\\b", "a\0", "a/"]
+    "path",
+    [
+        "",
+        "/etc/passwd",
+        "../x",
+        "a/../b",
+        "a//b",
+        "./a",
+        "s3://b/x",
+        "a\\b",
+        "a\0",
+        "a/",
+        "%2e%2e/x",
+        "a/%2E./%2e%2e/x",
+        "%252e%252e/x",
+        "%2Fetc/passwd",
+        "a%2f..%2f..%2fx",
+        "a%5Cb",
+        "%25252525252e",
+    ],
 )
 def test_paths_stay_below_the_root(path: str) -> None:
     with pytest.raises(InvalidInputError):
@@ -75,4 +141,5 @@ def test_paths_stay_below_the_root(path: str) -> None:
 
 
 def test_sub_folders_and_dots_in_names_are_fine() -> None:
-    assert check_relative("data/x/y..lance") == "data/x/y..lance"
+    for path in ("data/x/y..lance", "data/100%/a%20b%2Fc.lance", "a%zz"):
+        assert check_relative(path) == path
