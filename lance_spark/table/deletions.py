@@ -10,6 +10,8 @@ Writers choose by number (pylance: a bitmap from 5,000 rows on); readers take ei
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -92,22 +94,26 @@ def decode_arrow(data: Bytes, name: str, most: int = MAX_PHYSICAL_ROWS) -> Offse
     try:
         check_claims(data, most * _WIDTH + _PADDING)
         with pa.ipc.open_file(pa.py_buffer(data)) as reader:
-            if reader.num_record_batches != 1:
-                raise CorruptFileError(
-                    f"{name}: a deletion file has one batch, this one {reader.num_record_batches}"
-                )
+            # Before any buffer is looked at.
+            _check_types(reader.schema.types, name)
             batch = reader.get_batch(0)
         batch.validate(full=True)
         # Names that are no UTF-8 are found out by whoever looks at a column.
-        columns = batch.columns
+        (column,) = batch.columns
     except (ValueError, pa.ArrowException, MemoryError, OSError) as error:
         raise CorruptFileError(f"{name}: no readable deletion file: {error}") from error
-    if len(columns) != 1 or columns[0].type != pa.uint32() or columns[0].null_count:
+    if column.null_count:
+        raise CorruptFileError(f"{name}: column row_id has {column.null_count} nulls, not 0")
+    if len(column) > most:
+        raise CorruptFileError(f"{name}: it deletes {len(column)} rows of {most}")
+    return np.unique(column.to_numpy()).astype(np.int64)
+
+
+def _check_types(types: Sequence[pa.DataType], name: str) -> None:
+    if list(types) != [pa.uint32()]:
         raise CorruptFileError(
-            f"{name}: a deletion file has one column of uint32 without nulls, this one has "
-            f"{[str(one.type) for one in columns]}"
+            f"{name}: a deletion file has one column of uint32, this one has {[str(one) for one in types]}"
         )
-    return np.unique(columns[0].to_numpy()).astype(np.int64)
 
 
 def decode_bitmap(

@@ -6,13 +6,18 @@ file is looked at as the flatbuffers tell:
 | part | content |
 | --- | --- |
 | last 10 bytes | int32 length of the footer, ``ARROW1`` |
-| footer | table; field 3: record batches, a vector of (int64 position, int32 length of the message, padding, int64 length of the body) |
-| message | uint32 ``0xFFFFFFFF``, int32 length, table; field 2: the header, a table |
+| footer | table; field 2: dictionary batches, field 3: record batches, each a vector of blocks |
+| block | int64 position, int32 length of the message, padding, int64 length of the body |
+| message | uint32 ``0xFFFFFFFF``, int32 length, table; field 0: int16 version; field 2: the header, a table |
 | header | field 0: int64 rows; field 2: buffers, a vector of (int64 position in the body, int64 length); field 3: compression, if any |
 | compressed buffer | int64 length of what it holds, -1 if it is not compressed, and the bytes |
 
 A table begins with the distance back to its vtable: uint16 length of the vtable, uint16 length of the table, uint16 place in the table
 of each field.
+
+What Arrow would inflate besides is refused, as no writer of deletion files has ever made it: dictionaries, a second message after the
+first one in its block (Arrow goes by the last), and versions before V5, in which metadata can say that buffers are compressed
+(``ARROW:experimental_compression`` of Arrow 0.17).
 
 Specification: Arrow columnar format, "IPC File Format" and "Compression".
 """
@@ -24,6 +29,7 @@ import struct
 from lance_spark.storage.source import Bytes
 
 _UINT16 = struct.Struct("<H")
+_INT16 = struct.Struct("<h")
 _INT32 = struct.Struct("<i")
 _INT64 = struct.Struct("<q")
 _BLOCK = struct.Struct("<qi4xq")
@@ -31,17 +37,25 @@ _BUFFER = struct.Struct("<qq")
 #: Length of the footer, and the magic.
 _END = 10
 _CONTINUED = b"\xff\xff\xff\xff"
+#: `MetadataVersion.V5`, that of Arrow 1.0.
+_V5 = 4
 
 
 def check_claims(data: Bytes, most: int) -> None:
-    """Refuse an IPC file whose compressed buffers claim to hold more bytes than there is use for, together.
+    """Refuse an IPC file that is more than a batch of plain columns, or whose compressed buffers claim to hold too much.
 
     What else is wrong with the file is left to Arrow.
+
+    Parameters
+    ----------
+    data : uint8 array
+    most : int
+        Bytes that there is use for, of all buffers together.
 
     Raises
     ------
     ValueError
-        They claim more, or the file is no IPC file.
+        They claim more, or the file has dictionaries, more than one batch or an old version, or is no IPC file.
     """
     whole = memoryview(data.tobytes())
     try:
@@ -55,16 +69,33 @@ def check_claims(data: Bytes, most: int) -> None:
 def _claimed(data: memoryview) -> int:
     (length,) = _INT32.unpack_from(data, len(data) - _END)
     footer = _part(data, len(data) - _END - length, length)
-    blocks = _field(footer, _root(footer), 3)
-    total = 0
-    if blocks is None:
-        return total
-    for at in _items(footer, blocks, _BLOCK.size):
-        position, in_message, in_body = _BLOCK.unpack_from(footer, at)
-        message = _part(data, position, in_message)
-        start = 8 if message[:4] == _CONTINUED else 4
-        total += _of_batch(message[start:], _part(data, position + in_message, in_body))
-    return total
+    dictionaries, batches = (_blocks(footer, number) for number in (2, 3))
+    if len(dictionaries):
+        raise ValueError(f"it has {len(dictionaries)} dictionary batches, 0 are expected")
+    if len(batches) != 1:
+        raise ValueError(f"it has {len(batches)} record batches, 1 is expected")
+    position, in_message, in_body = _BLOCK.unpack_from(footer, batches[0])
+    message = _message(_part(data, position, in_message))
+    return _of_batch(message, _part(data, position + in_message, in_body))
+
+
+def _blocks(footer: memoryview, number: int) -> range:
+    field = _field(footer, _root(footer), number)
+    return range(0) if field is None else _items(footer, field, _BLOCK.size)
+
+
+def _message(block: memoryview) -> memoryview:
+    """Return the flatbuffer of the one message of a block."""
+    start = 8 if block[:4] == _CONTINUED else 4
+    (length,) = _INT32.unpack_from(block, start - 4)
+    if start + length != len(block):
+        raise ValueError(f"a message of {start + length} bytes in a block of {len(block)}")
+    message = block[start:]
+    field = _field(message, _root(message), 0)
+    version = 0 if field is None else _INT16.unpack(_part(message, field, 2))[0]
+    if version != _V5:
+        raise ValueError(f"its batch is of metadata version V{version + 1}, V5 is expected")
+    return message
 
 
 def _of_batch(message: memoryview, body: memoryview) -> int:

@@ -46,7 +46,7 @@ from lance_spark.table.row_sequences import (
 )
 from tests.encoding.v2_1.test_hostile import Memory
 from tests.encoding.v2_1.test_hostile import check as check_but_texts
-from tests.hostile import corpus, table_changes, tables, texts, transactions
+from tests.hostile import corpus, deletion_files, table_changes, tables, texts, transactions
 from tests.hostile.files import worse_fields, worse_file, worse_legacy
 from tests.hostile.guard import worse_of
 from tests.hostile.mutate import Mutate, bitmap_bomb, worse_bytes, worse_message, worsen
@@ -221,7 +221,7 @@ def _deletions(suffix: str) -> list[bytes]:
     found = [one.read_bytes() for one in folder.glob(f"*.{suffix}")]
     if suffix == "bin":
         return [*found, bitmap_bomb(70_000), bitmap_bomb(2**26), bitmap_bomb(2**32)]
-    return [*found, *texts.deletions()]
+    return [*found, *deletion_files.deletions()]
 
 
 def _sequences() -> list[bytes]:

@@ -6,9 +6,6 @@ import json
 import random
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-
 from tests.hostile.mutate import NUMBERS, TEXTS, worse_bytes
 
 _PLACES: list[Any] = [
@@ -177,19 +174,3 @@ def option_values() -> list[bytes]:
         b"abfss://c@account.dfs.core.windows.net/x",
         b"a/b/c.lance",
     ]
-
-
-def deletions() -> list[bytes]:
-    """Return deletion files whose bytes stand for many rows, if they are believed."""
-    some = pa.array(np.arange(300, dtype=np.uint32))
-    many = pa.array(np.zeros(70_000_000, np.uint32))
-    return [_ipc(some, "zstd"), _ipc(some, "lz4"), _ipc(many, "zstd")]
-
-
-def _ipc(array: pa.Array, codec: str) -> bytes:
-    schema = pa.schema([pa.field("row_id", pa.uint32(), nullable=False)])
-    sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression=codec)
-    with pa.ipc.new_file(sink, schema, options=options) as writer:
-        writer.write_batch(pa.record_batch([array], schema=schema))
-    return bytes(sink.getvalue())
