@@ -18,7 +18,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from lance_spark.changes.version_changes import ChangedRows, VersionChanges
@@ -323,12 +322,12 @@ def _pack(changes: Sequence[ChangedRows], target_rows: int) -> Iterator[tuple[Pi
 
 
 def _rows(reader: FragmentReader, piece: Piece) -> Iterator[pa.RecordBatch]:
-    offsets = piece.rows.offsets()
-    if offsets is None:
-        yield from reader.live(range(piece.start, piece.stop))
+    rows = range(piece.start, piece.stop)
+    wanted = piece.rows.offsets(rows)
+    if wanted is None:
+        yield from reader.live(rows)
         return
-    first, last = np.searchsorted(offsets, [piece.start, piece.stop])
-    wanted, window = offsets[first:last], reader.window_rows()
+    window = reader.window_rows()
     for at in range(0, len(wanted), window):
         yield reader.read(wanted[at : at + window])
 

@@ -31,7 +31,13 @@ from pyroaring import BitMap
 from lance_spark.errors import CorruptTableError, VersionNotFoundError
 from lance_spark.table import row_ids
 from lance_spark.table.deletion_writer import bitmap_of
-from lance_spark.table.deletions import Offsets, decode_offsets, offsets_of, read_deletions
+from lance_spark.table.deletions import (
+    Offsets,
+    check_rows,
+    decode_rows,
+    offsets_of,
+    read_deletions,
+)
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.manifest_file import read_version
@@ -94,9 +100,11 @@ class ChangedRows:
         """Whether the rows are those of the version before."""
         return self.kind in ("delete", "update_preimage")
 
-    def offsets(self) -> Offsets | None:
-        """Return the physical offsets, increasing; None for all live rows."""
-        return None if self.rows is None else offsets_of(BitMap.deserialize(self.rows))
+    def offsets(self, within: range) -> Offsets | None:
+        """Return the physical offsets within a range, increasing; None for all live rows."""
+        if self.rows is None:
+            return None
+        return offsets_of(BitMap.deserialize(self.rows) & BitMap(within))
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,11 +273,15 @@ class _Diff:
             for number, new in self._new.items()
             if (old := self._old.get(number)) is None or not self._kept(old)
         ]
-        changed: list[tuple[Fragment, Fragment, Offsets]] = []
+        changed: list[tuple[Fragment, Fragment, BitMap]] = []
         for old in self._old.values():
             new = self._new.get(old.id)
             if new is None or new == old or not self._kept(old):
                 continue
+            if new.physical_rows != old.physical_rows:
+                raise CorruptTableError(
+                    f"{new.name} has {new.physical_rows} rows, but {old.physical_rows} in the version before"
+                )
             was, now = self._deletions(old, self._old_paths), self._deletions(new, self._new_paths)
             if old.deletion_file != new.deletion_file:
                 if len(deleted := np.setdiff1d(now, was, assume_unique=True)):
@@ -277,8 +289,8 @@ class _Diff:
                 if len(restored := np.setdiff1d(was, now, assume_unique=True)):
                     came.append(_Place(new, restored))
             rows = self._changed_in_place(old, new)
-            rows = rows[~np.isin(rows, was) & ~np.isin(rows, now)]
-            if len(rows):
+            rows = rows - bitmap_of(was) - bitmap_of(now)
+            if rows:
                 changed.append((old, new, rows))
         moves = self._stable and self._kind not in _NO_MOVES and gone and came
         paired = self._paired(gone, came) if moves else _unpaired(gone, came)
@@ -289,8 +301,9 @@ class _Diff:
             else:
                 later.append(one)
         for old, new, rows in changed:
-            yield _changed("update_preimage", _Place(old, rows))
-            later.append(_changed("update_postimage", _Place(new, rows)))
+            data, count = rows.serialize(), len(rows)
+            yield ChangedRows("update_preimage", old, data, count)
+            later.append(ChangedRows("update_postimage", new, data, count))
         yield from later
 
     def _kept(self, old: Fragment) -> bool:
@@ -306,16 +319,18 @@ class _Diff:
     def _deletions(self, fragment: Fragment, paths: TablePaths) -> Offsets:
         return read_deletions(paths, fragment) if fragment.deletion_file is not None else _NONE
 
-    def _changed_in_place(self, old: Fragment, new: Fragment) -> Offsets:
+    def _changed_in_place(self, old: Fragment, new: Fragment) -> BitMap:
         """Return the physical rows whose values may be other ones, deleted ones too."""
         if self._kind in _NEW_COLUMNS or self._kind in ("append", "delete"):
-            return _NONE
+            return BitMap()
         if _layout(old, self._fields) == _layout(new, self._fields):
-            return _NONE
+            return BitMap()
         if isinstance(self._operation, Update):
             noted = self._operation.updated_offsets.get(new.id)
             if noted is not None:
-                return offsets_of(noted)
+                name = f"{new.name}: rows that its transaction says were updated"
+                check_rows(noted, new.physical_rows, name)
+                return noted
         if self._kind == "data_overlay":
             return _overlaid(old, new)
         if self._stable:
@@ -324,8 +339,8 @@ class _Diff:
             if was is not None and now is not None and len(was) == len(now):
                 found: Offsets = np.flatnonzero(was != now)
                 if len(found) or self._kind == "update":
-                    return found
-        return np.arange(new.physical_rows)
+                    return bitmap_of(found)
+        return BitMap(range(new.physical_rows))
 
     def _paired(self, gone: list[_Place], came: list[_Place]) -> Iterator[ChangedRows]:
         """Yield rows that moved as updates, all others as deleted and inserted."""
@@ -411,12 +426,12 @@ def _layout(fragment: Fragment, fields: Collection[int]) -> dict[int, tuple[obje
     return found
 
 
-def _overlaid(old: Fragment, new: Fragment) -> Offsets:
+def _overlaid(old: Fragment, new: Fragment) -> BitMap:
     """Return the rows that have cells in overlays which only the second has."""
     known = {one.data_file.path for one in old.overlays}
     rows = BitMap()
     for overlay in new.overlays:
         if overlay.data_file.path not in known:
             for data in overlay.bitmaps:
-                rows |= bitmap_of(decode_offsets(data, new.physical_rows, new.name))
-    return offsets_of(rows)
+                rows |= decode_rows(data, new.physical_rows, new.name)
+    return rows

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyroaring import BitMap
 
-from lance_spark.errors import CorruptTableError, InvalidInputError, UnsupportedFeatureError
+from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
 from lance_spark.proto import file_pb2, table_pb2
 from lance_spark.table import index_updates, row_ids
 from lance_spark.table.draft import Draft
@@ -170,7 +170,7 @@ def note_change(
     # Tables whose columns never change do not need it.
     import numpy as np
 
-    from lance_spark.table.deletions import offsets_of
+    from lance_spark.table.deletions import check_rows, offsets_of
     from lance_spark.table.row_sequences import decode_versions
 
     count = fragment.physical_rows
@@ -178,8 +178,7 @@ def note_change(
         fragment.inline_last_updated_at_versions = row_ids.one_version(count, version)
     else:
         name = f"fragment {fragment.id}"
-        if rows and rows.max() >= count:
-            raise CorruptTableError(f"{name}: row {rows.max()} has new values, but it has {count}")
+        check_rows(rows, count, f"{name}: rows that have new values")
         if paths is not None:
             row_ids.take_in(fragment, paths, [Lineage.UPDATED])
         known = fragment.WhichOneof("last_updated_at_version_sequence")

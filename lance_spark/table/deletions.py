@@ -148,7 +148,12 @@ def decode_bitmap(
 
 
 def decode_offsets(data: bytes, num_rows: int, name: str) -> Offsets:
-    """Decode a Roaring bitmap of row offsets that stands in a manifest.
+    """Decode a Roaring bitmap of row offsets that stands in a manifest; see `decode_rows`."""
+    return offsets_of(decode_rows(data, num_rows, name))
+
+
+def decode_rows(data: bytes, num_rows: int, name: str) -> BitMap:
+    """Decode a Roaring bitmap of row offsets that stands in a manifest, and leave it one.
 
     Parameters
     ----------
@@ -168,10 +173,21 @@ def decode_offsets(data: bytes, num_rows: int, name: str) -> Offsets:
         bitmap = BitMap.deserialize(data)
     except (ValueError, IndexError, MemoryError) as error:
         raise CorruptTableError(f"{name}: no readable Roaring bitmap: {error}") from error
-    # The greatest one first: a few bytes can stand for billions of rows.
+    check_rows(bitmap, num_rows, name)
+    return bitmap
+
+
+def check_rows(bitmap: BitMap, num_rows: int, name: str) -> None:
+    """Refuse row offsets from a file that a fragment does not have, before they become an array.
+
+    The greatest one tells: a few bytes can stand for billions of rows.
+
+    Raises
+    ------
+    CorruptTableError
+    """
     if bitmap and bitmap.max() >= num_rows:
         raise CorruptTableError(f"{name}: row {bitmap.max()} of a fragment of {num_rows} rows")
-    return offsets_of(bitmap)
 
 
 def offsets_of(bitmap: BitMap) -> Offsets:

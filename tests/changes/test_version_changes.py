@@ -6,23 +6,28 @@ import os
 import shutil
 import warnings
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import lance
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from pyroaring import BitMap
 
 import lance_spark
 from lance_spark.changes.change_tasks import FeedColumns, plan_changes
 from lance_spark.changes.version_changes import NO_ROWS, changes_between
-from lance_spark.errors import SchemaMismatchError, VersionNotFoundError
+from lance_spark.errors import CorruptTableError, SchemaMismatchError, VersionNotFoundError
+from lance_spark.proto import table_pb2, transaction_pb2
+from lance_spark.table.manifest_file import decode, encode
 from lance_spark.table.open import open_table
 from tests.interop.histories import Branch, History
 from tests.interop.history_model import KEY, Change, KnownBugError, State
 from tests.interop.history_plan import Plan
 
 FEED = ("_change_type", "_commit_version", "_commit_timestamp")
+Update = transaction_pb2.Transaction.Update
 GOES = ("delete", "update_preimage")
 HISTORIES = int(os.environ.get("LANCE_SPARK_TEST_HISTORIES", "8"))
 
@@ -163,6 +168,48 @@ def test_updates_are_deletes_and_inserts_without_stable_row_ids(tmp_path: Path) 
     table_of(uri, stable=False)
     lance.dataset(uri).update({"n": "n + 1"}, where="id = 7")
     assert told_rows(uri, 2, 2, ["id", "n"]) == [(7, 70, "delete", 2), (7, 71, "insert", 2)]
+
+
+def forged(path: Path, change: Callable[[table_pb2.Manifest, Update], None]) -> str:
+    """A table whose second version updates a column where it is; say something else in its manifest."""
+    uri = str(path / "t")
+    table_of(uri).update({"n": -1}, [("id", "==", 7)], mode="columns")
+    assert told_rows(uri, 2, 2, ["id", "n"]) == [
+        (7, -1, "update_postimage", 2),
+        (7, 70, "update_preimage", 2),
+    ]
+    file = min((path / "t" / "_versions").glob("*.manifest"))
+    found = decode(file.read_bytes(), "m")
+    message = found.to_proto()
+    done = transaction_pb2.Transaction.FromString(found.transaction_section or b"")
+    change(message, done.update)
+    file.write_bytes(encode(message, found.index_section, done.SerializeToString()))
+    return uri
+
+
+def test_updated_rows_that_there_are_not(tmp_path: Path) -> None:
+    """A few bytes can stand for every row that a fragment can have at most."""
+
+    def change(_: table_pb2.Manifest, done: Update) -> None:
+        every = BitMap(range(2**32))
+        every.run_optimize()
+        done.updated_fragment_offset_bitmaps[1] = every.serialize()
+
+    uri = forged(tmp_path, change)
+    with pytest.raises(CorruptTableError, match=r"fragment 1: .*row 4294967295 of .* 5 rows"):
+        feed(uri, 2, 2)
+
+
+def test_a_fragment_with_more_rows_than_before(tmp_path: Path) -> None:
+    def change(message: table_pb2.Manifest, done: Update) -> None:
+        message.fragments[1].physical_rows = 2**32 - 1
+        message.fragments[1].ClearField("inline_last_updated_at_versions")
+        done.updated_fragment_offset_bitmaps.clear()
+
+    uri = forged(tmp_path, change)
+    what = "fragment 1 has 4294967295 rows, but 5 in the version before"
+    with pytest.raises(CorruptTableError, match=what):
+        feed(uri, 2, 2)
 
 
 def test_columns_of_older_versions(tmp_path: Path) -> None:

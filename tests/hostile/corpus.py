@@ -23,10 +23,11 @@ import lance
 import numpy as np
 import pyarrow as pa
 from lance.file import LanceFileWriter
+from pyroaring import BitMap
 
 import lance_spark
 from lance_spark.encoding import jsonb
-from lance_spark.proto import table_pb2
+from lance_spark.proto import table_pb2, transaction_pb2
 from lance_spark.table import fragment_reuse
 from lance_spark.table.manifest_file import decode, encode
 from tests.encoding.v2_0.test_columns import CASES as CASES_2_0
@@ -170,6 +171,9 @@ def table(name: str) -> Path:
     if name == "reused" and not (path / name).exists():
         shutil.copytree(path / "moved", path / name)
         _reused(path / name / "t")
+    if name == "patched" and not (path / name).exists():
+        shutil.copytree(path / "stable", path / name)
+        _patched(path / name / "t")
     return path / name / "t"
 
 
@@ -190,6 +194,25 @@ def _reused(path: Path) -> None:
     written.write_bytes(content)
     section_bytes = section.SerializeToString()
     file.write_bytes(encode(manifest.to_proto(), section_bytes, manifest.transaction_section))
+
+
+def _patched(path: Path) -> None:
+    """Add a version in which a row got a new value where it is, with a data file whose name stays."""
+    file = newest(path)
+    manifest = decode(file.read_bytes(), "m")
+    proto = manifest.to_proto()
+    proto.version += 1
+    changed = proto.fragments[1]
+    (data,) = changed.files
+    shutil.copy(path / "data" / data.path, path / "data" / "patched.lance")
+    data.path = "patched.lance"
+    done = transaction_pb2.Transaction(read_version=proto.version - 1, uuid="u")
+    done.update.updated_fragments.append(changed)
+    done.update.fields_modified.append(data.fields[-1])
+    done.update.update_mode = transaction_pb2.Transaction.REWRITE_COLUMNS
+    done.update.updated_fragment_offset_bitmaps[changed.id] = BitMap([1]).serialize()
+    written = encode(proto, manifest.index_section, done.SerializeToString())
+    file.with_name(f"{2**64 - 1 - proto.version}.manifest").write_bytes(written)
 
 
 def write_tables() -> None:

@@ -342,9 +342,15 @@ def _repeat(values: Any, field: FieldDescriptor, rng: random.Random) -> None:
 
 def _fill_map(message: Message, field: FieldDescriptor, rng: random.Random) -> None:
     key, value = field.message_type.fields
-    if key.cpp_type != FieldDescriptor.CPPTYPE_STRING or value.message_type is not None:
+    if value.message_type is not None:
         return
     held = getattr(message, field.name)
+    if key.cpp_type != FieldDescriptor.CPPTYPE_STRING:
+        # Ids of what there is: nobody asks for others.
+        if held:
+            chosen = rng.choice(sorted(held))
+            held[chosen] = _value(value, held[chosen], rng)
+        return
     chosen = rng.choice([*held, *held, *_KEYS])
     if value.type == FieldDescriptor.TYPE_BYTES and rng.random() < 0.7:
         held[chosen] = rng.choice(TEXTS).encode()

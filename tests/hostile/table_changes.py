@@ -15,6 +15,7 @@ from lance_spark.changes.version_changes import changes_between
 from lance_spark.errors import CommitConflictError
 from lance_spark.proto import table_pb2, transaction_pb2
 from lance_spark.table.auto_cleanup import PREFIX, wanted
+from lance_spark.table.manifest_file import decode, encode
 from lance_spark.table.open import open_table
 from tests.hostile import corpus, tables
 from tests.hostile.guard import worse_of
@@ -128,6 +129,15 @@ def configurations() -> list[bytes]:
     ]
 
 
+def _worse_transaction(data: bytes, rng: random.Random) -> bytes:
+    """Make the transaction in a manifest worse, or the manifest."""
+    if rng.random() < 0.3:
+        return tables.worse_manifest(data, rng)
+    found = decode(data, "m")
+    worse = worse_message(transaction_pb2.Transaction)(found.transaction_section or b"", rng)
+    return encode(found.to_proto(), found.index_section, worse)
+
+
 def _reuse_file(data: bytes, rng: random.Random) -> bytes:
     kind = table_pb2.FragmentReuseIndexDetails.InlineContent
     return worse_message(kind)(data, rng)
@@ -154,6 +164,7 @@ def targets() -> Iterator[TableTarget]:
         "manifest_rewritten", "plain", corpus.newest, manifest, (every, changing(compacted)), 2
     )
     yield made("manifest_told", "stable", corpus.newest, manifest, (told,))
+    yield made("update_told", "patched", corpus.newest, _worse_transaction, (told,), 2)
     for kind in ("delete", "create_index", "append"):
         file = _transaction(kind)
         worse = worse_message(transaction_pb2.Transaction)
