@@ -6,7 +6,7 @@ Names, types and fields are those of pylance. An index has one or more segments,
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from lance_spark.errors import CorruptTableError, InvalidInputError
 from lance_spark.proto import table_pb2
 from lance_spark.table import fragment_reuse, indexes
 from lance_spark.table.commit import DEFAULT_MAX_RETRIES, commit
+from lance_spark.table.fragment_ids import FragmentIds
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.create_index import CreateIndex
@@ -54,8 +55,8 @@ class IndexSegment:
         Names its folder below _indices/.
     dataset_version : int
         The version that it was built on.
-    fragment_ids : frozenset of int or None
-        The fragments that it covers, some of which may be gone; None if nobody knows.
+    fragment_ids : set of int or None
+        The fragments that it covers, some of which may be gone; None if nobody knows. It cannot be changed.
     index_version : int
     created_at : datetime or None
     size_bytes : int or None
@@ -66,7 +67,7 @@ class IndexSegment:
 
     uuid: str
     dataset_version: int
-    fragment_ids: frozenset[int] | None
+    fragment_ids: Set[int] | None
     index_version: int
     created_at: datetime.datetime | None
     size_bytes: int | None
@@ -135,7 +136,7 @@ def list_indices(table: OpenTable) -> list[dict[str, Any]]:
             "uuid": indexes.uuid_of(index),
             "fields": [names.get(number, UNKNOWN) for number in index.fields],
             "version": index.dataset_version,
-            "fragment_ids": _covered(index, content),
+            "fragment_ids": _fragment_ids(index, content),
             "base_id": index.base_id if index.HasField("base_id") else None,
         }
         for index in _sorted(table)
@@ -147,14 +148,15 @@ def describe_indices(table: OpenTable) -> list[IndexDescription]:
     names = _field_names(table.manifest)
     content = _reuse_content(table)
     rows = {one.id: one.num_rows for one in counted_fragments(table.paths, table.manifest)}
+    live = BitMap(rows)
     found: dict[str, list[table_pb2.IndexMetadata]] = {}
     for index in _sorted(table):
         found.setdefault(index.name, []).append(index)
     described = []
     for name, segments in found.items():
-        covered: set[int] = set()
+        covered = BitMap()
         for segment in segments:
-            covered |= _covered(segment, content) or set()
+            covered |= (_covered(segment, content) or BitMap()) & live
         first = segments[0]
         described.append(
             IndexDescription(
@@ -163,7 +165,7 @@ def describe_indices(table: OpenTable) -> list[IndexDescription]:
                 type_url=first.index_details.type_url,
                 fields=tuple(first.fields),
                 field_names=tuple(names.get(number, UNKNOWN) for number in first.fields),
-                num_rows_indexed=sum(rows.get(number, 0) for number in covered),
+                num_rows_indexed=sum(rows[number] for number in covered),
                 segments=tuple(_segment(one, content) for one in segments),
             )
         )
@@ -200,7 +202,6 @@ def _segment(
     index: table_pb2.IndexMetadata,
     content: table_pb2.FragmentReuseIndexDetails.InlineContent | None,
 ) -> IndexSegment:
-    covered = _covered(index, content)
     created = None
     if index.HasField("created_at"):
         # Before the epoch, or past what dates can be: damage that harms nobody.
@@ -211,7 +212,7 @@ def _segment(
     return IndexSegment(
         uuid=indexes.uuid_of(index),
         dataset_version=index.dataset_version,
-        fragment_ids=None if covered is None else frozenset(covered),
+        fragment_ids=_fragment_ids(index, content),
         index_version=index.index_version,
         created_at=created,
         size_bytes=sum(file.size_bytes for file in index.files) if index.files else None,
@@ -219,15 +220,22 @@ def _segment(
     )
 
 
+def _fragment_ids(
+    index: table_pb2.IndexMetadata,
+    content: table_pb2.FragmentReuseIndexDetails.InlineContent | None,
+) -> FragmentIds | None:
+    covered = _covered(index, content)
+    return None if covered is None else FragmentIds(covered)
+
+
 def _covered(
     index: table_pb2.IndexMetadata,
     content: table_pb2.FragmentReuseIndexDetails.InlineContent | None,
-) -> set[int] | None:
+) -> BitMap | None:
     bitmap = indexes.fragment_bitmap(index)
-    if bitmap is None:
-        return None
-    live: BitMap = bitmap if content is None else fragment_reuse.translate(bitmap, content)
-    return set(live)
+    if bitmap is None or content is None:
+        return bitmap
+    return fragment_reuse.translate(bitmap, content)
 
 
 def _reuse_content(

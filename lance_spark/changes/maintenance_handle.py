@@ -112,8 +112,8 @@ class MaintenanceHandle(TableHandle):
         Returns
         -------
         list of dict
-            name, type, uuid, fields (names), version (that it was built on), fragment_ids (that it covers; None if nobody
-            knows), base_id.
+            name, type, uuid, fields (names), version (that it was built on), fragment_ids (a set of those that
+            it covers; None if nobody knows), base_id.
 
         Raises
         ------

@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pat
+from pyroaring import BitMap
 
 from lance_spark.encoding.rows import RowNumbers
 from lance_spark.file.schema import Field, Schema, alone
@@ -212,12 +213,13 @@ def _trees(
     """Return bounds of BTREE indexes that have the live rows of some fragments, and where the others that have live rows are."""
     unknown = {at for at, one in enumerate(fragments) if one.num_rows}
     place = {fragments[at].id: at for at in unknown}
+    live = BitMap(place)
     ids = {field.id for field in path}
     covers = []
     for index in segments:
         if is_btree(index):
             bitmap = indexes.fragment_bitmap(index)
-            cover = {place[number] for number in bitmap or () if number in place}
+            cover = set() if bitmap is None else {place[number] for number in bitmap & live}
             covers.append((cover, index))
     trees = []
     for cover, index in sorted(covers, key=lambda one: len(one[0]), reverse=True):

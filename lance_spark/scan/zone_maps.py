@@ -33,6 +33,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pat
+from pyroaring import BitMap
 
 from lance_spark.encoding.arrow_blocks import is_variable
 from lance_spark.encoding.rows import RowNumbers, runs_of
@@ -280,6 +281,7 @@ class _Reader:
         self._fragments = fragments
         self._starts = starts
         self._place = {fragment.id: at for at, fragment in enumerate(fragments)}
+        self._live = BitMap(self._place)
         self._kind = path[-1].arrow_field.type
         self._ids = {node.id for node in path}
 
@@ -291,11 +293,12 @@ class _Reader:
         taken: set[int] = set()
         for index in segments:
             bitmap = indexes.fragment_bitmap(index)
+            # Of few bytes millions of ids can come, most of which no fragment has.
+            covered = BitMap() if bitmap is None else bitmap & self._live
             wanted = {
                 self._place[number]
-                for number in bitmap or ()
-                if number in self._place
-                and not is_overlaid(self._fragments[self._place[number]], self._ids)
+                for number in covered
+                if not is_overlaid(self._fragments[self._place[number]], self._ids)
             } - taken
             table = self._read(index) if wanted else None
             if table is None:

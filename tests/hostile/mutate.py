@@ -133,7 +133,8 @@ def bitmap_bomb(count: int) -> bytes:
     return data
 
 
-_BITMAPS = (bitmap_bomb(70_000), bitmap_bomb(2**26), bitmap_bomb(2**32))
+#: Of rows and of fragments: the second are as many as an index may cover.
+_BITMAPS = (bitmap_bomb(70_000), bitmap_bomb(2**23), bitmap_bomb(2**26))
 
 
 def worse_bytes(data: bytes, rng: random.Random) -> bytes:
@@ -374,7 +375,7 @@ def _value(field: FieldDescriptor, good: Any, rng: random.Random) -> Any:
         return not good
     if field.type == FieldDescriptor.TYPE_BYTES:
         return rng.choice(
-            (b"", b"\xff" * 40, rng.randbytes(100), *_BITMAPS[:2], worse_bytes(good or b"\0", rng))
+            (b"", b"\xff" * 40, rng.randbytes(100), *_BITMAPS, worse_bytes(good or b"\0", rng))
         )
     if kind == FieldDescriptor.CPPTYPE_STRING:
         return rng.choice(TEXTS)

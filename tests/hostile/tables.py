@@ -260,7 +260,7 @@ def _made(
 
 def targets() -> Iterator[TableTarget]:
     """Yield a target for each kind of file that a table has."""
-    every = (scan, filtered, look, shown, old_versions, by_id)
+    every = (scan, filtered, ends, look, shown, old_versions, by_id)
     yield _made("manifest", "plain", corpus.newest, worse_manifest, every, 4)
     yield _made("manifest_stable", "stable", corpus.newest, worse_manifest, every, 4)
     yield _made("manifest_old", "old", corpus.newest, worse_manifest, every, 2)

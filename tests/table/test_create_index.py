@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tracemalloc
 import uuid
 from collections.abc import Callable
 from dataclasses import replace as replaced
@@ -26,6 +27,7 @@ from lance_spark.proto import file_pb2, table_pb2, transaction_pb2
 from lance_spark.table import fragment_reuse, index_updates, indexes
 from lance_spark.table.commit import commit
 from lance_spark.table.index_updates import FragmentGroup
+from lance_spark.table.manifest_file import decode, encode
 from lance_spark.table.open import open_table
 from lance_spark.table.operations.base import Conflict
 from lance_spark.table.operations.create_index import CreateIndex
@@ -268,6 +270,33 @@ class TestOwners:
                 assert segment.fragment_ids == set(other.fragment_ids)
                 assert segment.dataset_version == other.dataset_version_at_last_update
                 assert segment.created_at == other.created_at
+
+    def test_millions_of_fragments_that_there_are_not(self, tmp_path: Path) -> None:
+        """Some kilobytes of a bitmap stand for them; nobody makes a list of them unasked."""
+        path = tmp_path / "table"
+        dataset = open_dataset(table(path))
+        before = dataset.list_indices()[0]["fragment_ids"]
+        (known,) = dataset.describe_indices()
+        file = min((path / "_versions").glob("*.manifest"))
+        found = decode(file.read_bytes(), "m")
+        section = table_pb2.IndexSection.FromString(found.index_section or b"")
+        every = BitMap(range(2**23))
+        every.run_optimize()
+        section.indices[0].fragment_bitmap = every.serialize()
+        file.write_bytes(encode(found.to_proto(), section.SerializeToString(), None))
+        dataset = open_dataset(str(path))
+        tracemalloc.start()
+        try:
+            (listed,) = dataset.list_indices()
+            (described,) = dataset.describe_indices()
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak < 1 << 20
+        assert len(listed["fragment_ids"]) == 2**23
+        assert before < listed["fragment_ids"]
+        assert described.num_rows_indexed == known.num_rows_indexed
+        assert len(described.segments[0].fragment_ids) == 2**23
 
     def test_drop(self, tmp_path: Path) -> None:
         uri = table(tmp_path / "table")
