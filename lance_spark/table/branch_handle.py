@@ -78,6 +78,8 @@ class Branches:
             There is no such branch.
         InvalidInputError
             Tags name versions of it, or other branches were made from it.
+        UncertainCommitError
+            The store failed, and nobody knows whether the branch is there; or it is deleted, and some of its files are left.
         CorruptTableError, StorageError
         """
         from lance_spark.table.branches import delete_branch
@@ -89,7 +91,7 @@ class Branches:
 
         Raises
         ------
-        VersionNotFoundError, InvalidInputError, CorruptTableError, StorageError
+        VersionNotFoundError, InvalidInputError, UncertainCommitError, CorruptTableError, StorageError
         """
         from lance_spark.table.branches import replace_branch_metadata
 

@@ -24,8 +24,10 @@ from dataclasses import replace
 
 from lance_spark.errors import (
     InvalidInputError,
+    StorageError,
     TableExistsError,
     TableNotFoundError,
+    UncertainCommitError,
     VersionNotFoundError,
 )
 from lance_spark.storage.errors import translated
@@ -40,13 +42,13 @@ from lance_spark.table.branch_files import (
 )
 from lance_spark.table.clones import find_clone, shallow_clone
 from lance_spark.table.manifest import Manifest
-from lance_spark.table.marks import check_named
+from lance_spark.table.marks import check_named, taken_back
 from lance_spark.table.open import OpenTable, read_latest
 from lance_spark.table.ref_names import branch_root, branch_store
 from lance_spark.table.refs import manifest_size, read_tags
 
 
-def create_branch(source: OpenTable, name: str) -> Branch:
+def create_branch(source: OpenTable, name: str) -> Manifest:
     """Make a branch from a version of a table.
 
     Parameters
@@ -54,6 +56,11 @@ def create_branch(source: OpenTable, name: str) -> Branch:
     source : OpenTable
         The version, on whatever branch.
     name : str
+
+    Returns
+    -------
+    Manifest
+        Its first version.
 
     Raises
     ------
@@ -63,7 +70,9 @@ def create_branch(source: OpenTable, name: str) -> Branch:
         The branch of the version has been deleted meanwhile, or a cleanup is removing the version.
     UnsupportedFeatureError
         The table needs more than this release does.
-    UncertainCommitError, CorruptTableError, StorageError
+    UncertainCommitError
+        The store failed, and nobody knows whether the branch was made.
+    CorruptTableError, StorageError
     """
     main = source.main
     path = ref_names.file_of(ref_names.BRANCHES, ref_names.check_new_branch_name(name))
@@ -71,7 +80,7 @@ def create_branch(source: OpenTable, name: str) -> Branch:
         raise _exists(main, name)
     steps = _steps(main, source.branch)
     size = manifest_size(source.store, source.version)
-    _make(source, branch_store(main, name), name)
+    first = _make(source, branch_store(main, name), name)
     branch = Branch(
         parent_branch=source.branch,
         parent_version=source.version,
@@ -82,9 +91,10 @@ def create_branch(source: OpenTable, name: str) -> Branch:
     if not ref_json.create(main, path, branch.encode()):
         raise _exists(main, name)
     if source.branch is not None:
-        _check_parent(main, source.branch, steps, name)
+        with taken_back(lambda: delete_branch(main, name)):
+            _check_parent(main, source.branch, steps, name)
     check_named(source.store, source.manifest, lambda: delete_branch(main, name))
-    return branch
+    return first
 
 
 def _check_parent(
@@ -96,7 +106,6 @@ def _check_parent(
     except VersionNotFoundError:
         gone = True
     if gone:
-        delete_branch(main, name)
         raise VersionNotFoundError(
             f"{main.display}: the branch {parent!r} has been deleted while {name!r} was made from it"
         )
@@ -117,6 +126,8 @@ def delete_branch(main: ObjectStore, name: str) -> None:
         There is no such branch, and nothing is left of one.
     InvalidInputError
         Tags name versions of it, or other branches were made from it.
+    UncertainCommitError
+        The store failed, and nobody knows whether the branch is there; or it is deleted, and some of its files are left.
     CorruptTableError, StorageError
     """
     path = branch_path(name)
@@ -130,17 +141,24 @@ def delete_branch(main: ObjectStore, name: str) -> None:
         _check_unused(main, name, None, branches)
     else:
         _check_unused(main, name, branch, branches)
-        main.delete([path])
-        branches = read_branches(main)
-        if name in branches:
-            raise _exists(main, name)
-        try:
+        ref_json.remove(main, path)
+        with taken_back(lambda: _put_back(main, name, branch)):
             # Whoever makes a branch of it from now on will see that it is gone.
+            branches = read_branches(main)
+            if name in branches:
+                raise _exists(main, name)
             _check_unused(main, name, branch, branches)
-        except InvalidInputError:
-            main.put_if_absent(path, branch.encode())
-            raise
-    _delete_files(main, name, branches)
+    try:
+        _delete_files(main, name, branches)
+    except StorageError as error:
+        raise UncertainCommitError(
+            f"{main.display}: the branch {name!r} is deleted, but not all of its files ({error}); delete it once more"
+        ) from error
+
+
+def _put_back(main: ObjectStore, name: str, branch: Branch) -> None:
+    if not ref_json.create(main, branch_path(name), branch.encode()):
+        raise _exists(main, name)
 
 
 def replace_branch_metadata(main: ObjectStore, name: str, metadata: Mapping[str, str]) -> Branch:
@@ -148,10 +166,12 @@ def replace_branch_metadata(main: ObjectStore, name: str, metadata: Mapping[str,
 
     Raises
     ------
+    UncertainCommitError
+        The store failed, and nobody knows which metadata the branch has.
     VersionNotFoundError, InvalidInputError, CorruptTableError, StorageError
     """
     branch = replace(read_branch(main, name), metadata=ref_json.check_metadata(metadata))
-    main.write_bytes(branch_path(name), branch.encode())
+    ref_json.replace(main, branch_path(name), branch.encode())
     return branch
 
 
@@ -159,16 +179,18 @@ def _steps(main: ObjectStore, parent: str | None) -> tuple[tuple[int, str], ...]
     return () if parent is None else read_branch(main, parent).identifier
 
 
-def _make(source: OpenTable, store: ObjectStore, name: str) -> None:
+def _make(source: OpenTable, store: ObjectStore, name: str) -> Manifest:
     """Make the first version, or take up the one that an earlier try has left."""
     try:
-        shallow_clone(source, store, branch=name)
+        return shallow_clone(source, store, branch=name)
     except TableExistsError:
-        if find_clone(store, source, name) is None:
+        left = find_clone(store, source, name)
+        if left is None:
             raise InvalidInputError(
                 f"{store.display} has versions already, as a branch that was not made or not deleted to the end leaves them; "
                 f"delete the branch {name!r}, or choose another name"
             ) from None
+        return left
 
 
 def _exists(main: ObjectStore, name: str) -> InvalidInputError:

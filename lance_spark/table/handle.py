@@ -14,6 +14,7 @@ from lance_spark.table import history, versions
 from lance_spark.table.history import VersionInfo
 from lance_spark.table.open import OpenTable, open_table
 from lance_spark.table.paths import BasePath, TablePaths
+from lance_spark.table.ref_names import branch_store
 from lance_spark.table.transaction import Transaction, with_message
 
 if TYPE_CHECKING:
@@ -228,9 +229,11 @@ class TableHandle:
 
         options = self._options(storage_options)
         source = self._at(reference, options)
-        create_branch(source, branch)
-        table = open_table(source.main.uri, branch=branch, storage_options=options)
-        return type(self)(table, options)
+        manifest = create_branch(source, branch)
+        # Not by a look at the store: if that failed, the branch would be there all the same.
+        store = branch_store(ObjectStore.from_uri(source.main.uri, options), branch)
+        paths = TablePaths(store, manifest.base_paths, options)
+        return type(self)(OpenTable(paths, manifest), options)
 
     def shallow_clone(
         self,

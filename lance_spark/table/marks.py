@@ -13,9 +13,10 @@ Versions without such a file from the beginning, of early releases, cannot tell;
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
-from lance_spark.errors import LanceError, VersionNotFoundError
+from lance_spark.errors import LanceError, UncertainCommitError, VersionNotFoundError
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import versions
 from lance_spark.table.manifest import Manifest
@@ -23,11 +24,37 @@ from lance_spark.table.transaction import FOLDER
 
 
 def check_named(store: ObjectStore, manifest: Manifest, take_back: Callable[[], object]) -> None:
-    """Do as `check_stays` for a version that has been given a name; if it goes, or nobody knows, take the name back first."""
-    try:
+    """Do as `check_stays` for a version that has been given a name; if it goes, or nobody knows, take the name back first.
+
+    Raises
+    ------
+    VersionNotFoundError, StorageError
+        As `check_stays`.
+    UncertainCommitError
+        The name could not be taken back.
+    """
+    with taken_back(take_back):
         check_stays(store, manifest)
-    except LanceError:
-        take_back()
+
+
+@contextmanager
+def taken_back(take_back: Callable[[], object]) -> Iterator[None]:
+    """Take a change of a name back if what is looked at afterwards is not as it should be, or cannot be looked at.
+
+    Raises
+    ------
+    UncertainCommitError
+        That failed, too: the change may stay.
+    """
+    try:
+        yield
+    except LanceError as error:
+        try:
+            take_back()
+        except LanceError as failure:
+            raise UncertainCommitError(
+                f"{error}; and what was done before that was seen could not be taken back: {failure}"
+            ) from error
         raise
 
 

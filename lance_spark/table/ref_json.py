@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from lance_spark.errors import (
     CorruptFileError,
     CorruptTableError,
     InvalidInputError,
+    LanceError,
     MissingFileError,
+    StorageError,
+    UncertainCommitError,
 )
+from lance_spark.storage.errors import is_refusal
 from lance_spark.storage.retry import seen_whole
 from lance_spark.storage.store import ObjectStore
 
@@ -141,15 +145,78 @@ def create(store: ObjectStore, path: str, data: bytes) -> bool:
 
     Raises
     ------
+    UncertainCommitError
+        The store failed, and nobody knows whether it was created.
     StorageError
+        The store refused, and it was not.
     """
-    if store.put_if_absent(path, data):
-        return True
+    try:
+        if store.put_if_absent(path, data):
+            return True
+    except StorageError as error:
+        if is_refusal(error):
+            raise
+        raise _uncertain("created", error) from error
     # Repeated by the store's client because the answer was lost, the request meets its own file.
     try:
         return seen_whole(lambda: store.read_bytes(path, MAX_BYTES), data) == data
-    except (MissingFileError, CorruptFileError):
+    except CorruptFileError:
         return False
+    except StorageError as error:
+        if store.is_local and isinstance(error, MissingFileError):
+            return False
+        # If it is gone by now, it can have been the own one.
+        raise _uncertain("created", error) from error
+
+
+def replace(store: ObjectStore, path: str, data: bytes) -> None:
+    """Replace the file of a tag or branch.
+
+    Raises
+    ------
+    UncertainCommitError
+        The store failed, and nobody knows whether it was replaced.
+    StorageError
+        The store refused, and it was not.
+    """
+    try:
+        store.write_bytes(path, data)
+    except StorageError as error:
+        # What is refused in the end can have been carried out before it was repeated.
+        if is_refusal(error) and _shows(lambda: store.read_bytes(path, MAX_BYTES) != data):
+            raise
+        raise _uncertain("replaced", error) from error
+
+
+def remove(store: ObjectStore, path: str) -> None:
+    """Delete the file of a tag or branch, if there is one.
+
+    Raises
+    ------
+    UncertainCommitError
+        The store failed, and nobody knows whether it was deleted.
+    StorageError
+        The store refused, and it was not.
+    """
+    try:
+        store.delete([path])
+    except StorageError as error:
+        if is_refusal(error) and _shows(lambda: store.exists(path)):
+            raise
+        raise _uncertain("deleted", error) from error
+
+
+def _shows(look: Callable[[], bool]) -> bool:
+    try:
+        return look()
+    except LanceError:
+        return False
+
+
+def _uncertain(what: str, error: StorageError) -> UncertainCommitError:
+    return UncertainCommitError(
+        f"{error}; nobody knows whether the file was {what}: look whether it was before trying again"
+    )
 
 
 def write(content: Mapping[str, object]) -> bytes:

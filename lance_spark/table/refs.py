@@ -174,6 +174,8 @@ def create_tag(
         No tag can have that name, or there is one of that name already.
     VersionNotFoundError
         There is no such version, or a cleanup is removing it.
+    UncertainCommitError
+        The store failed, and nobody knows whether the tag was made.
     CorruptTableError, StorageError
     """
     if not name.isascii():
@@ -190,7 +192,7 @@ def create_tag(
         raise InvalidInputError(
             f"{store.display} has a tag {name!r} already; update it, delete it, or choose another name"
         )
-    check_named(root, manifest, lambda: store.delete([path]))
+    check_named(root, manifest, lambda: ref_json.remove(store, path))
     return tag
 
 
@@ -208,6 +210,8 @@ def update_tag(
     ------
     VersionNotFoundError
         There is no such tag or version, or a cleanup is removing it.
+    UncertainCommitError
+        The store failed, and nobody knows which version the tag names.
     InvalidInputError, CorruptTableError, StorageError
     """
     old = read_tag(store, name)
@@ -215,8 +219,8 @@ def update_tag(
     manifest, size = _known(root, version, manifest)
     now = ref_json.format_time(time.time_ns())
     tag = replace(old, version=version, branch=branch, manifest_size=size, updated=now)
-    store.write_bytes(_path(name), tag.encode())
-    check_named(root, manifest, lambda: store.write_bytes(_path(name), old.encode()))
+    ref_json.replace(store, _path(name), tag.encode())
+    check_named(root, manifest, lambda: ref_json.replace(store, _path(name), old.encode()))
     return tag
 
 
@@ -227,10 +231,12 @@ def replace_tag_metadata(store: ObjectStore, name: str, metadata: Mapping[str, s
     ------
     VersionNotFoundError
         There is no such tag.
+    UncertainCommitError
+        The store failed, and nobody knows which metadata the tag has.
     InvalidInputError, CorruptTableError, StorageError
     """
     tag = replace(read_tag(store, name), metadata=ref_json.check_metadata(metadata))
-    store.write_bytes(_path(name), tag.encode())
+    ref_json.replace(store, _path(name), tag.encode())
     return tag
 
 
@@ -241,6 +247,8 @@ def delete_tag(store: ObjectStore, name: str) -> None:
     ------
     VersionNotFoundError
         There is no such tag.
+    UncertainCommitError
+        The store failed, and nobody knows whether the tag is there.
     InvalidInputError, StorageError
     """
     path = _path(name)
@@ -248,7 +256,7 @@ def delete_tag(store: ObjectStore, name: str) -> None:
         raise VersionNotFoundError(
             f"{store.display} has no tag {name!r}: {nearest(name, tag_names(store))}"
         )
-    store.delete([path])
+    ref_json.remove(store, path)
 
 
 def decode(data: bytes, name: str) -> Tag:

@@ -93,6 +93,8 @@ class Tags:
             No tag can have that name, or there is one already.
         VersionNotFoundError
             There is no such version, or a cleanup is removing it.
+        UncertainCommitError
+            The store failed, and nobody knows whether the tag was made.
         CorruptTableError, StorageError
         """
         branch, version = resolve_version(self._table, reference)
@@ -106,6 +108,8 @@ class Tags:
         ------
         VersionNotFoundError
             There is no such tag or version.
+        UncertainCommitError
+            The store failed, and nobody knows which version the tag names.
         InvalidInputError, CorruptTableError, StorageError
         """
         branch, version = resolve_version(self._table, reference)
@@ -117,7 +121,7 @@ class Tags:
 
         Raises
         ------
-        VersionNotFoundError, InvalidInputError, CorruptTableError, StorageError
+        VersionNotFoundError, InvalidInputError, UncertainCommitError, CorruptTableError, StorageError
         """
         refs.replace_tag_metadata(self._table.main, tag, metadata)
 
@@ -128,6 +132,8 @@ class Tags:
         ------
         VersionNotFoundError
             There is no such tag.
+        UncertainCommitError
+            The store failed, and nobody knows whether the tag is there.
         InvalidInputError, StorageError
         """
         refs.delete_tag(self._table.main, tag)

@@ -282,7 +282,7 @@ class Checker:
         known = self._names.setdefault(operation.name, {None})
         if error is None:
             self._names[operation.name] = {operation.value}
-        elif isinstance(error, StorageError | CorruptError):
+        elif call.outcome == "uncertain":
             known.add(operation.value)
 
     def opened(self, seen: dict[str, int], root: str, version: int) -> None:

@@ -1,0 +1,149 @@
+"""What was wrong with names, one by one: tags and branches that somebody else, a cleanup or a store that fails comes across."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lance_spark
+from lance_spark.errors import StorageError, UncertainCommitError
+from tests.faults.objects import Objects
+from tests.faults.schedule import Schedule
+from tests.faults.store import Place, registered
+from tests.faults.test_regressions import Script, fails, refused
+
+URI = "s3://bucket/table"
+ROWS = pa.table({"id": pa.array(range(4), pa.int64())})
+TAG, BRANCH = "_refs/tags/", "_refs/branches/"
+
+
+@pytest.fixture
+def scripted() -> Iterator[Script]:
+    found = Script()
+    Place.objects, Place.schedule = Objects(), Schedule(0)
+    Place.faults = found  # type: ignore[assignment]
+    with registered():
+        yield found
+
+
+def named(dataset: lance_spark.Dataset) -> dict[str, Any]:
+    """The names that a table has, and the versions they stand for."""
+    tags = {name: one["version"] for name, one in dataset.tags.list().items()}
+    made = {name: one["parent_version"] for name, one in dataset.branches.list().items()}
+    return tags | made
+
+
+CHANGES: dict[str, tuple[str, str, Callable[[lance_spark.Dataset], Any]]] = {
+    "create a tag": ("create", TAG, lambda dataset: dataset.tags.create("new")),
+    "update a tag": ("put", TAG, lambda dataset: dataset.tags.update("t", 2)),
+    "describe a tag": ("put", TAG, lambda dataset: dataset.tags.replace_metadata("t", {"a": "b"})),
+    "delete a tag": ("delete", TAG, lambda dataset: dataset.tags.delete("t")),
+    "create a branch": ("create", BRANCH, lambda dataset: dataset.create_branch("new")),
+    "describe a branch": (
+        "put",
+        BRANCH,
+        lambda dataset: dataset.branches.replace_metadata("x", {"a": "b"}),
+    ),
+    "delete a branch": ("delete", BRANCH, lambda dataset: dataset.branches.delete("x")),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_of_a_name_without_an_answer_is_uncertain(scripted: Script, change: str) -> None:
+    """It was told as a failure, and came into effect later."""
+    call, folder, made = CHANGES[change]
+    dataset = lance_spark.write_dataset(ROWS, URI)
+    dataset.tags.create("t")
+    dataset.create_branch("x")
+    dataset = lance_spark.write_dataset(ROWS, URI, "append")
+    late = []
+
+    def comes_late(effect: Callable[[], Any]) -> Any:
+        late.append(effect)
+        raise OSError(5, "no answer in time")
+
+    before = named(dataset), dataset.tags.list(), dataset.branches.list()
+    scripted.todo = [(call, folder, refused)]
+    with pytest.raises(StorageError, match="permission denied") as caught:
+        made(dataset)
+    assert not isinstance(caught.value, UncertainCommitError)
+    scripted.todo = [(call, folder, comes_late)]
+    with pytest.raises(UncertainCommitError, match="no answer in time"):
+        made(dataset)
+    assert (named(dataset), dataset.tags.list(), dataset.branches.list()) == before
+    late[0]()
+    assert (named(dataset), dataset.tags.list(), dataset.branches.list()) != before
+
+
+def test_a_name_that_may_not_be_taken_back_is_uncertain(scripted: Script) -> None:
+    """The look at its version failed, and then its deletion did."""
+    dataset = lance_spark.write_dataset(ROWS, URI)
+    scripted.todo = [("head", "_transactions/", fails)]
+    with pytest.raises(StorageError, match="no such server") as caught:
+        dataset.tags.create("t")
+    assert not isinstance(caught.value, UncertainCommitError)
+    assert not named(dataset)
+    scripted.todo = [("head", "_transactions/", fails), ("delete", TAG, refused)]
+    with pytest.raises(UncertainCommitError, match=r"no such server.*permission denied"):
+        dataset.tags.create("t")
+    assert named(dataset) == {"t": 1}
+
+
+def test_a_deletion_that_cannot_look_puts_the_branch_back(scripted: Script) -> None:
+    dataset = lance_spark.write_dataset(ROWS, URI)
+    dataset.create_branch("x")
+
+    def unseen(effect: Callable[[], Any]) -> Any:
+        effect()
+        scripted.todo = [("list", BRANCH, fails)]
+
+    scripted.todo = [("delete", BRANCH, unseen)]
+    with pytest.raises(StorageError, match="no such server") as caught:
+        dataset.branches.delete("x")
+    assert not isinstance(caught.value, UncertainCommitError)
+    assert lance_spark.open_dataset(URI, branch="x").to_table() == ROWS
+    # The files, on the other hand, do not come back.
+    scripted.todo = [("delete", "_versions/", refused)]
+    with pytest.raises(UncertainCommitError, match=r"is deleted, but not all of its files"):
+        dataset.branches.delete("x")
+    assert not named(dataset)
+    dataset.branches.delete("x")
+    assert not Place.objects.below("bucket/table/tree")
+
+
+def test_a_branch_that_is_made_is_acknowledged_whatever_comes_then(scripted: Script) -> None:
+    """It was opened by another look at the store."""
+    dataset = lance_spark.write_dataset(ROWS, URI)
+
+    def seen(effect: Callable[[], Any]) -> Any:
+        effect()
+        scripted.todo = [("list", "tree/x/_versions", fails)]
+
+    scripted.todo = [("create", BRANCH, seen)]
+    made = dataset.create_branch("x")
+    scripted.todo.clear()
+    assert (made.branch, made.version, made.to_table()) == ("x", 1, ROWS)
+    assert lance_spark.open_dataset(made.uri).to_table() == ROWS
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_tag_that_was_there_and_is_gone_may_have_been_the_own_one(
+    scripted: Script, gone: bool
+) -> None:
+    dataset = lance_spark.write_dataset(ROWS, URI)
+
+    def twice(effect: Callable[[], Any]) -> Any:
+        effect()
+        if gone:
+            dataset.tags.delete("t")
+        else:
+            scripted.todo = [("get", TAG, fails)]
+        raise FileExistsError(17, "exists")
+
+    scripted.todo = [("create", TAG, twice)]
+    with pytest.raises(UncertainCommitError):
+        dataset.tags.create("t")
+    assert named(dataset) == ({} if gone else {"t": 1})
