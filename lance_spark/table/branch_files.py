@@ -16,7 +16,7 @@ releases have no identifier; of these only the names of parents are known.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lance_spark.errors import MissingFileError, VersionNotFoundError
@@ -65,6 +65,12 @@ class Branch:
             "metadata": dict(self.metadata),
         }
         return ref_json.write(content)
+
+    def is_same(self, other: Branch) -> bool:
+        """Tell whether it is another branch only by its metadata, if at all: a name can be deleted and made again."""
+        if self.identifier and other.identifier:
+            return self.identifier == other.identifier
+        return replace(self, metadata=other.metadata) == other
 
     def descends_from(
         self, name: str, other: Branch | None, branches: Mapping[str, Branch]
@@ -130,11 +136,24 @@ def read_branch(store: ObjectStore, name: str) -> Branch:
         There is none of that name.
     InvalidInputError, CorruptTableError, StorageError
     """
+    found = find_branch(store, name)
+    if found is None:
+        raise no_branch(store, name)
+    return found
+
+
+def find_branch(store: ObjectStore, name: str) -> Branch | None:
+    """Read what is known of a branch; None if there is none of that name.
+
+    Raises
+    ------
+    InvalidInputError, CorruptTableError, StorageError
+    """
     path = branch_path(name)
     try:
         return decode(ref_json.read(store, path), store.name(path))
     except MissingFileError:
-        raise no_branch(store, name) from None
+        return None
 
 
 def read_branches(store: ObjectStore) -> dict[str, Branch]:

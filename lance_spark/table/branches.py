@@ -36,6 +36,7 @@ from lance_spark.table import ref_json, ref_names, versions
 from lance_spark.table.branch_files import (
     Branch,
     branch_path,
+    find_branch,
     no_branch,
     read_branch,
     read_branches,
@@ -91,9 +92,9 @@ def create_branch(source: OpenTable, name: str) -> Manifest:
     if not ref_json.create(main, path, branch.encode()):
         raise _exists(main, name)
     if source.branch is not None:
-        with taken_back(lambda: delete_branch(main, name)):
+        with taken_back(lambda: _take_back(main, name, branch)):
             _check_parent(main, source.branch, steps, name)
-    check_named(source.store, source.manifest, lambda: delete_branch(main, name))
+    check_named(source.store, source.manifest, lambda: _take_back(main, name, branch))
     return first
 
 
@@ -109,6 +110,13 @@ def _check_parent(
         raise VersionNotFoundError(
             f"{main.display}: the branch {parent!r} has been deleted while {name!r} was made from it"
         )
+
+
+def _take_back(main: ObjectStore, name: str, branch: Branch) -> None:
+    """Delete a branch that has just been made, unless somebody else has deleted it, and maybe made another of that name."""
+    found = find_branch(main, name)
+    if found is not None and found.is_same(branch):
+        delete_branch(main, name)
 
 
 def delete_branch(main: ObjectStore, name: str) -> None:

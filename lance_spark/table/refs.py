@@ -76,6 +76,10 @@ class Tag:
         """When the tag was last put on another version, in UTC, cut to microseconds."""
         return None if self.updated is None else ref_json.parse_time(self.updated)
 
+    def is_same(self, other: Tag) -> bool:
+        """Tell whether it is another tag only by its metadata, if at all: a name can be moved, or deleted and made again."""
+        return replace(self, metadata=other.metadata) == other
+
     def encode(self) -> bytes:
         """Return the bytes of the tag's file."""
         return ref_json.write(
@@ -120,14 +124,24 @@ def read_tag(store: ObjectStore, name: str) -> Tag:
         The file contradicts the format.
     StorageError
     """
+    found = _find_tag(store, name)
+    if found is None:
+        raise _no_tag(store, name)
+    return found
+
+
+def _find_tag(store: ObjectStore, name: str) -> Tag | None:
     path = _path(name)
     try:
-        data = ref_json.read(store, path)
+        return decode(ref_json.read(store, path), store.name(path))
     except MissingFileError:
-        raise VersionNotFoundError(
-            f"{store.display} has no tag {name!r}: {nearest(name, tag_names(store))}"
-        ) from None
-    return decode(data, store.name(path))
+        return None
+
+
+def _no_tag(store: ObjectStore, name: str) -> VersionNotFoundError:
+    return VersionNotFoundError(
+        f"{store.display} has no tag {name!r}: {nearest(name, tag_names(store))}"
+    )
 
 
 def read_tags(store: ObjectStore) -> dict[str, Tag]:
@@ -139,12 +153,10 @@ def read_tags(store: ObjectStore) -> dict[str, Tag]:
     """
     tags = {}
     for name in tag_names(store):
-        path = _path(name)
-        try:
-            tags[name] = decode(ref_json.read(store, path), store.name(path))
-        except MissingFileError:
-            # Deleted meanwhile.
-            continue
+        found = _find_tag(store, name)
+        # Else deleted meanwhile.
+        if found is not None:
+            tags[name] = found
     return tags
 
 
@@ -192,8 +204,15 @@ def create_tag(
         raise InvalidInputError(
             f"{store.display} has a tag {name!r} already; update it, delete it, or choose another name"
         )
-    check_named(root, manifest, lambda: ref_json.remove(store, path))
+    check_named(root, manifest, lambda: _take_back(store, name, tag))
     return tag
+
+
+def _take_back(store: ObjectStore, name: str, tag: Tag) -> None:
+    """Delete a tag that has just been made, unless somebody else has moved or deleted it, and maybe made another of that name."""
+    found = _find_tag(store, name)
+    if found is not None and found.is_same(tag):
+        ref_json.remove(store, _path(name))
 
 
 def update_tag(
@@ -253,9 +272,7 @@ def delete_tag(store: ObjectStore, name: str) -> None:
     """
     path = _path(name)
     if not store.exists(path):
-        raise VersionNotFoundError(
-            f"{store.display} has no tag {name!r}: {nearest(name, tag_names(store))}"
-        )
+        raise _no_tag(store, name)
     ref_json.remove(store, path)
 
 

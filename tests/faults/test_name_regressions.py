@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import lance_spark
-from lance_spark.errors import StorageError, UncertainCommitError
+from lance_spark.errors import StorageError, UncertainCommitError, VersionNotFoundError
+from lance_spark.table import branches, refs
 from tests.faults.objects import Objects
 from tests.faults.schedule import Schedule
 from tests.faults.store import Place, registered
@@ -147,3 +149,91 @@ def test_a_tag_that_was_there_and_is_gone_may_have_been_the_own_one(
     with pytest.raises(UncertainCommitError):
         dataset.tags.create("t")
     assert named(dataset) == ({} if gone else {"t": 1})
+
+
+class Held:
+    """Have something happen just before a function goes on that is called with some arguments, once."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._monkeypatch = monkeypatch
+        self.done: list[str] = []
+
+    def at(self, owner: Any, function: str, then: Callable[[], object], call: int = 1) -> None:
+        own = getattr(owner, function)
+        left = call
+
+        def held(*arguments: Any, **named: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if not left:
+                setattr(owner, function, own)
+                then()
+                self.done.append(function)
+            return own(*arguments, **named)
+
+        self._monkeypatch.setattr(owner, function, held)
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Held:
+    return Held(monkeypatch)
+
+
+def mark_removed(dataset: lance_spark.Dataset) -> None:
+    """Do as a cleanup does first that removes a version."""
+    (file,) = Path(dataset.uri, "_transactions").glob(f"{dataset.version - 1}-*.txn")
+    file.unlink()
+
+
+def versions_of(path: Path, count: int) -> list[lance_spark.Dataset]:
+    """Versions that have no file in common."""
+    modes: list[Any] = ["create", *["overwrite"] * (count - 1)]
+    return [lance_spark.write_dataset(ROWS, str(path), mode) for mode in modes]
+
+
+@pytest.mark.parametrize("how", ["made", "moved", "described"])
+def test_a_tag_that_somebody_else_has_changed_is_not_taken_back(
+    tmp_path: Path, held: Held, how: str
+) -> None:
+    first, second = versions_of(tmp_path, 2)
+    mark_removed(first)
+
+    def meanwhile() -> None:
+        if how == "moved":
+            second.tags.update("t")
+        elif how == "made":
+            second.tags.delete("t")
+            second.tags.create("t")
+        else:
+            second.tags.replace_metadata("t", {"a": "b"})
+
+    held.at(refs, "check_named", meanwhile)
+    with pytest.raises(VersionNotFoundError, match="version 1 is being removed by a cleanup"):
+        first.tags.create("t")
+    # Other metadata do not keep it on the version that goes.
+    assert held.done
+    assert named(second) == ({} if how == "described" else {"t": 2})
+
+
+@pytest.mark.parametrize("how", ["made", "described"])
+def test_a_branch_that_somebody_else_has_made_is_not_taken_back(
+    tmp_path: Path, held: Held, how: str
+) -> None:
+    first, second = versions_of(tmp_path, 2)
+    mark_removed(first)
+
+    def meanwhile() -> None:
+        if how == "made":
+            second.branches.delete("x")
+            made = second.create_branch("x")
+            lance_spark.write_dataset(ROWS, made.uri, "append")
+        else:
+            second.branches.replace_metadata("x", {"a": "b"})
+
+    held.at(branches, "check_named", meanwhile)
+    with pytest.raises(VersionNotFoundError, match="version 1 is being removed by a cleanup"):
+        first.create_branch("x")
+    assert held.done
+    assert named(second) == ({} if how == "described" else {"x": 2})
+    if how == "made":
+        assert lance_spark.open_dataset(str(tmp_path), branch="x").count_rows() == 8
