@@ -24,13 +24,14 @@ from lance_spark.errors import (
     CorruptTableError,
     InvalidInputError,
     MissingFileError,
+    TableNotFoundError,
     VersionNotFoundError,
 )
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import ref_json, ref_names, versions
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.manifest_file import read_version
-from lance_spark.table.marks import check_named
+from lance_spark.table.marks import check_named, check_stays
 from lance_spark.table.ref_names import MAIN, branch_root, branch_store
 
 __all__ = ["FOLDER", "Tag", "branch_root"]
@@ -230,17 +231,45 @@ def update_tag(
     VersionNotFoundError
         There is no such tag or version, or a cleanup is removing it.
     UncertainCommitError
-        The store failed, and nobody knows which version the tag names.
+        The store failed, and nobody knows which version the tag names; or the version that it named was removed meanwhile.
     InvalidInputError, CorruptTableError, StorageError
     """
     old = read_tag(store, name)
     root = branch_store(store, branch)
     manifest, size = _known(root, version, manifest)
+    # Once the tag is on another version, nothing keeps the old one: better not to begin.
+    check_stays(root, manifest)
     now = ref_json.format_time(time.time_ns())
     tag = replace(old, version=version, branch=branch, manifest_size=size, updated=now)
     ref_json.replace(store, _path(name), tag.encode())
-    check_named(root, manifest, lambda: ref_json.replace(store, _path(name), old.encode()))
+    check_named(root, manifest, lambda: _put_back(store, name, tag, old))
     return tag
+
+
+def _put_back(store: ObjectStore, name: str, tag: Tag, old: Tag) -> None:
+    """Put a tag back on the version that it named, unless somebody else has moved or deleted it meanwhile.
+
+    Raises
+    ------
+    VersionNotFoundError
+        That version goes, too, or has gone.
+    CorruptTableError, StorageError
+    """
+    found = _find_tag(store, name)
+    if found is None or not found.is_same(tag):
+        return
+    root = branch_store(store, old.branch)
+    try:
+        manifest = read_version(root, old.version)
+    except (VersionNotFoundError, TableNotFoundError):
+        ref_json.remove(store, _path(name))
+        raise VersionNotFoundError(
+            f"{root.display}: version {old.version}, which the tag {name!r} named, has been removed meanwhile, so that the tag is deleted"
+        ) from None
+    back = replace(old, metadata=found.metadata)
+    ref_json.replace(store, _path(name), back.encode())
+    # Between the two writes a cleanup saw no tag on it.
+    check_stays(root, manifest)
 
 
 def replace_tag_metadata(store: ObjectStore, name: str, metadata: Mapping[str, str]) -> Tag:

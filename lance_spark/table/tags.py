@@ -109,7 +109,7 @@ class Tags:
         VersionNotFoundError
             There is no such tag or version.
         UncertainCommitError
-            The store failed, and nobody knows which version the tag names.
+            The store failed, and nobody knows which version the tag names; or the version that it named was removed meanwhile.
         InvalidInputError, CorruptTableError, StorageError
         """
         branch, version = resolve_version(self._table, reference)

@@ -284,6 +284,9 @@ class Checker:
             self._names[operation.name] = {operation.value}
         elif call.outcome == "uncertain":
             known.add(operation.value)
+            if operation.kind == "update tag":
+                # Neither the new version nor the old one may be there any more.
+                known.add(None)
 
     def opened(self, seen: dict[str, int], root: str, version: int) -> None:
         """Judge which version a reader found to be the newest."""

@@ -10,7 +10,7 @@ from unittest import mock
 from lance_spark.errors import StorageError, UncertainCommitError
 from lance_spark.storage import commit as put
 from lance_spark.storage.upload import S3Output
-from lance_spark.table import cleanup_plan, clones, commit, marks
+from lance_spark.table import cleanup_plan, clones, commit, marks, refs
 from lance_spark.table.cleanup_references import References
 from lance_spark.table.operations.base import Conflict
 from lance_spark.table.operations.delete import Delete
@@ -114,7 +114,7 @@ def unsorted_parts() -> list[Any]:
 
 def late_names() -> list[Any]:
     """Tags and branches that do not look whether their version is being removed."""
-    return [mock.patch.object(marks, "check_stays", return_value=None)]
+    return [mock.patch.object(one, "check_stays", return_value=None) for one in (marks, refs)]
 
 
 def late_restores() -> list[Any]:

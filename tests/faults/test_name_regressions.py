@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 import lance_spark
 from lance_spark.errors import StorageError, UncertainCommitError, VersionNotFoundError
-from lance_spark.table import branches, refs
+from lance_spark.table import branches, ref_json, refs
 from tests.faults.objects import Objects
 from tests.faults.schedule import Schedule
 from tests.faults.store import Place, registered
@@ -237,3 +238,65 @@ def test_a_branch_that_somebody_else_has_made_is_not_taken_back(
     assert named(second) == ({} if how == "described" else {"x": 2})
     if how == "made":
         assert lance_spark.open_dataset(str(tmp_path), branch="x").count_rows() == 8
+
+
+def test_a_tag_is_not_put_on_a_version_that_goes(tmp_path: Path, held: Held) -> None:
+    """While it was there, nothing kept the version that it had named."""
+    first, second, third = versions_of(tmp_path, 3)
+    third.tags.create("t", 2)
+    mark_removed(first)
+    held.at(ref_json, "replace", lambda: pytest.fail("the tag is moved"))
+    with pytest.raises(VersionNotFoundError, match="version 1 is being removed by a cleanup"):
+        third.tags.update("t", 1)
+    assert named(second) == {"t": 2}
+
+
+@pytest.mark.parametrize("how", ["moved", "made"])
+def test_a_tag_that_somebody_else_has_moved_is_not_put_back(
+    tmp_path: Path, held: Held, how: str
+) -> None:
+    first, _, third = versions_of(tmp_path, 3)
+    third.tags.create("t", 2)
+
+    def meanwhile() -> None:
+        mark_removed(first)
+        if how == "made":
+            third.tags.delete("t")
+            third.tags.create("t", 3)
+        else:
+            third.tags.update("t", 3)
+
+    held.at(refs, "check_named", meanwhile)
+    with pytest.raises(VersionNotFoundError, match="version 1 is being removed by a cleanup"):
+        third.tags.update("t", 1)
+    assert held.done
+    assert named(third) == {"t": 3}
+
+
+@pytest.mark.parametrize("how", ["goes", "gone", "stays"])
+def test_a_tag_whose_old_version_goes_while_it_is_moved(
+    tmp_path: Path, held: Held, how: str
+) -> None:
+    first, second, third = versions_of(tmp_path, 3)
+    third.tags.create("t", 2)
+
+    def meanwhile() -> None:
+        mark_removed(first)
+        if how == "goes":
+            mark_removed(second)
+        elif how == "gone":
+            assert third.cleanup_old_versions(
+                timedelta(0), error_if_tagged_old_versions=False
+            ).versions == (2,)
+
+    held.at(refs, "check_named", meanwhile)
+    expected = VersionNotFoundError if how == "stays" else UncertainCommitError
+    text = {
+        "goes": "version 1 is being removed .*: version 2 is being removed",
+        "gone": "version 1 is being removed .*: version 2, .* has been removed meanwhile",
+        "stays": "version 1 is being removed",
+    }[how]
+    with pytest.raises(expected, match=text):
+        third.tags.update("t", 1)
+    assert held.done
+    assert named(third) == ({} if how == "gone" else {"t": 2})
