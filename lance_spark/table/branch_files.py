@@ -22,7 +22,6 @@ from typing import Any
 from lance_spark.errors import MissingFileError, VersionNotFoundError
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import ref_json, ref_names
-from lance_spark.table.refs import branch_in, nearest
 
 FOLDER = ref_names.BRANCHES
 _MAX_U64 = 2**64 - 1
@@ -188,7 +187,7 @@ def check_exists(store: ObjectStore, name: str) -> None:
 def no_branch(store: ObjectStore, name: str) -> VersionNotFoundError:
     """Return the error for a branch that there is not."""
     return VersionNotFoundError(
-        f"{store.display} has no branch {name!r}: {nearest(name, branch_names(store))}"
+        f"{store.display} has no branch {name!r}: {ref_json.nearest(name, branch_names(store))}"
     )
 
 
@@ -201,7 +200,7 @@ def decode(data: bytes, name: str) -> Branch:
     """
     fields = ref_json.Fields(data, name, "branch")
     return Branch(
-        branch_in(fields, "parentBranch", name),
+        ref_json.branch_in(fields, "parentBranch", name),
         fields.number("parentVersion"),
         _identifier(fields),
         fields.number("createAt"),

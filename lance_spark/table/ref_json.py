@@ -7,6 +7,7 @@ groups of three digits after the point as they need. Fields that are not known a
 from __future__ import annotations
 
 import datetime
+import difflib
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -23,6 +24,7 @@ from lance_spark.errors import (
 from lance_spark.storage.errors import is_refusal
 from lance_spark.storage.retry import seen_whole
 from lance_spark.storage.store import ObjectStore
+from lance_spark.table import ref_names
 
 #: No tag or branch is as long.
 MAX_BYTES = 16 * 1024 * 1024
@@ -217,6 +219,33 @@ def _uncertain(what: str, error: StorageError) -> UncertainCommitError:
     return UncertainCommitError(
         f"{error}; nobody knows whether the file was {what}: look whether it was before trying again"
     )
+
+
+def branch_in(fields: Fields, key: str, name: str) -> str | None:
+    """Return the branch that a field names; None for the main one.
+
+    Raises
+    ------
+    CorruptTableError
+    """
+    branch = fields.text(key)
+    if branch is None or branch == ref_names.MAIN:
+        return None
+    try:
+        return ref_names.check_branch_name(branch)
+    except InvalidInputError as error:
+        raise CorruptTableError(f"{name}: {key}: {error}") from None
+
+
+def nearest(name: str, names: list[str]) -> str:
+    """Return which names there are that could be meant, for messages."""
+    if not names:
+        return "it has none"
+    near = difflib.get_close_matches(name, names, n=3)
+    if near:
+        return f"did you mean {' or '.join(repr(other) for other in near)}?"
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return f"it has {', '.join(repr(other) for other in names[:5])}{more}"
 
 
 def write(content: Mapping[str, object]) -> bytes:

@@ -14,14 +14,12 @@ Branches are in `branches.py`. Cleanup leaves tagged versions alone; who meets o
 from __future__ import annotations
 
 import datetime
-import difflib
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from lance_spark.errors import (
-    CorruptTableError,
     InvalidInputError,
     MissingFileError,
     TableNotFoundError,
@@ -32,7 +30,7 @@ from lance_spark.table import ref_json, ref_names, versions
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.manifest_file import read_version
 from lance_spark.table.marks import check_named, check_stays
-from lance_spark.table.ref_names import MAIN, branch_root, branch_store
+from lance_spark.table.ref_names import branch_root, branch_store
 
 __all__ = ["FOLDER", "Tag", "branch_root"]
 
@@ -141,7 +139,7 @@ def _find_tag(store: ObjectStore, name: str) -> Tag | None:
 
 def _no_tag(store: ObjectStore, name: str) -> VersionNotFoundError:
     return VersionNotFoundError(
-        f"{store.display} has no tag {name!r}: {nearest(name, tag_names(store))}"
+        f"{store.display} has no tag {name!r}: {ref_json.nearest(name, tag_names(store))}"
     )
 
 
@@ -318,28 +316,12 @@ def decode(data: bytes, name: str) -> Tag:
         raise fields.wrong("version", "a version, from 1 on")
     return Tag(
         version,
-        branch_in(fields, "branch", name),
+        ref_json.branch_in(fields, "branch", name),
         fields.number("manifestSize", 0),
         fields.texts("metadata"),
         fields.time("createdAt"),
         fields.time("updatedAt"),
     )
-
-
-def branch_in(fields: ref_json.Fields, key: str, name: str) -> str | None:
-    """Return the branch that a field names; None for the main one.
-
-    Raises
-    ------
-    CorruptTableError
-    """
-    branch = fields.text(key)
-    if branch is None or branch == MAIN:
-        return None
-    try:
-        return ref_names.check_branch_name(branch)
-    except InvalidInputError as error:
-        raise CorruptTableError(f"{name}: {key}: {error}") from None
 
 
 def manifest_size(store: ObjectStore, version: int) -> int:
@@ -371,17 +353,6 @@ def _known(store: ObjectStore, version: int, manifest: Manifest | None) -> tuple
         return manifest, manifest_size(store, version)
     manifest = read_version(store, version)
     return manifest, manifest.size_bytes
-
-
-def nearest(name: str, names: list[str]) -> str:
-    """Return which names there are that could be meant, for messages."""
-    if not names:
-        return "it has none"
-    near = difflib.get_close_matches(name, names, n=3)
-    if near:
-        return f"did you mean {' or '.join(repr(other) for other in near)}?"
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return f"it has {', '.join(repr(other) for other in names[:5])}{more}"
 
 
 def _path(name: str) -> str:
