@@ -184,6 +184,20 @@ def check_exists(store: ObjectStore, name: str) -> None:
         raise no_branch(store, name)
 
 
+def check_same(store: ObjectStore, name: str, known: Branch) -> None:
+    """Refuse a branch that has been deleted since it was read, though there may be another of that name.
+
+    Raises
+    ------
+    VersionNotFoundError, CorruptTableError, StorageError
+    """
+    found = find_branch(store, name)
+    if found is None or not found.is_same(known):
+        raise VersionNotFoundError(
+            f"{store.display}: the branch {name!r} has been deleted meanwhile"
+        )
+
+
 def no_branch(store: ObjectStore, name: str) -> VersionNotFoundError:
     """Return the error for a branch that there is not."""
     return VersionNotFoundError(

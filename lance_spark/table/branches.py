@@ -28,7 +28,6 @@ from lance_spark.errors import (
     TableExistsError,
     TableNotFoundError,
     UncertainCommitError,
-    VersionNotFoundError,
 )
 from lance_spark.storage.errors import translated
 from lance_spark.storage.store import ObjectStore
@@ -36,6 +35,7 @@ from lance_spark.table import ref_json, ref_names, versions
 from lance_spark.table.branch_files import (
     Branch,
     branch_path,
+    check_same,
     find_branch,
     no_branch,
     read_branch,
@@ -79,7 +79,8 @@ def create_branch(source: OpenTable, name: str) -> Manifest:
     path = ref_names.file_of(ref_names.BRANCHES, ref_names.check_new_branch_name(name))
     if main.exists(path):
         raise _exists(main, name)
-    steps = _steps(main, source.branch)
+    parent = None if source.branch is None else read_branch(main, source.branch)
+    steps = () if parent is None else parent.identifier
     size = manifest_size(source.store, source.version)
     first = _make(source, branch_store(main, name), name)
     branch = Branch(
@@ -91,25 +92,12 @@ def create_branch(source: OpenTable, name: str) -> Manifest:
     )
     if not ref_json.create(main, path, branch.encode()):
         raise _exists(main, name)
-    if source.branch is not None:
+    if source.branch is not None and parent is not None:
+        # Gives way to a deletion of the parent that has begun meanwhile.
         with taken_back(lambda: _take_back(main, name, branch)):
-            _check_parent(main, source.branch, steps, name)
+            check_same(main, source.branch, parent)
     check_named(source.store, source.manifest, lambda: _take_back(main, name, branch))
     return first
-
-
-def _check_parent(
-    main: ObjectStore, parent: str, steps: tuple[tuple[int, str], ...] | None, name: str
-) -> None:
-    """Give way to a deletion of the parent that has begun meanwhile."""
-    try:
-        gone = read_branch(main, parent).identifier != steps
-    except VersionNotFoundError:
-        gone = True
-    if gone:
-        raise VersionNotFoundError(
-            f"{main.display}: the branch {parent!r} has been deleted while {name!r} was made from it"
-        )
 
 
 def _take_back(main: ObjectStore, name: str, branch: Branch) -> None:
@@ -181,10 +169,6 @@ def replace_branch_metadata(main: ObjectStore, name: str, metadata: Mapping[str,
     branch = replace(read_branch(main, name), metadata=ref_json.check_metadata(metadata))
     ref_json.replace(main, branch_path(name), branch.encode())
     return branch
-
-
-def _steps(main: ObjectStore, parent: str | None) -> tuple[tuple[int, str], ...] | None:
-    return () if parent is None else read_branch(main, parent).identifier
 
 
 def _make(source: OpenTable, store: ObjectStore, name: str) -> Manifest:

@@ -9,13 +9,14 @@
 | metadata | an object of strings |
 
 Branches are in `branches.py`. Cleanup leaves tagged versions alone; who meets one that is removing the version takes the tag back (`marks`).
+So does who meets the deletion of the branch that the version is on.
 """
 
 from __future__ import annotations
 
 import datetime
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -27,9 +28,10 @@ from lance_spark.errors import (
 )
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import ref_json, ref_names, versions
+from lance_spark.table.branch_files import Branch, check_exists, check_same, read_branch
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.manifest_file import read_version
-from lance_spark.table.marks import check_named, check_stays
+from lance_spark.table.marks import check_named, check_stays, taken_back
 from lance_spark.table.ref_names import branch_root, branch_store
 
 __all__ = ["FOLDER", "Tag", "branch_root"]
@@ -184,7 +186,7 @@ def create_tag(
     InvalidInputError
         No tag can have that name, or there is one of that name already.
     VersionNotFoundError
-        There is no such version, or a cleanup is removing it.
+        There is no such version, a cleanup is removing it, or its branch has been deleted meanwhile.
     UncertainCommitError
         The store failed, and nobody knows whether the tag was made.
     CorruptTableError, StorageError
@@ -195,6 +197,7 @@ def create_tag(
             f"{name!r} cannot be the name of a new tag: not only ASCII is in it"
         )
     path = _path(name)
+    found = _branch(store, branch)
     root = branch_store(store, branch)
     manifest, size = _known(root, version, manifest)
     now = ref_json.format_time(time.time_ns())
@@ -203,8 +206,27 @@ def create_tag(
         raise InvalidInputError(
             f"{store.display} has a tag {name!r} already; update it, delete it, or choose another name"
         )
-    check_named(root, manifest, lambda: _take_back(store, name, tag))
+    _check(store, tag, found, manifest, lambda: _take_back(store, name, tag))
     return tag
+
+
+def _branch(store: ObjectStore, name: str | None) -> Branch | None:
+    return None if name is None else read_branch(store, name)
+
+
+def _check(
+    store: ObjectStore,
+    tag: Tag,
+    branch: Branch | None,
+    manifest: Manifest,
+    take_back: Callable[[], None],
+) -> None:
+    """Look whether version and branch of a tag that is written stay, and take it back if they do not, or nobody knows."""
+    if tag.branch is not None and branch is not None:
+        # A deletion looks for tags once the branch has lost its name.
+        with taken_back(take_back):
+            check_same(store, tag.branch, branch)
+    check_named(branch_store(store, tag.branch), manifest, take_back)
 
 
 def _take_back(store: ObjectStore, name: str, tag: Tag) -> None:
@@ -227,12 +249,13 @@ def update_tag(
     Raises
     ------
     VersionNotFoundError
-        There is no such tag or version, or a cleanup is removing it.
+        There is no such tag or version, a cleanup is removing it, or its branch has been deleted meanwhile.
     UncertainCommitError
         The store failed, and nobody knows which version the tag names; or the version that it named was removed meanwhile.
     InvalidInputError, CorruptTableError, StorageError
     """
     old = read_tag(store, name)
+    found = _branch(store, branch)
     root = branch_store(store, branch)
     manifest, size = _known(root, version, manifest)
     # Once the tag is on another version, nothing keeps the old one: better not to begin.
@@ -240,7 +263,7 @@ def update_tag(
     now = ref_json.format_time(time.time_ns())
     tag = replace(old, version=version, branch=branch, manifest_size=size, updated=now)
     ref_json.replace(store, _path(name), tag.encode())
-    check_named(root, manifest, lambda: _put_back(store, name, tag, old))
+    _check(store, tag, found, manifest, lambda: _put_back(store, name, tag, old))
     return tag
 
 
@@ -266,8 +289,10 @@ def _put_back(store: ObjectStore, name: str, tag: Tag, old: Tag) -> None:
         ) from None
     back = replace(old, metadata=found.metadata)
     ref_json.replace(store, _path(name), back.encode())
-    # Between the two writes a cleanup saw no tag on it.
+    # Between the two writes a cleanup saw no tag on it, nor did a deletion of its branch.
     check_stays(root, manifest)
+    if old.branch is not None:
+        check_exists(store, old.branch)
 
 
 def replace_tag_metadata(store: ObjectStore, name: str, metadata: Mapping[str, str]) -> Tag:

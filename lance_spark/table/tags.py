@@ -92,7 +92,7 @@ class Tags:
         InvalidInputError
             No tag can have that name, or there is one already.
         VersionNotFoundError
-            There is no such version, or a cleanup is removing it.
+            There is no such version, a cleanup is removing it, or its branch has been deleted meanwhile.
         UncertainCommitError
             The store failed, and nobody knows whether the tag was made.
         CorruptTableError, StorageError

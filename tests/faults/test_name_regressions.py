@@ -300,3 +300,44 @@ def test_a_tag_whose_old_version_goes_while_it_is_moved(
         third.tags.update("t", 1)
     assert held.done
     assert named(third) == ({} if how == "gone" else {"t": 2})
+
+
+@pytest.mark.parametrize("how", ["made", "moved"])
+def test_a_tag_on_a_branch_whose_deletion_has_begun(tmp_path: Path, held: Held, how: str) -> None:
+    """The deletion has taken its last look at tags; no file is gone yet."""
+    dataset = lance_spark.write_dataset(ROWS, str(tmp_path))
+    dataset.tags.create("moved")
+    branch = dataset.create_branch("x")
+    change = branch.tags.create if how == "made" else branch.tags.update
+
+    def tagged() -> None:
+        with pytest.raises(VersionNotFoundError, match="no branch 'x'"):
+            change(how)
+
+    held.at(branches, "_delete_files", tagged)
+    dataset.branches.delete("x")
+    assert held.done
+    assert named(dataset) == {"moved": 1}
+
+
+@pytest.mark.parametrize("how", ["made", "moved"])
+@pytest.mark.parametrize("again", [False, True])
+def test_a_tag_on_a_branch_that_is_deleted_meanwhile(
+    tmp_path: Path, held: Held, how: str, again: bool
+) -> None:
+    """The tag has its version; then comes the deletion, which sees no tag, and maybe another branch of that name."""
+    dataset = lance_spark.write_dataset(ROWS, str(tmp_path))
+    dataset.tags.create("moved")
+    branch = dataset.create_branch("x")
+    change = branch.tags.create if how == "made" else branch.tags.update
+
+    def deleted() -> None:
+        dataset.branches.delete("x")
+        if again:
+            dataset.create_branch("x")
+
+    held.at(ref_json, "create" if how == "made" else "replace", deleted)
+    with pytest.raises(VersionNotFoundError, match="'x' has been deleted meanwhile"):
+        change(how)
+    assert held.done
+    assert named(dataset) == {"moved": 1} | ({"x": 1} if again else {})
