@@ -6,10 +6,13 @@ where they are, and its own files lie in its own folder. Steps:
 | create | delete |
 | --- | --- |
 | 1. the first manifest, in `tree/{name}/` | 1. the file in `_refs/branches/` goes |
-| 2. the file in `_refs/branches/`, if there is none | 2. the files in `tree/{name}/` go, manifests last |
+| 2. the file in `_refs/branches/`, if there is none | 2. the transaction files in `tree/{name}/` go |
+| | 3. the other files there go, manifests last |
 
-Deletion looks for branches made from it, and for tags, before and after step 1, and takes the step back if there are any; creation
-looks for its parent after step 2, and gives way if it is gone, or goes (`marks`): of two that meet, one sees the other.
+Of two that meet, one sees the other. Deletion looks for branches made from it, and for tags, before and after step 1, and takes the step
+back if there are any; creation looks for its parent after step 2, and gives way if it is gone, or goes (`marks`). After its step 2
+deletion looks whether there is a branch of that name again, which has taken up the first version: then it leaves the rest to that one. Creation
+looks after its step 2 whether the first version has its transaction file, and gives way if it has not.
 
 A branch exists while its file does. What a crash leaves of a creation is taken up by the next one from the same version, what
 it leaves of a deletion is removed by deleting once more. `feat/x` and `feat/x/y` share a folder, but no files.
@@ -23,11 +26,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from lance_spark.errors import (
+    CorruptTableError,
     InvalidInputError,
     StorageError,
     TableExistsError,
     TableNotFoundError,
     UncertainCommitError,
+    VersionNotFoundError,
 )
 from lance_spark.storage.errors import translated
 from lance_spark.storage.store import ObjectStore
@@ -47,6 +52,9 @@ from lance_spark.table.marks import check_named, taken_back
 from lance_spark.table.open import OpenTable, read_latest
 from lance_spark.table.ref_names import branch_root, branch_store
 from lance_spark.table.refs import manifest_size, read_tags
+from lance_spark.table.transaction import FOLDER as TRANSACTIONS
+
+_MAX_TRIES = 5
 
 
 def create_branch(source: OpenTable, name: str) -> Manifest:
@@ -68,7 +76,8 @@ def create_branch(source: OpenTable, name: str) -> Manifest:
     InvalidInputError
         No branch can have that name, or there is one already, or the version is a detached one.
     VersionNotFoundError
-        The branch of the version has been deleted meanwhile, or a cleanup is removing the version.
+        The branch of the version has been deleted meanwhile, or a cleanup is removing the version; or somebody deletes a branch of that
+        name, or what was left of one.
     UnsupportedFeatureError
         The table needs more than this release does.
     UncertainCommitError
@@ -82,7 +91,8 @@ def create_branch(source: OpenTable, name: str) -> Manifest:
     parent = None if source.branch is None else read_branch(main, source.branch)
     steps = () if parent is None else parent.identifier
     size = manifest_size(source.store, source.version)
-    first = _make(source, branch_store(main, name), name)
+    store = branch_store(main, name)
+    first = _make(source, store, name)
     branch = Branch(
         parent_branch=source.branch,
         parent_version=source.version,
@@ -92,12 +102,24 @@ def create_branch(source: OpenTable, name: str) -> Manifest:
     )
     if not ref_json.create(main, path, branch.encode()):
         raise _exists(main, name)
-    if source.branch is not None and parent is not None:
-        # Gives way to a deletion of the parent that has begun meanwhile.
-        with taken_back(lambda: _take_back(main, name, branch)):
+    with taken_back(lambda: _take_back(main, name, branch)):
+        _check_first(store, first)
+        if source.branch is not None and parent is not None:
             check_same(main, source.branch, parent)
     check_named(source.store, source.manifest, lambda: _take_back(main, name, branch))
     return first
+
+
+def _check_first(store: ObjectStore, first: Manifest) -> None:
+    """Make sure that nobody deletes the first version of a branch that has its name: a deletion takes the transaction files first."""
+    if first.transaction_file:
+        stays = store.exists(f"{TRANSACTIONS}/{first.transaction_file}")
+    else:
+        stays = versions.newest(store) is not None
+    if not stays:
+        raise VersionNotFoundError(
+            f"{store.display}: the first version of the branch has been deleted while it was made; make it again"
+        )
 
 
 def _take_back(main: ObjectStore, name: str, branch: Branch) -> None:
@@ -126,30 +148,53 @@ def delete_branch(main: ObjectStore, name: str) -> None:
         The store failed, and nobody knows whether the branch is there; or it is deleted, and some of its files are left.
     CorruptTableError, StorageError
     """
-    path = branch_path(name)
+    store = branch_store(main, ref_names.check_branch_name(name))
     branches = read_branches(main)
-    store = branch_store(main, name)
     branch = branches.pop(name, None)
-    if branch is None:
-        if not _is_left(store, name):
-            raise no_branch(main, name)
-        # The file can have been lost otherwise than by a deletion, which would have looked.
-        _check_unused(main, name, None, branches)
-    else:
-        _check_unused(main, name, branch, branches)
-        ref_json.remove(main, path)
-        with taken_back(lambda: _put_back(main, name, branch)):
-            # Whoever makes a branch of it from now on will see that it is gone.
-            branches = read_branches(main)
-            if name in branches:
-                raise _exists(main, name)
-            _check_unused(main, name, branch, branches)
-    try:
-        _delete_files(main, name, branches)
-    except StorageError as error:
-        raise UncertainCommitError(
-            f"{main.display}: the branch {name!r} is deleted, but not all of its files ({error}); delete it once more"
-        ) from error
+    # The file can have been lost otherwise than by a deletion, which would have looked.
+    if branch is None and not _is_left(store, name):
+        raise no_branch(main, name)
+    _check_unused(main, name, branch, branches)
+    for _ in range(_MAX_TRIES):
+        if branch is not None:
+            branches = _take_name(main, name, branch)
+        try:
+            if _delete_rest(main, name, branch, branches):
+                return
+        except (StorageError, CorruptTableError) as error:
+            raise UncertainCommitError(
+                f"{main.display}: the branch {name!r} is deleted, but not all of its files ({error}); delete it once more"
+            ) from error
+    raise UncertainCommitError(
+        f"{main.display}: somebody changes the branch {name!r} again and again while it is deleted; delete it once more"
+    )
+
+
+def _take_name(main: ObjectStore, name: str, branch: Branch) -> dict[str, Branch]:
+    """Delete the file of a branch, and put it back if something needs the branch; return the other branches."""
+    ref_json.remove(main, branch_path(name))
+    with taken_back(lambda: _put_back(main, name, branch)):
+        # Whoever makes a branch of it from now on will see that it is gone.
+        others = read_branches(main)
+        others.pop(name, None)
+        _check_unused(main, name, branch, others)
+    return others
+
+
+def _delete_rest(
+    main: ObjectStore, name: str, branch: Branch | None, others: Mapping[str, Branch]
+) -> bool:
+    """Delete the files of a branch that has no name; return False if it has got its name back.
+
+    There can be another of that name by then, which begins with what is left of this one: that is left alone.
+    """
+    paths = _paths_of(main, name, others)
+    main.delete(path for path in paths if path.startswith(f"{branch_root(name)}/{TRANSACTIONS}/"))
+    found = find_branch(main, name)
+    if found is not None:
+        return branch is None or not found.is_same(branch)
+    _delete_files(main, name, paths)
+    return True
 
 
 def _put_back(main: ObjectStore, name: str, branch: Branch) -> None:
@@ -222,11 +267,15 @@ def _shown(names: list[str]) -> str:
     return ", ".join(repr(name) for name in names[:10]) + more
 
 
-def _delete_files(main: ObjectStore, name: str, others: Mapping[str, Branch]) -> None:
-    """Delete the files of a branch, but none of those that lie in folders of others below its own."""
+def _paths_of(main: ObjectStore, name: str, others: Mapping[str, Branch]) -> list[str]:
+    """Return the files of a branch, but none of those that lie in folders of others below its own."""
     root = branch_root(name)
     inner = tuple(f"{branch_root(other)}/" for other in others if other.startswith(f"{name}/"))
-    paths = [path for path in _own_paths(main, root) if not path.startswith(inner or "\0")]
+    return [path for path in _own_paths(main, root) if not path.startswith(inner or "\0")]
+
+
+def _delete_files(main: ObjectStore, name: str, paths: list[str]) -> None:
+    root = branch_root(name)
     # Without manifests nobody could tell that the rest was a branch: they go last, the newest last of all.
     manifests = [path for path in paths if path.startswith(f"{root}/{versions.FOLDER}/")]
     main.delete(sorted(set(paths).difference(manifests)))

@@ -12,6 +12,7 @@ import pytest
 
 import lance_spark
 from lance_spark.errors import StorageError, UncertainCommitError, VersionNotFoundError
+from lance_spark.storage.store import ObjectStore
 from lance_spark.table import branches, ref_json, refs
 from tests.faults.objects import Objects
 from tests.faults.schedule import Schedule
@@ -341,3 +342,51 @@ def test_a_tag_on_a_branch_that_is_deleted_meanwhile(
         change(how)
     assert held.done
     assert named(dataset) == {"moved": 1} | ({"x": 1} if again else {})
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_a_branch_that_is_made_while_one_of_its_name_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: Held, left: bool
+) -> None:
+    """The file of the branch comes after the deletion's look whether there is one, and before its files go."""
+    dataset = lance_spark.write_dataset(ROWS, str(tmp_path))
+    main = ObjectStore.from_uri(tmp_path)
+    if left:
+        dataset.create_branch("x")
+        (tmp_path / "_refs/branches/x.json").unlink()
+    put = ref_json.create
+
+    def create(*arguments: Any) -> bool:
+        monkeypatch.setattr(ref_json, "create", put)
+        created: list[bool] = []
+        held.at(branches, "_delete_files", lambda: created.append(put(*arguments)))
+        branches.delete_branch(main, "x")
+        return created == [True]
+
+    monkeypatch.setattr(ref_json, "create", create)
+    with pytest.raises(VersionNotFoundError, match="has been deleted while it was made"):
+        dataset.create_branch("x")
+    assert held.done
+    assert not named(dataset)
+    assert not list((tmp_path / "tree").iterdir())
+    assert dataset.create_branch("x").to_table() == ROWS
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_a_branch_that_begins_with_what_is_being_deleted(
+    tmp_path: Path, held: Held, left: bool
+) -> None:
+    """It has its name, and was acknowledged, before the deletion goes on."""
+    dataset = lance_spark.write_dataset(ROWS, str(tmp_path))
+    dataset.create_branch("x")
+    if left:
+        (tmp_path / "_refs/branches/x.json").unlink()
+    held.at(branches, "_own_paths", lambda: dataset.create_branch("x"))
+    dataset.branches.delete("x")
+    assert held.done
+    assert named(dataset) == {"x": 1}
+    found = lance_spark.open_dataset(str(tmp_path), branch="x")
+    assert found.to_table() == ROWS
+    assert lance_spark.write_dataset(ROWS, found.uri, "append").version == 2
+    dataset.branches.delete("x")
+    assert not list((tmp_path / "tree").iterdir())
