@@ -194,7 +194,16 @@ def _delete_rest(
     if found is not None:
         return branch is None or not found.is_same(branch)
     _delete_files(main, name, paths)
+    if branch is not None:
+        # A change of the metadata that was under way can have brought it back.
+        _drop_name(main, name, branch)
     return True
+
+
+def _drop_name(main: ObjectStore, name: str, branch: Branch) -> None:
+    found = find_branch(main, name)
+    if found is not None and found.is_same(branch):
+        ref_json.remove(main, branch_path(name))
 
 
 def _put_back(main: ObjectStore, name: str, branch: Branch) -> None:
@@ -209,10 +218,22 @@ def replace_branch_metadata(main: ObjectStore, name: str, metadata: Mapping[str,
     ------
     UncertainCommitError
         The store failed, and nobody knows which metadata the branch has.
-    VersionNotFoundError, InvalidInputError, CorruptTableError, StorageError
+    VersionNotFoundError
+        There is no such branch, or it has been deleted meanwhile.
+    InvalidInputError, CorruptTableError, StorageError
     """
     branch = replace(read_branch(main, name), metadata=ref_json.check_metadata(metadata))
     ref_json.replace(main, branch_path(name), branch.encode())
+    try:
+        is_deleted = versions.newest(branch_store(main, name)) is None
+        if is_deleted:
+            _drop_name(main, name, branch)
+    except StorageError as error:
+        raise UncertainCommitError(
+            f"{main.display}: the branch {name!r} has other metadata, unless it was deleted meanwhile ({error})"
+        ) from error
+    if is_deleted:
+        raise no_branch(main, name)
     return branch
 
 
@@ -284,7 +305,8 @@ def _delete_files(main: ObjectStore, name: str, paths: list[str]) -> None:
         with translated(store.display, store.options):
             store.manifest_store.forget(store.object_uri)
     main.delete(sorted(manifests, reverse=True))
-    folders = {root}
+    # That of the transaction files can have been emptied before.
+    folders = {root, f"{root}/{TRANSACTIONS}"}
     for path in paths:
         parts = path.split("/")
         folders.update("/".join(parts[:depth]) for depth in range(2, len(parts)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -390,3 +391,37 @@ def test_a_branch_that_begins_with_what_is_being_deleted(
     assert lance_spark.write_dataset(ROWS, found.uri, "append").version == 2
     dataset.branches.delete("x")
     assert not list((tmp_path / "tree").iterdir())
+
+
+@pytest.mark.parametrize("step", ["before", "early", "late"])
+def test_a_branch_that_is_deleted_while_its_metadata_change(
+    tmp_path: Path, held: Held, step: str
+) -> None:
+    """The file of the branch comes back: after the deletion, before its files go, or after that."""
+    dataset = lance_spark.write_dataset(ROWS, str(tmp_path))
+    dataset.create_branch("x")
+    file = tmp_path / "_refs/branches/x.json"
+    described = json.loads(file.read_text()) | {"metadata": {"a": "b"}}
+
+    def back() -> None:
+        file.write_text(json.dumps(described))
+
+    if step == "before":
+        held.at(ref_json, "replace", lambda: dataset.branches.delete("x"))
+        with pytest.raises(VersionNotFoundError, match="no branch 'x'"):
+            dataset.branches.replace_metadata("x", {"a": "b"})
+    else:
+        held.at(branches, "_own_paths" if step == "early" else "_delete_files", back)
+        dataset.branches.delete("x")
+    assert held.done
+    assert not named(dataset)
+    assert not list((tmp_path / "tree").iterdir())
+
+
+def test_metadata_of_a_branch_that_cannot_be_looked_at(scripted: Script) -> None:
+    dataset = lance_spark.write_dataset(ROWS, URI)
+    dataset.create_branch("x")
+    scripted.todo = [("list", "tree/x/_versions", fails)]
+    with pytest.raises(UncertainCommitError, match="has other metadata, unless it was deleted"):
+        dataset.branches.replace_metadata("x", {"a": "b"})
+    assert dataset.branches.list()["x"]["metadata"] == {"a": "b"}
