@@ -208,7 +208,13 @@ def _drop_name(main: ObjectStore, name: str, branch: Branch) -> None:
 
 def _put_back(main: ObjectStore, name: str, branch: Branch) -> None:
     if not ref_json.create(main, branch_path(name), branch.encode()):
-        raise _exists(main, name)
+        found = find_branch(main, name)
+        if found is None or not found.is_same(branch):
+            raise _exists(main, name)
+    if versions.newest(branch_store(main, name)) is None:
+        # Somebody else has deleted all of it meanwhile.
+        _drop_name(main, name, branch)
+        raise no_branch(main, name)
 
 
 def replace_branch_metadata(main: ObjectStore, name: str, metadata: Mapping[str, str]) -> Branch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -425,3 +426,27 @@ def test_metadata_of_a_branch_that_cannot_be_looked_at(scripted: Script) -> None
     with pytest.raises(UncertainCommitError, match="has other metadata, unless it was deleted"):
         dataset.branches.replace_metadata("x", {"a": "b"})
     assert dataset.branches.list()["x"]["metadata"] == {"a": "b"}
+
+
+def test_a_deletion_does_not_bring_back_what_another_has_deleted(
+    tmp_path: Path, held: Held
+) -> None:
+    """Two delete a branch; the second one comes across a tag that gives way, and puts the name back."""
+    dataset = lance_spark.write_dataset(ROWS, str(tmp_path))
+    dataset.create_branch("x")
+    tag = tmp_path / "_refs/tags/t.json"
+
+    def tagged() -> None:
+        tag.parent.mkdir()
+        tag.write_bytes(refs.Tag(1, "x").encode())
+
+    def deleted() -> None:
+        tag.unlink()
+        shutil.rmtree(tmp_path / "tree/x")
+
+    held.at(branches, "_check_unused", tagged, call=2)
+    held.at(branches, "_put_back", deleted)
+    with pytest.raises(UncertainCommitError, match=r"tags name versions .* has no branch 'x'"):
+        dataset.branches.delete("x")
+    assert held.done == ["_check_unused", "_put_back"]
+    assert not named(dataset)
