@@ -10,7 +10,7 @@ from unittest import mock
 from lance_spark.errors import StorageError, UncertainCommitError
 from lance_spark.storage import commit as put
 from lance_spark.storage.upload import S3Output
-from lance_spark.table import cleanup_plan, clones, commit, marks, refs
+from lance_spark.table import branches, cleanup_plan, clones, commit, marks, ref_json, refs
 from lance_spark.table.cleanup_references import References
 from lance_spark.table.operations.base import Conflict
 from lance_spark.table.operations.delete import Delete
@@ -117,6 +117,12 @@ def late_names() -> list[Any]:
     return [mock.patch.object(one, "check_stays", return_value=None) for one in (marks, refs)]
 
 
+def sure_names() -> list[Any]:
+    """Tags and branches that take every error for one that says that nothing was done."""
+    places = (ref_json, marks, branches)
+    return [mock.patch.object(one, "UncertainCommitError", StorageError) for one in places]
+
+
 def late_restores() -> list[Any]:
     """Restores that do not look whether their version is being removed."""
     return [mock.patch.object(commit, "check_stays", return_value=None)]
@@ -147,6 +153,7 @@ MUTATIONS: dict[str, Callable[[], list[Any]]] = {
         short_upload,
         unsorted_parts,
         late_names,
+        sure_names,
         late_restores,
         forgetful_clone,
     )

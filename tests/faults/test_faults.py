@@ -17,6 +17,7 @@ FOUND_BY = {
     "parts_left": 21,
     "unsorted_parts": 44,
     "late_names": 35,
+    "sure_names": 12,
     "late_restores": 80,
     "forgetful_clone": 3,
 }
