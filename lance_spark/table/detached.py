@@ -106,7 +106,7 @@ def commit_detached(
         raise StorageError(f"{store.display}: there is a detached version {proto.version} already")
     for manifest in [base, *called_back]:
         # Cleanup keeps what detached versions need that it sees.
-        check_named(store, manifest, lambda: _take_back(store, location.path, path))
+        check_named(store, manifest, lambda: store.delete([location.path, path]))
     return Manifest(
         proto,
         store.name(location.path),
@@ -115,16 +115,6 @@ def commit_detached(
         dictionaries=draft.dictionaries,
         size_bytes=len(data),
     )
-
-
-def _take_back(store: ObjectStore, manifest: str, transaction: str) -> None:
-    try:
-        store.delete([manifest, transaction])
-    except StorageError as error:
-        raise UncertainCommitError(
-            f"{store.display}: a cleanup removes the version that {manifest} is built on, and it could not be deleted ({error}); "
-            "delete it"
-        ) from error
 
 
 def _uncertain(store: ObjectStore, version: int, error: LanceError) -> UncertainCommitError:
