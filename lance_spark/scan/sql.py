@@ -52,19 +52,28 @@ def parse_predicate(text: str, schema: Schema, timezone: str | None = None) -> P
     InvalidInputError
         It is no predicate, or says more than this release understands.
     """
-    import sqlglot
-    from sqlglot.errors import SqlglotError
-
-    try:
-        trees = sqlglot.parse(text, read="spark")
-    except (SqlglotError, RecursionError) as error:
-        first = str(error).partition("\n")[0]
-        raise InvalidInputError(f"filter {_shown(text)} is no predicate: {first}") from None
+    trees = _parsed(text)
     if len(trees) != 1 or trees[0] is None:
         raise InvalidInputError(
             f"filter {_shown(text)} is {len(trees)} statements, and no predicate"
         )
     return _Parser(text, schema, timezone).predicate(trees[0])
+
+
+def _parsed(text: str) -> list[sql.Expr | None]:
+    import sqlglot
+    from sqlglot.errors import SqlglotError
+
+    try:
+        return list(sqlglot.parse(text, read="spark"))
+    except MemoryError:
+        raise
+    except (SqlglotError, RecursionError) as error:
+        why = str(error).partition("\n")[0]
+    except Exception as error:
+        # Some texts that are no SQL, 1EBD for one, break the parser instead of being refused by it.
+        why = f"it cannot be parsed ({type(error).__name__})"
+    raise InvalidInputError(f"filter {_shown(text)} is no predicate: {why}")
 
 
 class _Parser:
@@ -109,11 +118,7 @@ class _Parser:
 
     def predicate(self, node: sql.Expr) -> Predicate:
         """Return the predicate of an expression."""
-        self._depth += 1
-        if self._depth > _DEEPEST:
-            raise InvalidInputError(
-                f"filter {_shown(self._text)}: it is nested more than {_DEEPEST} deep"
-            )
+        self._descend()
         op = self._compared.get(type(node))
         if op is not None:
             found = self._compare(node.this, op, node.expression)
@@ -125,9 +130,16 @@ class _Parser:
         self._depth -= 1
         return found
 
+    def _descend(self) -> None:
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise InvalidInputError(
+                f"filter {_shown(self._text)}: it is nested more than {_DEEPEST} deep"
+            )
+
     def _refused(self, node: sql.Expr) -> InvalidInputError:
         return InvalidInputError(
-            f"filter {_shown(self._text)}: {node.sql('spark')!r} is none of the conditions that the option takes; "
+            f"filter {_shown(self._text)}: {_written(node)} is none of the conditions that the option takes; "
             "leave it to DataFrame.where"
         )
 
@@ -231,6 +243,12 @@ class _Parser:
 
     def _literal(self, node: sql.Expr, column: Column) -> Any:
         """Return a literal as a Python value; strings become what the column has."""
+        self._descend()
+        value = self._value(node, column)
+        self._depth -= 1
+        return value
+
+    def _value(self, node: sql.Expr, column: Column) -> Any:
         sql = self._sql
         if isinstance(node, sql.Null):
             return None
@@ -338,6 +356,16 @@ def _fits(number: Decimal, limits: list[int]) -> bool:
     if not isinstance(exponent, int):
         return False
     return -exponent <= scale and len(digits) + exponent <= precision - scale
+
+
+def _written(node: sql.Expr) -> str:
+    """Return an expression as Spark writes it, if it is not nested too deep for that."""
+    try:
+        return _shown(node.sql("spark"))
+    except MemoryError:
+        raise
+    except Exception:
+        return f"the {node.key}"
 
 
 def _shown(text: str) -> str:

@@ -108,7 +108,11 @@ def worse_predicate(data: bytes, rng: random.Random) -> bytes:
         return one * depth + data + (b")" * depth if one == b"(" else b"")
     if how < 0.3:
         number = rng.choice(
-            (b"9" * 400, b"1e999", b"1e-999", b"0." + b"0" * 300 + b"1", b"1E400BD")
+            (
+                *(b"9" * 400, b"1e999", b"1e-999", b"0." + b"0" * 300 + b"1", b"1E400BD"),
+                *(b"1EBD", b"1e999999999BD", b"-1e999999999BD", b"9" * 30_000 + b"BD"),
+                *(b"cast(-1 as int)", b"1" + b"::int" * 900),
+            )
         )
         return (
             rng.choice((b"i = ", b"f < ", b"m = ", b"d > ", b"t = ", b"s = ", b"r.a in (1,"))
