@@ -93,6 +93,8 @@ class _Parser:
             sql.GT: ">",
             sql.GTE: ">=",
         }
+        types = sql.DataType.Type
+        self._bits = {types.TINYINT: 8, types.SMALLINT: 16, types.INT: 32, types.BIGINT: 64}
         self._nodes: dict[type[sql.Expr], Callable[[Any], Predicate]] = {
             sql.Paren: lambda node: self.predicate(node.this),
             sql.And: lambda node: And((self.predicate(node.left), self.predicate(node.right))),
@@ -256,9 +258,10 @@ class _Parser:
             return bool(node.this)
         if isinstance(node, sql.Neg):
             value = self._literal(node.this.unnest(), column)
-            if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
-                return -value
-            raise self._refused(node)
+            if not _is_number(value):
+                raise self._refused(node)
+            # The minus of decimals rounds to the digits of Python's context.
+            return value.copy_negate() if isinstance(value, Decimal) else -value
         if isinstance(node, sql.HexString):
             return self._bytes(str(node.this), node)
         if isinstance(node, sql.Cast):
@@ -292,11 +295,11 @@ class _Parser:
             if pat.is_timestamp(kind):
                 return parse_timestamp(text, kind.tz is not None, self._timezone)
             if pat.is_floating(kind):
-                return float(text)
+                return float(_numeral(text))
             if pat.is_integer(kind):
-                return int(text)
+                return int(_numeral(text))
             if pat.is_decimal(kind):
-                return Decimal(text)
+                return Decimal(_numeral(text))
         except (ValueError, InvalidOperation) as error:
             raise InvalidInputError(
                 f"filter {_shown(self._text)}: {text!r} is no {kind} for column {column}: {error}"
@@ -307,44 +310,93 @@ class _Parser:
 
     def _cast(self, node: sql.Cast, column: Column) -> Any:
         inner, target = node.this.unnest(), node.to.this
-        types = self._sql.DataType.Type
+        if isinstance(inner, self._sql.Null):
+            return None
         text = self._string(inner)
         try:
-            if target == types.DATE and text is not None:
-                return parse_date(text)
-            if text is not None and target in (
-                types.TIMESTAMPTZ,
-                types.TIMESTAMPLTZ,
-                types.TIMESTAMPNTZ,
-                types.TIMESTAMP,
-            ):
-                kind = coercion.kind_of(column.field)
-                zoned = pat.is_timestamp(kind) and kind.tz is not None
-                return parse_timestamp(text, zoned, self._timezone)
-            if target in (types.DOUBLE, types.FLOAT):
-                return self._float(inner, text, single=target == types.FLOAT)
-            if target == types.DECIMAL:
-                number = Decimal(text if text is not None else str(inner.this))
-                # Newer releases of sqlglot give numbers that end in BD with their precision and scale.
-                if _fits(number, [int(one.name) for one in node.to.expressions]):
-                    return number
-            if target in (types.TINYINT, types.SMALLINT, types.INT, types.BIGINT):
-                return int(text if text is not None else str(inner.this))
-            if target in (types.TEXT, types.VARCHAR) and text is not None:
-                return text
-        except (ValueError, InvalidOperation) as error:
+            found = (
+                self._cast_number(node, inner, column)
+                if text is None
+                else self._cast_text(node, text, column)
+            )
+        except InvalidInputError:
+            raise
+        except (ValueError, InvalidOperation, OverflowError) as error:
             raise InvalidInputError(f"filter {_shown(self._text)}: {error}") from None
-        raise self._refused(node)
+        if found is None:
+            raise self._refused(node)
+        return _single(found) if target == self._sql.DataType.Type.FLOAT else found
 
-    def _float(self, inner: sql.Expr, text: str | None, *, single: bool) -> float:
-        if isinstance(inner, self._sql.Neg):
-            return -self._float(inner.this.unnest(), None, single=single)
-        value = float(text if text is not None else str(inner.this))
-        if single:
-            import numpy as np
+    def _cast_text(self, node: sql.Cast, text: str, column: Column) -> Any:
+        """Return a string as a value of the type that a cast names; None if that is none of those which are known."""
+        types, target = self._sql.DataType.Type, node.to.this
+        if target == types.DATE:
+            return parse_date(text)
+        if target in (
+            types.TIMESTAMPTZ,
+            types.TIMESTAMPLTZ,
+            types.TIMESTAMPNTZ,
+            types.TIMESTAMP,
+        ):
+            kind = coercion.kind_of(column.field)
+            zoned = pat.is_timestamp(kind) and kind.tz is not None
+            return parse_timestamp(text, zoned, self._timezone)
+        if target in (types.TEXT, types.VARCHAR):
+            return text
+        if target in (types.DOUBLE, types.FLOAT):
+            return float(_numeral(text))
+        if target == types.DECIMAL:
+            return _fitting(Decimal(_numeral(text)), node.to)
+        return self._integer(int(_numeral(text)), node.to) if target in self._bits else None
 
-            return float(np.float32(value))
-        return value
+    def _cast_number(self, node: sql.Cast, inner: sql.Expr, column: Column) -> Any:
+        """Return a number as one of the type that a cast names; None if it is none, or has no such value."""
+        types, target = self._sql.DataType.Type, node.to.this
+        if target == types.DECIMAL and isinstance(inner, self._sql.Literal):
+            return _fitting(Decimal(str(inner.this)), node.to)
+        value = self._literal(inner, column)
+        if not _is_number(value):
+            return None
+        if target in (types.DOUBLE, types.FLOAT):
+            return float(value)
+        if isinstance(value, float):
+            return None
+        if target == types.DECIMAL:
+            return _fitting(Decimal(value), node.to)
+        return self._integer(value, node.to) if target in self._bits else None
+
+    def _integer(self, value: int | Decimal, kind: sql.DataType) -> int | None:
+        """Return an integer; None if a type has too few bits for it."""
+        limit = 1 << self._bits[kind.this] - 1
+        return value if isinstance(value, int) and -limit <= value < limit else None
+
+
+def _single(value: float) -> float:
+    import numpy as np
+
+    return float(np.float32(value))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+
+
+def _numeral(text: str) -> str:
+    """Return a text that may be a number for Spark, too: Python takes other digits than those of ASCII, and `1_000`.
+
+    Raises
+    ------
+    ValueError
+    """
+    if "_" in text or not text.isascii():
+        raise ValueError(f"{text!r} is no number")
+    return text
+
+
+def _fitting(number: Decimal, kind: sql.DataType) -> Decimal | None:
+    """Return a number; None if the precision and the scale of a type would round it."""
+    # Newer releases of sqlglot give numbers that end in BD with their precision and scale.
+    return number if _fits(number, [int(one.name) for one in kind.expressions]) else None
 
 
 def _fits(number: Decimal, limits: list[int]) -> bool:
