@@ -27,6 +27,8 @@ _LARGEST_BYTES = 128 * 1024 * 1024
 _SMALLEST_BYTES = 96 * 1024 * 1024
 _SMALLEST_ROWS = 2 * 1024 * 1024
 _SAMPLE = 10_000
+#: Tasks of a plan, about: past 2 TiB each of them reads more. The bytes and rows are what a manifest claims, and a task is an object.
+_MOST_TASKS = 16 * 1024
 
 
 @contextmanager
@@ -166,8 +168,8 @@ def default_target_rows(
     Returns
     -------
     int
-        Such that a task reads at most 128 MiB of files, that all of `parallelism` have work if the table is large enough
-        to share, and that no task is so small that starting it costs more than a fifth of it: two million rows of one
+        Such that a task reads at most 128 MiB of files (more, past 2 TiB), that all of `parallelism` have work if the table is
+        large enough to share, and that no task is so small that starting it costs more than a fifth of it: two million rows of one
         column, half as many of a small table, fewer of many columns, or 96 MiB of files.
     """
     if total_rows <= 0:
@@ -177,7 +179,7 @@ def default_target_rows(
     few = min(max(total_rows / 2, _SMALLEST_ROWS / 2), _SMALLEST_ROWS)
     smallest = min(few / (1 + (num_columns - 1) / 8), _SMALLEST_BYTES / row_bytes)
     even = total_rows / max(parallelism, 1)
-    return max(1, int(max(min(largest, even), smallest)))
+    return max(-(-total_rows // _MOST_TASKS), int(max(min(largest, even), smallest)))
 
 
 def _cut(fragment: Fragment, target_rows: int, limit: float) -> Sequence[FragmentSlice]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -61,6 +62,15 @@ def test_target_shares_the_work_and_stays_above_what_a_task_costs() -> None:
     # Vectors of 4 KiB: 128 MiB are 32,768 rows.
     assert default_target_rows(10_000_000, 40_960_000_000, 4) == 32_768
     assert default_target_rows(0, 0, 4) == 1
+
+
+@pytest.mark.parametrize("stored", [2**45, 2**63])
+@pytest.mark.parametrize("columns", [1, 1_000])
+def test_bytes_that_a_manifest_claims_make_no_tasks_without_end(stored: int, columns: int) -> None:
+    rows = 2**32 - 1
+    target = default_target_rows(rows, stored, 1, columns)
+    assert 16_000 < rows / target <= 16 * 1024
+    assert len(pack(fragments([rows]), target)) <= 17_000
 
 
 @given(st.integers(1, 200), st.data())
