@@ -108,9 +108,11 @@ def told(root: str) -> None:
     """Tell what each version changed."""
     table = open_table(root)
     found = list(changes_between(table, 1, table.version))
-    for task in plan_changes(root, found, FeedColumns.of(table.manifest, None), target_rows=500):
-        for batch in task.batches(batch_size=200):
-            batch.validate()
+    columns = FeedColumns.of(table.manifest, None)
+    # No more tasks than it takes to cut fragments, however many rows they claim.
+    target = max(500, table.manifest.num_rows // 1_000)
+    tasks = plan_changes(root, found, columns, target_rows=target)
+    tables.check_first(batch for task in tasks for batch in task.batches(batch_size=200))
 
 
 def cleanups(data: bytes) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from unittest import mock
 
 import fsspec
+import pyarrow as pa
 
 import lance_spark
 from lance_spark.inspect.gather import facts_of
@@ -31,6 +32,8 @@ from tests.hostile.mutate import Mutate, worse_bytes, worsen
 from tests.table.hostile_session import Watch
 
 Step = Callable[[Any], object]
+#: More than the tables have that are made worse.
+_MOST_ROWS = 100_000
 
 
 @dataclass(frozen=True)
@@ -103,16 +106,25 @@ def watch(root: str) -> Watch:
 
 
 def scan(root: str) -> None:
-    """Read all rows, if they are few, in several ways."""
+    """Read rows in several ways: all, if they are few."""
     dataset = lance_spark.open_dataset(root)
     repr(dataset), dataset.schema, dataset.count_rows()
-    for batch in dataset.to_batches(with_row_id=True, with_row_address=True):
-        batch.validate()
+    check_first(dataset.to_batches(with_row_id=True, with_row_address=True))
     dataset.take([0, 3])
 
 
+def check_first(batches: Iterator[pa.RecordBatch]) -> None:
+    """Check some batches: a fragment without files may have 2^32 rows, all of them null."""
+    rows = 0
+    for batch in batches:
+        batch.validate()
+        rows += batch.num_rows
+        if rows > _MOST_ROWS:
+            return
+
+
 def far(root: str) -> None:
-    """Read all rows from a store whose files are fetched ahead."""
+    """Read rows from a store whose files are fetched ahead."""
     files = fsspec.filesystem("memory")
     files.pipe({f"/hostile/{one.relative_to(root)}": one.read_bytes() for one in below(root)})
     try:
@@ -120,8 +132,7 @@ def far(root: str) -> None:
         options = {"io_threads": "2"}
         with mock.patch.object(fetch_ahead, "_MOST_DELETED", 1):
             dataset = lance_spark.open_dataset("memory://hostile", storage_options=options)
-            for batch in dataset.to_batches():
-                batch.validate()
+            check_first(dataset.to_batches())
     finally:
         files.rm("/hostile", recursive=True)
 
