@@ -312,6 +312,10 @@ class FragmentReader:
 
     def _candidates(self, rows: range) -> list[range]:
         """Return the parts of a range that the filters do not rule out by statistics."""
+        judge = self._judge
+        # No file holds a column that is looked at: one row tells of all, of which there may be 2^32 in a manifest of some bytes.
+        if judge is not None and rows and not any(judge._parts):
+            return [rows] if matching(self._filters, judge.read(rows[:1])).any() else []
         left = [rows]
         for condition in self._filters:
             known = condition.candidates(self._ruled_out)

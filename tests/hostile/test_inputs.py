@@ -88,6 +88,27 @@ def test_casts_beside_a_damaged_index_section(tmp_path: Path) -> None:
         lance_spark.open_dataset(str(path)).alter_columns({"path": "i", "data_type": pa.int32()})
 
 
+def test_rows_that_no_file_holds(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    shutil.copytree(corpus.table("plain"), path)
+    file = corpus.newest(path)
+    found = decode(file.read_bytes(), "m")
+    proto = found.to_proto()
+    for fragment in proto.fragments:
+        fragment.physical_rows = 2**32
+        del fragment.files[:]
+    file.write_bytes(encode(proto, None, None))
+    dataset = lance_spark.open_dataset(str(path))
+    assert dataset.count_rows() > 2**32
+
+    def look(_data: bytes) -> None:
+        assert next(dataset.to_batches()).num_rows
+        assert next(dataset.to_batches(filter="i IS NULL")).num_rows
+        assert dataset.to_table(filter="i = -5").num_rows == 0
+
+    assert guarded(look, b"") is None
+
+
 def test_what_breaks_the_rules_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard, "SECONDS", 0.05)
 

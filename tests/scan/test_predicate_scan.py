@@ -11,6 +11,7 @@ import pytest
 
 import lance_spark
 from lance_spark.errors import InvalidInputError
+from lance_spark.scan.metrics import ScanMetrics
 
 ROWS = 50_000
 
@@ -72,6 +73,35 @@ def test_columns_need_not_be_read(path: Path) -> None:
         for row in lance.dataset(str(path)).to_table(filter="id < 100").to_pylist()
         if row["number"] is None or row["number"] < 500
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "skipped"),
+    [
+        ("late = 5", 300),
+        ("late IS NULL", 0),
+        ("NOT (late = 5)", 300),
+        ("late = 5 OR late IS NULL", 0),
+        ("late = 5 OR id < 10", 0),
+        ("pair.late = 6 AND late > 0", 300),
+    ],
+)
+def test_columns_that_fragments_lack(tmp_path: Path, text: str, skipped: int) -> None:
+    path = str(tmp_path / "t.lance")
+    dataset = lance.write_dataset(pa.table({"id": range(300)}), path)
+    dataset.add_columns(
+        [pa.field("late", pa.int32()), pa.field("pair", pa.struct({"late": pa.int32()}))]
+    )
+    rows = [{"id": 1_000 + n, "late": n, "pair": {"late": n + 1}} for n in range(10)]
+    lance.write_dataset(pa.Table.from_pylist(rows, dataset.schema), path, mode="append")
+    dataset = lance.dataset(path)
+    dataset.delete("id = 7")
+    ours = lance_spark.open_dataset(path)
+    assert ours.to_table(filter=text).equals(dataset.to_table(filter=text))
+    metrics = ScanMetrics()
+    for task in ours.plan(filter=text, target_rows=200):
+        list(task.batches(metrics))
+    assert metrics.rows_skipped == skipped
 
 
 def test_row_columns(path: Path) -> None:
