@@ -93,6 +93,19 @@ CONDITIONS = [
         )
     ),
     *(
+        f"number = {value}"
+        for value in (
+            "cast(-1 as int)",
+            "cast((-1) as bigint)",
+            "cast(-1Y as int)",
+            "-1BD",
+            "int('-1')",
+        )
+    ),
+    "money = cast(-1.5 as decimal(3, 1))",
+    "double > cast(-1BD as double)",
+    "number = cast(null as int)",
+    *(
         f"money {op} {value}"
         for op in ("=", "<", ">")
         for value in ("1", "1.05", "1.050", "1.055", "1e0", "5", "0.1D")
