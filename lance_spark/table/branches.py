@@ -92,7 +92,7 @@ def create_branch(source: OpenTable, name: str) -> Manifest:
     steps = () if parent is None else parent.identifier
     size = manifest_size(source.store, source.version)
     store = branch_store(main, name)
-    first = _make(source, store, name)
+    first = _make(source, main, name)
     branch = Branch(
         parent_branch=source.branch,
         parent_version=source.version,
@@ -243,10 +243,16 @@ def replace_branch_metadata(main: ObjectStore, name: str, metadata: Mapping[str,
     return branch
 
 
-def _make(source: OpenTable, store: ObjectStore, name: str) -> Manifest:
+def _make(source: OpenTable, main: ObjectStore, name: str) -> Manifest:
     """Make the first version, or take up the one that an earlier try has left."""
+    store = branch_store(main, name)
+
+    def is_taken_up() -> bool:
+        found = find_branch(main, name)
+        return found is not None and found.parent_version == source.version
+
     try:
-        return shallow_clone(source, store, branch=name)
+        return shallow_clone(source, store, branch=name, is_taken_up=is_taken_up)
     except TableExistsError:
         left = find_clone(store, source, name)
         if left is None:

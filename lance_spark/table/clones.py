@@ -14,7 +14,7 @@ leaves behind is files that nothing refers to, which the next try writes over.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -52,7 +52,13 @@ _COPIED = (DATA, DELETIONS, INDICES)
 _MAX_TRIES = 3
 
 
-def shallow_clone(source: OpenTable, target: ObjectStore, *, branch: str | None = None) -> Manifest:
+def shallow_clone(
+    source: OpenTable,
+    target: ObjectStore,
+    *,
+    branch: str | None = None,
+    is_taken_up: Callable[[], bool] = lambda: False,
+) -> Manifest:
     """Make a table, or a branch, of the rows of a version, whose files stay where they are.
 
     Parameters
@@ -62,6 +68,9 @@ def shallow_clone(source: OpenTable, target: ObjectStore, *, branch: str | None 
         Root of the new table or branch.
     branch : str, optional
         Name of the branch that is made.
+    is_taken_up : callable, optional
+        Tells whether somebody else has a branch by now that begins with this version. Who has to give way asks it, once the
+        transaction file is gone, by which that one sees whether the version stays.
 
     Returns
     -------
@@ -82,7 +91,7 @@ def shallow_clone(source: OpenTable, target: ObjectStore, *, branch: str | None 
     """
     operation = _operation(source, branch=branch, is_shallow=True)
     _check_empty(target)
-    return _create(source, target, operation)
+    return _create(source, target, operation, is_taken_up)
 
 
 def deep_clone(source: OpenTable, target: ObjectStore) -> Manifest:
@@ -203,7 +212,12 @@ def _check_empty(target: ObjectStore) -> None:
         )
 
 
-def _create(source: OpenTable, target: ObjectStore, operation: Clone) -> Manifest:
+def _create(
+    source: OpenTable,
+    target: ObjectStore,
+    operation: Clone,
+    is_taken_up: Callable[[], bool] = lambda: False,
+) -> Manifest:
     """Write transaction and manifest."""
     transaction = Transaction.new(source.manifest.version, operation)
     draft = Draft(source.manifest)
@@ -233,8 +247,10 @@ def _create(source: OpenTable, target: ObjectStore, operation: Clone) -> Manifes
         raise _uncertain(target, error) from error
     if not is_alone:
         # Somebody else makes a table here; of two that see one another, both give way.
-        with suppress(StorageError):
-            target.delete([path, location.path] if created else [path])
+        with suppress(LanceError):
+            target.delete([path])
+            if created and not is_taken_up():
+                target.delete([location.path])
         raise TableExistsError(f"{target.display}: somebody else has just made a table there")
     versions.write_hint(target, proto.version)
     return Manifest(

@@ -13,9 +13,14 @@ import pyarrow as pa
 import pytest
 
 import lance_spark
-from lance_spark.errors import StorageError, UncertainCommitError, VersionNotFoundError
+from lance_spark.errors import (
+    InvalidInputError,
+    StorageError,
+    UncertainCommitError,
+    VersionNotFoundError,
+)
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table import branches, ref_json, refs
+from lance_spark.table import branches, clones, ref_json, refs
 from tests.faults.objects import Objects
 from tests.faults.schedule import Schedule
 from tests.faults.store import Place, registered
@@ -450,3 +455,39 @@ def test_a_deletion_does_not_bring_back_what_another_has_deleted(
         dataset.branches.delete("x")
     assert held.done == ["_check_unused", "_put_back"]
     assert not named(dataset)
+
+
+def test_a_branch_that_begins_with_a_version_that_gives_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A and B make it from version 1, C from version 2: A and C give way to one another, B has taken up what A made."""
+    first = lance_spark.write_dataset(ROWS, str(tmp_path))
+    second = lance_spark.write_dataset(ROWS, str(tmp_path), "append")
+    look = clones._has_another
+    seen = []
+
+    def of_a(target: ObjectStore, version: int) -> bool:
+        def of_c(*arguments: Any) -> bool:
+            patched.setattr(clones, "_has_another", look)
+            seen.append(look(target, version))
+            return look(*arguments)
+
+        monkeypatch.setattr(clones, "_has_another", look)
+        first.create_branch("x")
+        with monkeypatch.context() as patched:
+            # C looked for others before there were any, and puts its version now.
+            patched.setattr(clones, "_check_empty", lambda _: None)
+            patched.setattr(ObjectStore, "exists", lambda *_: False)
+            patched.setattr(clones, "_has_another", of_c)
+            with pytest.raises(InvalidInputError, match="has versions already"):
+                second.create_branch("x")
+        return seen == [True]
+
+    monkeypatch.setattr(clones, "_has_another", of_a)
+    with pytest.raises(InvalidInputError, match="has a branch 'x' already"):
+        first.create_branch("x")
+    assert seen == [True]
+    assert named(first) == {"x": 1}
+    found = lance_spark.open_dataset(str(tmp_path), branch="x")
+    assert found.to_table() == ROWS
+    assert lance_spark.write_dataset(ROWS, found.uri, "append").version == 2
