@@ -26,7 +26,7 @@ import pyarrow.types as pat
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema import Field, Schema
 from lance_spark.scan.comparing import Op, is_nan, like_regex
-from lance_spark.scan.literals import to_scalar
+from lance_spark.scan.literals import is_too_long, to_scalar
 from lance_spark.scan.predicates import (
     And,
     Column,
@@ -43,8 +43,6 @@ from lance_spark.scan.predicates import (
 
 #: Integers beyond are not told apart by doubles.
 _EXACT_DOUBLE = 1 << 53
-#: Digits of the widest decimal.
-_MOST_DIGITS = 76
 _INT64 = range(-(1 << 63), 1 << 63)
 
 
@@ -250,7 +248,7 @@ def _exact(value: Any, kind: pa.DataType, where: Column) -> pa.Scalar | None:
         if not (abs(number) < _EXACT_DOUBLE and number.is_integer() and pat.is_integer(kind)):
             return None
         value = int(number)
-    if isinstance(number, Decimal) and _is_too_long(number):
+    if isinstance(number, Decimal) and is_too_long(number):
         raise _not_compared(where, kind, value)
     if isinstance(number, Decimal | int) and pat.is_floating(kind):
         try:
@@ -316,14 +314,6 @@ def _decimal_for(one: tuple[int, int], other: tuple[int, int]) -> pa.DataType:
     scale = max(one[1], other[1])
     digits = max(one[0] - one[1], other[0] - other[1]) + scale
     return pa.decimal128(digits, scale) if digits <= 38 else pa.decimal256(digits, scale)
-
-
-def _is_too_long(number: Decimal) -> bool:
-    """Tell whether no decimal type has so many digits: Arrow would write all of them, of 1E+999999999 too."""
-    _, digits, exponent = number.as_tuple()
-    if not isinstance(exponent, int):
-        return False
-    return max(len(digits), len(digits) + exponent, -exponent) > _MOST_DIGITS
 
 
 def _same_clock(value: Any, kind: pa.DataType) -> bool:

@@ -7,7 +7,8 @@ meant. Floats are rounded to the precision of their type all the same: 0.1 is me
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, KeysView, Mapping, Sequence, ValuesView
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,10 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.scan.width import WIDEST, is_too_wide
+
+#: Digits of the widest decimal.
+_MOST_DIGITS = 76
+_SEVERAL = (list, tuple, set, frozenset, KeysView, ValuesView)
 
 
 def to_scalar(value: Any, kind: pa.DataType) -> pa.Scalar:
@@ -50,6 +55,7 @@ def to_array(values: Any, kind: pa.DataType) -> pa.Array:
     if is_too_wide(kind):
         # Arrow makes room for a value before it looks whether it is one.
         raise ValueError(f"a value of type {kind} takes more than {WIDEST} bytes")
+    _check_digits(values)
     array = pa.array(_halves(values) if pat.is_float16(kind) else values, kind)
     _check_finer(values, kind)
     if pat.is_map(kind) or any(pat.is_map(one) or _is_coarse(one) for one in _below(kind)):
@@ -64,6 +70,27 @@ def to_array(values: Any, kind: pa.DataType) -> pa.Array:
         return array
     check_exact(meant, array)
     return array
+
+
+def is_too_long(number: Decimal) -> bool:
+    """Tell whether no decimal type has so many digits: Arrow would write all of them, of 1E+999999999 too."""
+    _, digits, exponent = number.as_tuple()
+    if not isinstance(exponent, int):
+        return False
+    return max(len(digits), len(digits) + exponent, -exponent) > _MOST_DIGITS
+
+
+def _check_digits(values: Any) -> None:
+    if isinstance(values, Mapping):
+        _check_digits(values.keys())
+        _check_digits(values.values())
+    elif isinstance(values, _SEVERAL):
+        for one in values:
+            if isinstance(one, Decimal):
+                if is_too_long(one):
+                    raise ValueError(f"a decimal has {_MOST_DIGITS} digits at most")
+            elif isinstance(one, (Mapping, *_SEVERAL)):
+                _check_digits(one)
 
 
 def _halves(values: Any) -> Any:

@@ -59,7 +59,10 @@ def parse_timestamp(text: str, zoned: bool, zone: str | None = None) -> datetime
     place = place or zone
     if not place:
         raise ValueError("it needs a zone, as in 2024-01-31 12:30:15Z or 2024-01-31 12:30:15+01:00")
-    return local.replace(tzinfo=_zone(place)).astimezone(datetime.UTC)
+    try:
+        return local.replace(tzinfo=_zone(place)).astimezone(datetime.UTC)
+    except OverflowError:
+        raise ValueError("in UTC that is in no year from 1 to 9999") from None
 
 
 def _zone(place: str) -> datetime.tzinfo:

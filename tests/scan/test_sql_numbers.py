@@ -15,7 +15,15 @@ from lance_spark.scan.sql import parse_predicate
 from tests.hostile.guard import guarded
 
 SCHEMA = Schema.from_arrow(
-    pa.schema({"i": pa.int32(), "f": pa.float64(), "d": pa.date32(), "wide": pa.decimal128(38, 1)})
+    pa.schema(
+        {
+            "i": pa.int32(),
+            "f": pa.float64(),
+            "d": pa.date32(),
+            "t": pa.timestamp("us", "UTC"),
+            "wide": pa.decimal128(38, 1),
+        }
+    )
 )
 _DIGITS = "1234567890123456789012345678901234567.8"
 
@@ -64,6 +72,8 @@ def test_nulls_that_are_cast() -> None:
         "i = 1" + "::int" * 5_000,
         "i" + " between 1 and 2" * 3_000,
         "i" + " -> 1" * 3_000,
+        "t = '0001-01-01 00:00:00 Europe/Berlin'",
+        "t = timestamp '9999-12-31 23:59:59-18:00'",
     ],
 )
 def test_texts_that_are_refused_at_once(text: str) -> None:
