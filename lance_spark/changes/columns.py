@@ -353,7 +353,7 @@ class Computation:
 
     def __init__(self, runner: Runner | None = None) -> None:
         self._runner = runner
-        self._schema: Schema | None = None
+        self._schemas: tuple[Schema, Schema] | None = None
         self._done: dict[int, tuple[Fragment, NewFile]] = {}
         self._paths: TablePaths | None = None
         self._committed: frozenset[int] = frozenset()
@@ -382,7 +382,7 @@ class Computation:
         max_retries: int = DEFAULT_MAX_RETRIES,
     ) -> Manifest:
         """Compute what is missing, and commit; see `plan_columns` and `commit_columns`."""
-        self.start(table, schema)
+        self.start(table, read, schema)
         runner = runner_for(table, self._runner)
         tasks = plan_columns(
             table,
@@ -409,18 +409,27 @@ class Computation:
         """Ids of the fragments that have their values."""
         return self._done.keys()
 
-    def start(self, table: OpenTable, schema: Schema) -> None:
-        """Begin to compute columns for a version; what was computed for another one is kept, as far as it is right."""
+    def start(self, table: OpenTable, read: Schema, schema: Schema) -> None:
+        """Begin to compute columns for a version; what was computed for another one is kept, as far as it is right.
+
+        Parameters
+        ----------
+        table : OpenTable
+        read : Schema
+            The columns that they are made of. Under the same names there can be others than before.
+        schema : Schema
+            The new columns.
+        """
         self._paths = table.paths
         now = {one.id: one for one in table.manifest.fragments}
-        same = self._schema == schema
+        same = self._schemas == (read, schema)
         gone = [
             number
             for number, (of, _) in self._done.items()
             if not (same and number in now and has_values(table.paths, of, now[number]))
         ]
         files = [self._done.pop(number)[1] for number in gone]
-        self._schema = schema
+        self._schemas = (read, schema)
         if files:
             with suppress(StorageError):
                 delete_files(self._paths, files)

@@ -13,7 +13,7 @@ the newest version, and what meets the condition there goes. Specification: tabl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -33,9 +33,9 @@ from lance_spark.changes.optimistic import (
 )
 from lance_spark.changes.runner import Here, Runner
 from lance_spark.errors import CommitConflictError
-from lance_spark.file.schema import Field
 from lance_spark.scan.predicates import Constant, Predicate
 from lance_spark.storage.store import ObjectStore
+from lance_spark.table.commit_again import fits
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.once import Once
@@ -131,9 +131,7 @@ def commit_replacement(
     by = runner or Here(store.is_local, _AT_ONCE)
 
     def change(current: OpenTable) -> Manifest:
-        _check_columns(
-            current, [*job.schema.walk(), *(one for path in condition.paths for one in path)]
-        )
+        _check_columns(current, job, condition)
         tasks = plan_delete(current, [condition], tag=by.tag or job.tag)
         found = by.run(tasks, DeleteTask.run, partial(undo, current.store))
         deletions = [deletion for part in found for deletion in part]
@@ -151,18 +149,28 @@ def commit_replacement(
     return retried(table, change, conflict_retries).manifest
 
 
-def _check_columns(table: OpenTable, fields: Iterable[Field]) -> None:
+def _check_columns(table: OpenTable, job: WriteJob, condition: Predicate) -> None:
     """Refuse a version that has no longer the columns that rows were written for and are chosen by.
 
     Raises
     ------
     CommitConflictError
     """
-    for one in fields:
+    for one in [*job.schema.walk(), *(one for path in condition.paths for one in path)]:
         there = table.schema.field_by_id(one.id)
-        if there is None or there.logical_type != one.logical_type:
-            raise CommitConflictError(
-                f"{table.store.display}: column {one.name!r} was dropped or given another type by version {table.version}, "
-                "while this overwrite was under way; write again",
-                retryable=False,
+        # Ids of columns that are dropped can be given again.
+        if there is None or (there.name, there.logical_type) != (one.name, one.logical_type):
+            raise _overtaken(
+                table, f"column {one.name!r} was dropped, renamed or given another type"
             )
+    if table.version != job.read_version and not fits(job, table.manifest):
+        raise _overtaken(
+            table, "the columns were made others than those that the rows are written for"
+        )
+
+
+def _overtaken(table: OpenTable, what: str) -> CommitConflictError:
+    return CommitConflictError(
+        f"{table.store.display}: {what} by version {table.version}, while this overwrite was under way; write again",
+        retryable=False,
+    )

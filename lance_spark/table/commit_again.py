@@ -91,12 +91,13 @@ def on_newest(job: WriteJob) -> WriteJob | None:
         return None
     if dict(newest.base_paths) != dict(job.base_paths):
         return None
-    if job.mode == "append" and not _fits(job, newest):
+    if job.mode == "append" and not fits(job, newest):
         return None
     return replace(job, read_version=newest.version)
 
 
-def _fits(job: WriteJob, manifest: Manifest) -> bool:
+def fits(job: WriteJob, manifest: Manifest) -> bool:
+    """Tell whether the columns of a version are stored as an append's data files, written for another one, have them."""
     if manifest.data_storage_version != job.file_version:
         return False
     try:

@@ -142,7 +142,8 @@ def prune_rewritten_columns(
         if old is None:
             continue
         new = _paths(fragment, wanted)
-        changed = frozenset(number for number, path in old.items() if new.get(number, path) != path)
+        # A column that no file had, all null, gets its first values, too.
+        changed = frozenset(number for number, path in new.items() if old.get(number) != path)
         if changed:
             changes.setdefault(changed, []).append(fragment.id)
     for modified, fragment_ids in changes.items():

@@ -87,7 +87,7 @@ def add_expressions(
     with understood("new columns"):
         types = empty.select(*wanted).schema
     schema = _schema_of(table, types, marks, nullable)
-    computation.start(table, schema)
+    computation.start(table, table.schema, schema)
     missing = _missing(table, computation)
     if missing:
         sort = has_windows(*given.values())
@@ -122,7 +122,7 @@ def add_from(
     check_new(table, new)
     types = source.select(F.lit(0), *(source[name] for name in new)).schema
     schema = _schema_of(table, types, marks, True)
-    computation.start(table, schema)
+    computation.start(table, table.schema, schema)
     missing = _missing(table, computation)
     if missing:
         own = frame(base, dataset, key, fragments=missing)
