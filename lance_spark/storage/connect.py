@@ -19,6 +19,9 @@ _OWN_DOMAINS = {
     "google": ("googleapis.com",),
     "azure": AZURE_DOMAINS,
 }  # fmt: skip
+_CONNECT_SECONDS = 30.0
+#: Without a byte of an answer.
+_SILENT_SECONDS = 120.0
 _PACKAGES = {"s3": "s3fs", "google": "gcsfs", "azure": "adlfs"}
 
 
@@ -68,8 +71,8 @@ def connect(
                 # gcsfs would ask such a server for the kind of bucket, by a protocol that only Google's own ones speak.
                 from gcsfs.core import GCSFileSystem
 
-                return GCSFileSystem(**every)
-            return fsspec.filesystem(location.scheme, **every)
+                return _patient(GCSFileSystem(**every))
+            return _patient(fsspec.filesystem(location.scheme, **every))
     except StorageError as error:
         cause = error.__cause__
         if isinstance(cause, ImportError):
@@ -82,6 +85,18 @@ def connect(
                 "installed fsspec file system handles, such as s3, gs or abfs"
             ) from cause
         raise
+
+
+def _patient(fs: Any) -> Any:
+    """Have gcsfs wait for a server so long, and not without end, unless it has been told how long."""
+    if getattr(fs, "requests_timeout", 0) is None:
+        from aiohttp import ClientTimeout
+
+        # Not for a whole request: a part of a file can take its time.
+        fs.requests_timeout = ClientTimeout(
+            sock_connect=_CONNECT_SECONDS, sock_read=_SILENT_SECONDS
+        )
+    return fs
 
 
 def endpoint_of(scheme: str, fs: Any) -> str | None:

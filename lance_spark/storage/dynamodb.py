@@ -26,6 +26,7 @@ from typing import Any, ClassVar
 
 from lance_spark.errors import CorruptTableError, InvalidOptionError, StorageError
 from lance_spark.storage.manifest_store import ManifestEntry, ManifestStore
+from lance_spark.storage.retry import MAX_RETRIES, Retries
 
 #: The storage option, and the variable of the environment, for an endpoint other than that of the region.
 ENDPOINT_OPTION = "dynamodb_endpoint"
@@ -35,6 +36,9 @@ _COMMITTER = "lancedb"
 _LAST_VERSION = 2**63 - 1
 _LAST_DETACHED = 2**64 - 1
 #: Answers that say that nothing was done and trying again will not help.
+#: Of a request, where the options say nothing.
+_ATTEMPTS = 5
+_TIMEOUTS = ("connect_timeout", "read_timeout")
 _REFUSALS = (
     "AccessDenied",
     "ExpiredToken",
@@ -61,7 +65,17 @@ class DynamoDbManifestStore(ManifestStore):
 
     def __init__(self, table: str, options: Mapping[str, Any]) -> None:
         self._table = table
-        self._connection = _Connection.of(table, options)
+        self._options = options
+        self._opened = os.getpid(), _Connection.of(table, options)
+
+    @property
+    def _connection(self) -> _Connection:
+        process, connection = self._opened
+        if process != os.getpid():
+            # Two that share a socket take each other's answers for their own.
+            connection = _Connection.of(self._table, self._options)
+            self._opened = os.getpid(), connection
+        return connection
 
     def __repr__(self) -> str:
         return f"DynamoDbManifestStore({self._table!r})"
@@ -72,7 +86,12 @@ class DynamoDbManifestStore(ManifestStore):
         with self._request("get_item") as get_item:
             answer = get_item(TableName=self._table, ConsistentRead=True, Key=_key(base, version))
         item = answer.get("Item")
-        return self._parse(base, item) if item else None
+        entry = self._parse(base, item) if item else None
+        if entry is not None and entry.version != version:
+            raise StorageError(
+                f"DynamoDB table {self._table}: asked for version {version} of {root}, and got {entry.version}"
+            )
+        return entry
 
     def latest(self, root: str) -> ManifestEntry | None:
         """Return the entry of the newest version."""
@@ -212,7 +231,6 @@ class _Connection:
     @classmethod
     def of(cls, table: str, options: Mapping[str, Any]) -> _Connection:
         settings = _settings(options)
-        # A forked process must not use its parent's sockets.
         key = (os.getpid(), table, *sorted(settings.items()))
         with cls._lock:
             connection = cls._known.get(key)
@@ -247,6 +265,16 @@ class _Connection:
         self._checked = True
 
 
+def _after_fork() -> None:
+    # Another thread of the parent may have held the lock; its sockets are the parent's.
+    _Connection._lock = threading.Lock()
+    _Connection._known = {}
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
 def _client(settings: Mapping[str, Any]) -> Any:
     try:
         from botocore.config import Config
@@ -259,7 +287,9 @@ def _client(settings: Mapping[str, Any]) -> Any:
     settings = dict(settings)
     try:
         session = Session(profile=settings.pop("profile", None))
-        config = Config(retries={"mode": "standard", "total_max_attempts": 5})
+        attempts = int(settings.pop("attempts", _ATTEMPTS))
+        limits = {name: float(settings.pop(name)) for name in _TIMEOUTS if name in settings}
+        config = Config(retries={"mode": "standard", "total_max_attempts": attempts}, **limits)
         return session.create_client("dynamodb", config=config, **settings)
     except (BotoCoreError, ValueError) as error:
         raise InvalidOptionError(
@@ -270,7 +300,11 @@ def _client(settings: Mapping[str, Any]) -> Any:
 
 def _settings(options: Mapping[str, Any]) -> dict[str, str]:
     client = options.get("client_kwargs") or {}
+    limits = options.get("config_kwargs") or {}
+    retries = options.get(MAX_RETRIES)
     settings = {
+        **{name: limits.get(name) for name in _TIMEOUTS},
+        "attempts": None if retries is None else Retries.of(options).max_retries + 1,
         "profile": options.get("profile"),
         "region_name": client.get("region_name"),
         "endpoint_url": options.get(ENDPOINT_OPTION) or os.environ.get(_ENDPOINT_VARIABLE),

@@ -22,6 +22,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from lance_spark.errors import InvalidOptionError
 from lance_spark.storage import option_places as places
+from lance_spark.storage.errors import translated
 from lance_spark.storage.option_places import AZURE, GOOGLE, S3, Place, parse_flag
 
 __all__ = ["COMMIT_LOCK", "KNOWN", "parse_flag", "to_fsspec"]
@@ -88,6 +89,10 @@ def family_of(scheme: str) -> str | None:
     return _FAMILIES.get(scheme)
 
 
+#: Arguments of the packages that hold others.
+_MAPPINGS = frozenset({"client_kwargs", "config_kwargs", "s3_additional_kwargs"})
+
+
 def to_fsspec(
     scheme: str, options: Mapping[str, Any], environment: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
@@ -126,8 +131,14 @@ def _translated(family: str | None, options: Mapping[str, Any]) -> dict[str, Any
     found: dict[str, Any] = {}
     placed: list[tuple[Place, str]] = []
     for name, value in options.items():
+        if not isinstance(name, str):
+            raise InvalidOptionError(f"storage option {name!r}: give a text as its name")
         lower = name.lower()
         place = _place(family, lower)
+        if lower in _MAPPINGS and not isinstance(value, Mapping):
+            raise InvalidOptionError(
+                f"storage option {name}: give a mapping, not {type(value).__name__}"
+            )
         text = str(value).lower() if isinstance(value, bool) else value
         if lower in OWN:
             found[lower] = value
@@ -193,7 +204,7 @@ def _complete_google(found: dict[str, Any]) -> None:
     token = found.get("token")
     if isinstance(token, str) and token.endswith(".json") and os.path.isfile(token):
         # As other clients have it, the file can name the server, and say that this one asks nobody who he is.
-        with open(token, encoding="utf-8") as file:
+        with translated(token), open(token, encoding="utf-8") as file:
             try:
                 token = json.load(file)
             except (ValueError, RecursionError):

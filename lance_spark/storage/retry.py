@@ -47,6 +47,8 @@ DEFAULT_RETRY_TIMEOUT = 180.0
 _LOOKS = 4
 _FIRST_WAIT = 0.1
 _LONGEST_WAIT = 15.0
+#: Between looks whether a wait was given up.
+_LOOK_SECONDS = 0.25
 #: Protocols whose packages repeat each request themselves.
 _REPEATING = frozenset({"gs", "gcs", "abfs", "abfss", "az"})
 _STATUSES = frozenset({408, 429, 500, 502, 503, 504})
@@ -135,13 +137,24 @@ class Retries:
                 return await request()
             except Exception as error:
                 wait = tries.wait_after(error)
-                if wait is None or is_given_up():
-                    raise
-            await asyncio.sleep(wait)
+                failure = error
+            if wait is None or await _waited(wait, is_given_up):
+                raise failure
 
     def tries(self) -> Tries:
         """Return the tries of one request, the first of which begins now."""
         return Tries(self)
+
+
+async def _waited(seconds: float, is_given_up: Callable[[], bool]) -> bool:
+    """Wait, and tell whether it was given up, which ends it."""
+    end = time.monotonic() + seconds
+    while not is_given_up():
+        left = end - time.monotonic()
+        if left <= 0:
+            return False
+        await asyncio.sleep(min(left, _LOOK_SECONDS))
+    return True
 
 
 class Tries:

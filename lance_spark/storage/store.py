@@ -26,7 +26,7 @@ from lance_spark.storage.remote import (
     read_whole,
     reads_at_once,
 )
-from lance_spark.storage.retry import Retries, create_once
+from lance_spark.storage.retry import MAX_RETRIES, Retries, create_once
 from lance_spark.storage.s3 import is_s3, single_tries
 from lance_spark.storage.source import ByteSource
 from lance_spark.storage.uri import Location, check_relative, escaped, parse_uri
@@ -127,7 +127,11 @@ class ObjectStore(Folders):
             elif table is not None:
                 from lance_spark.storage.dynamodb import DynamoDbManifestStore
 
-                self._manifest_store = DynamoDbManifestStore(table, self._arguments)
+                names = {name.lower(): name for name in self._options}
+                given = (
+                    {MAX_RETRIES: self._options[names[MAX_RETRIES]]} if MAX_RETRIES in names else {}
+                )
+                self._manifest_store = DynamoDbManifestStore(table, {**self._arguments, **given})
         return self._manifest_store
 
     @property

@@ -38,7 +38,7 @@ from lance_spark.table import flags, versions
 from lance_spark.table.detached import commit_detached
 from lance_spark.table.draft import Draft
 from lance_spark.table.manifest import Manifest
-from lance_spark.table.manifest_file import encode, read_manifest, read_version
+from lance_spark.table.manifest_file import encode, find_manifest, read_manifest, read_version
 from lance_spark.table.marks import check_stays
 from lance_spark.table.once import Once, committed_before
 from lance_spark.table.operations.base import Conflict, Operation, Rebase
@@ -50,6 +50,8 @@ from lance_spark.table.versions import ManifestLocation
 
 DEFAULT_MAX_RETRIES = 20
 _MAX_STORE_FAILURES = 3
+#: A version that was read in the last so many seconds is not looked at again, where that is a request.
+_KNOWN_SECONDS = 10.0
 _FIRST_WAIT = 0.01
 _LONGEST_WAIT = 3.0
 _AUTO_CLEANUP = "lance.auto_cleanup.interval"
@@ -185,6 +187,7 @@ class _Attempts:
         for _ in range(max_retries + 1):
             started = time.monotonic()
             manifests = self._manifests()
+            self._check_same(manifests)
             own = self._catch_up(manifests)
             if own is not None:
                 return self._made(own)
@@ -252,6 +255,30 @@ class _Attempts:
         if self._newest is None:
             return versions.list_manifests(self._store)
         return versions.list_since(self._store, self._newest.version)
+
+    def _check_same(self, manifests: list[ManifestLocation]) -> None:
+        """Make sure that the version that is built on is the one that was read: the table can have been made anew, with the same number."""
+        newest = self._newest
+        if newest is None:
+            return
+        known = 0.0 if self._store.is_local else _KNOWN_SECONDS
+        if time.monotonic() - newest.read_at < known:
+            return
+        for location in manifests:
+            there = (
+                find_manifest(self._store, location) if location.version == newest.version else None
+            )
+            if there is None:
+                continue
+            if (there.timestamp_ns, there.transaction_file) != (
+                newest.timestamp_ns,
+                newest.transaction_file,
+            ):
+                raise TableNotFoundError(
+                    f"{self._store.display}: version {newest.version} is another one than that which the change was planned on; the "
+                    "table was deleted and made anew, open it again"
+                )
+            newest.read_at = there.read_at
 
     def _catch_up(self, manifests: list[ManifestLocation]) -> Manifest | None:
         """Go on to the newest version; return the one that is ours, if there is."""

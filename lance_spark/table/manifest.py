@@ -7,6 +7,8 @@ message starts as a copy, and the index section is carried as bytes. `manifest_f
 from __future__ import annotations
 
 import datetime
+import math
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -53,6 +55,7 @@ class Manifest:
         "dictionaries",
         "index_section",
         "name",
+        "read_at",
         "size_bytes",
         "transaction_section",
     )
@@ -78,6 +81,8 @@ class Manifest:
         self.transaction_section = transaction_section
         self.dictionaries = dictionaries
         self.size_bytes = size_bytes
+        #: When it was the version that is there, by `time.monotonic`.
+        self.read_at = time.monotonic()
 
     @property
     def version(self) -> int:
@@ -311,7 +316,7 @@ def _unpickle(
     dictionaries: bytes,
     size: int,
 ) -> Manifest:
-    return Manifest(
+    manifest = Manifest(
         table_pb2.Manifest.FromString(data),
         name,
         index_section=index,
@@ -319,3 +324,6 @@ def _unpickle(
         dictionaries=dictionaries,
         size_bytes=size,
     )
+    # Another process has read it, some time ago.
+    manifest.read_at = -math.inf
+    return manifest

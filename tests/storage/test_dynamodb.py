@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 import signal
 from collections.abc import Iterator
@@ -21,7 +22,9 @@ from lance_spark.errors import (
     TableExistsError,
     UncertainCommitError,
 )
+from lance_spark.storage import dynamodb
 from lance_spark.storage.dynamodb import DynamoDbManifestStore
+from lance_spark.storage.dynamodb import _key as _KEY
 from lance_spark.storage.manifest_store import ManifestEntry
 from lance_spark.storage.store import ObjectStore
 from tests.forking import CONTEXT
@@ -510,3 +513,53 @@ def test_requests(aws: Aws, uri: str) -> None:
     with aws.counted() as requests:
         lance_spark.open_dataset(uri, 1, storage_options=aws.ours)
     assert [one.split()[0] for one in requests] == ["GetItem", "GET"]
+
+
+def test_a_forked_process_has_a_connection_of_its_own(
+    aws: Aws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With its parent's each would take answers for its own that are the other's."""
+    store = DynamoDbManifestStore(TABLE, aws.ours)
+    own = store._connection
+    assert store._connection is own
+    process = os.getpid()
+    monkeypatch.setattr(os, "getpid", lambda: process + 1)
+    dynamodb._after_fork()
+    other = store._connection
+    assert other is not own
+    assert other.client is not own.client
+    assert store._connection is other
+
+
+def test_a_process_that_is_forked_while_another_thread_connects(aws: Aws) -> None:
+    with dynamodb._Connection._lock:
+        child = os.fork()
+        if not child:
+            # Its lock is a new one.
+            done = dynamodb._Connection._lock.acquire(timeout=10)
+            os._exit(0 if done else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_an_answer_to_another_question_is_none(
+    aws: Aws, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = DynamoDbManifestStore(TABLE, aws.ours)
+    root = f"s3://{BUCKET}/{key}"
+    for version in (1, 2):
+        store.put_if_absent(root, ManifestEntry(version, "_versions/x", 1))
+    monkeypatch.setattr(dynamodb, "_key", lambda base, _: _KEY(base, 2))
+    with pytest.raises(StorageError, match=r"asked for version 1 of .*, and got 2"):
+        store.get(root, 1)
+
+
+def test_time_and_retries_are_those_of_the_options(aws: Aws) -> None:
+    def limits(**options: Any) -> tuple[Any, ...]:
+        uri = f"s3+ddb://{BUCKET}/limits?ddbTableName={TABLE}"
+        store = ObjectStore.from_uri(uri, {**aws.ours, **options}).manifest_store
+        assert isinstance(store, DynamoDbManifestStore)
+        config = store._connection.client.meta.config
+        return config.read_timeout, config.connect_timeout, config.retries["total_max_attempts"]
+
+    assert limits() == (60, 60, 5)
+    assert limits(timeout="3s", connect_timeout="2s", client_max_retries="0") == (3, 2, 1)

@@ -119,3 +119,11 @@ def test_zonal_buckets_list_in_no_order(
     assert not store.lists_in_order
     assert ObjectStore.from_uri("gs://another/t", store.options).lists_in_order
     google._is_zonal_bucket.cache_clear()
+
+
+def test_a_server_that_says_nothing_is_not_waited_for_without_end(options: dict[str, Any]) -> None:
+    fs = ObjectStore.from_uri(f"gs://{BUCKET}/t", options)._fs
+    assert 0 < fs.requests_timeout.sock_connect < fs.requests_timeout.sock_read <= 180
+    assert fs.requests_timeout.total is None
+    given = ObjectStore.from_uri(f"gs://{BUCKET}/t", {**options, "timeout": "7s"})._fs
+    assert given.requests_timeout == 7

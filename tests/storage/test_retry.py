@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import itertools
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -540,3 +542,20 @@ def test_many_changes_through_a_bad_line(table: Table, proxy: FaultProxy, seed: 
         expected.append(value)
     proxy.clear()
     assert table.seen() == (9, expected)
+
+
+def test_who_gives_up_does_not_wait_for_the_next_try() -> None:
+    sent: list[float] = []
+    given_up = time.monotonic() + 0.5
+
+    async def busy() -> None:
+        sent.append(time.monotonic())
+        error = ConnectionResetError("busy")
+        error.headers = {"retry-after": "60"}  # type: ignore[attr-defined]
+        raise error
+
+    started = time.monotonic()
+    with pytest.raises(ConnectionResetError, match="busy"):
+        asyncio.run(Retries().call_async(busy, lambda: time.monotonic() > given_up))
+    assert time.monotonic() - started < 30
+    assert len(sent) == 1
