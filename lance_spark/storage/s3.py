@@ -25,6 +25,22 @@ def single_tries(arguments: Mapping[str, Any], connections: int) -> dict[str, An
     return {**arguments, "config_kwargs": config}
 
 
+def without_expectation(fs: Any) -> None:
+    """Have puts sent at once: aiohttp waits without end for a server that was asked first whether it wants them (`Expect: 100-continue`)."""
+    if "set_session" in vars(fs):
+        return
+    own = fs.set_session
+
+    async def set_session(*args: Any, **kwargs: Any) -> Any:
+        from botocore.handlers import add_expect_header
+
+        client = await own(*args, **kwargs)
+        client.meta.events.unregister("before-call.s3", add_expect_header)
+        return client
+
+    fs.set_session = set_session
+
+
 def head(fs: Any, path: str) -> dict[str, Any]:
     """Return what S3 tells of an object (`ContentLength`, `LastModified`), by one request whether there is one or not.
 

@@ -27,7 +27,7 @@ from lance_spark.storage.remote import (
     reads_at_once,
 )
 from lance_spark.storage.retry import MAX_RETRIES, Retries, create_once
-from lance_spark.storage.s3 import is_s3, single_tries
+from lance_spark.storage.s3 import is_s3, single_tries, without_expectation
 from lance_spark.storage.source import ByteSource
 from lance_spark.storage.uri import Location, check_relative, escaped, parse_uri
 
@@ -79,6 +79,7 @@ class ObjectStore(Folders):
             self._fs = connect(self._objects, own, self._secrets)
             if is_s3(self._fs):
                 self._fs.retries = 1
+                without_expectation(self._fs)
         self._retries = Retries.of(self._options, self._fs)
         self.reads_at_once = reads_at_once(self._fs, self._io_threads)
         self._handler: CommitHandler | None = None

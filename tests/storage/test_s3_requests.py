@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import socket
+import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -252,3 +255,34 @@ def test_a_store_that_fails_is_no_missing_file(
     monkeypatch.setattr(s3fs.S3FileSystem, "call_s3", failing)
     with pytest.raises(StorageError, match="the line is dead"):
         store.exists(path)
+
+
+def test_a_server_that_says_nothing_is_not_waited_for_without_end() -> None:
+    """Reads, puts and parts of files: it is not asked first whether it wants what is put."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        store = ObjectStore.from_uri(
+            "s3://bucket/t",
+            {
+                "key": "a",
+                "secret": "b",
+                "region": "us-east-1",
+                "endpoint": f"http://127.0.0.1:{silent.getsockname()[1]}",
+                "timeout": "1s",
+                "client_max_retries": "0",
+            },
+        )
+
+        def upload() -> None:
+            with closing(store.open_output("data/x")) as output:
+                output.write(bytes(6 << 20))
+
+        for request in (
+            lambda: store.read_bytes("x"),
+            lambda: store.write_bytes("x", b"1"),
+            lambda: store.put_if_absent("x", b"1"),
+            upload,
+        ):
+            started = time.monotonic()
+            with pytest.raises(StorageError):
+                request()
+            assert time.monotonic() - started < 30
