@@ -255,7 +255,9 @@ def test_a_column_that_gets_another_type_meanwhile(path: Path) -> None:
     messages = run(writer, [[rows((20, "b"))]])
     open_dataset(str(path)).alter_columns({"path": "id", "data_type": pa.int32()})
     before = content(path)
-    with pytest.raises(CommitConflictError, match="'id' was dropped, renamed or given another type"):
+    with pytest.raises(
+        CommitConflictError, match="'id' was dropped, renamed or given another type"
+    ):
         writer.commit(messages)
     assert content(path) == before
     there = {one.rpartition("/")[2] for one in files(path) if one.startswith("data/")}
