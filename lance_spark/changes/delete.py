@@ -25,6 +25,7 @@ from lance_spark.changes.optimistic import (
     commit_rows,
     retried,
 )
+from lance_spark.changes.places import Places
 from lance_spark.changes.runner import Runner, runner_for
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema import Schema
@@ -287,6 +288,18 @@ def parse_conditions(
     return conditions
 
 
+def in_place(table: OpenTable, conditions: Iterable[Filter]) -> Callable[[OpenTable], None]:
+    """Return what refuses newer versions, if conditions name rows by where they are, and these moved; see `Places.check`."""
+    places = Places(table)
+    given = list(conditions)
+
+    def check(newer: OpenTable) -> None:
+        parsed = parse_conditions(table, given)
+        places.check(newer, (path[0].name for one in parsed for path in one.paths))
+
+    return check
+
+
 def candidates(
     table: OpenTable, rows: Mapping[int, Offsets | BitMap] | None
 ) -> tuple[Fragment, ...]:
@@ -416,7 +429,7 @@ def delete_rows(
             current, deletions, noted, properties=properties, max_retries=max_retries
         )
 
-    return retried(table, change, conflict_retries)
+    return retried(table, change, conflict_retries, again=in_place(table, conditions))
 
 
 def describe(

@@ -59,6 +59,7 @@ def retried(
     conflict_retries: int,
     *,
     whatever: bool = False,
+    again: Callable[[OpenTable], None] | None = None,
 ) -> OpenTable:
     """Make a change; plan it again on the newest version as often as others commit what it does not fit.
 
@@ -73,6 +74,8 @@ def retried(
     whatever : bool
         Whether it is planned from nothing but the version it gets, so that it holds whatever others have made of the table: then it is
         planned again on what it contradicts too, such as an overwrite.
+    again : callable, optional
+        Gets each newer version before the change is planned on it; what it raises ends the change, whatever was said.
 
     Returns
     -------
@@ -86,7 +89,7 @@ def retried(
     InvalidInputError
         `conflict_retries` is negative.
     LanceError
-        What `change` raises.
+        What `change` and `again` raise.
     """
     if conflict_retries < 0:
         raise InvalidInputError(f"conflict_retries must be 0 or more, not {conflict_retries}")
@@ -102,6 +105,8 @@ def retried(
         wait = min(max(2 * wait, time.monotonic() - started), _LONGEST_WAIT)
         time.sleep(random.uniform(0, wait))  # noqa: S311 - no secret
         table = at_version(table, read_latest(table.store))
+        if again is not None:
+            again(table)
     raise AssertionError("the last attempt returns or raises")
 
 

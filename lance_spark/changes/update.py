@@ -30,6 +30,7 @@ from lance_spark.changes.delete import (
     candidates,
     changed_fragments,
     conditions_of,
+    in_place,
     parse_conditions,
 )
 from lance_spark.changes.optimistic import (
@@ -216,4 +217,4 @@ def update_rows(
             max_retries=max_retries,
         )
 
-    return retried(table, change, conflict_retries)
+    return retried(table, change, conflict_retries, again=in_place(table, conditions))

@@ -1,0 +1,184 @@
+"""Changes that name rows by where they are, beside changes that move rows: nothing is acknowledged that was not done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+
+import lance_spark
+from lance_spark import Dataset, open_dataset
+from lance_spark.errors import CommitConflictError
+from lance_spark.scan.row_meta import with_all
+from lance_spark.scan.sql import parse_predicate
+
+Change = Callable[[Dataset], Dataset]
+Other = Callable[[str], object]
+ROWS = pa.table({"id": pa.array(range(6)), "v": pa.array([0] * 6)})
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    """Two fragments: ids 0 to 3, then 4 and 5."""
+    return new_table(tmp_path / "t")
+
+
+def new_table(path: Path, **options: object) -> str:
+    lance_spark.write_dataset(ROWS, str(path), max_rows_per_file=4, **options)
+    return str(path)
+
+
+def values(uri: str) -> dict[int, int]:
+    """Of v by id, as pylance finds them in a table that it finds sound."""
+    dataset = lance.dataset(uri)
+    dataset.validate()
+    return {row["id"]: row["v"] for row in dataset.to_table(["id", "v"]).to_pylist()}
+
+
+def by_sql(dataset: Dataset) -> Dataset:
+    return dataset.delete([parse_predicate("_rowaddr = 2", with_all(dataset._table.schema), None)])
+
+
+def address_of(dataset: Dataset) -> Dataset:
+    return dataset.delete([("_rowaddr", "==", 2)])
+
+
+def id_of(dataset: Dataset) -> Dataset:
+    return dataset.delete([("id", ">", -1), ("_rowid", "in", [2])])
+
+
+def fragment_of(dataset: Dataset) -> Dataset:
+    return dataset.delete([("_fragid", "==", 0)])
+
+
+def rows_at(dataset: Dataset) -> Dataset:
+    return dataset.update({"v": 9}, [("_rowaddr", "==", 2)])
+
+
+def columns_at(dataset: Dataset) -> Dataset:
+    return dataset.update({"v": 9}, [("_rowaddr", "==", 2)], mode="columns")
+
+
+def by_ids(dataset: Dataset) -> Dataset:
+    return dataset.delete(ids=[2, 3])
+
+
+FILTERS = [by_sql, address_of, id_of, fragment_of, rows_at, columns_at]
+
+
+def compaction(uri: str) -> None:
+    open_dataset(uri).compact_files()
+
+
+def pylances_compaction(uri: str) -> None:
+    lance.dataset(uri).optimize.compact_files()
+
+
+def update(uri: str) -> None:
+    open_dataset(uri).update({"v": 7}, [("id", "==", 2)])
+
+
+def update_of_all(uri: str) -> None:
+    open_dataset(uri).update({"v": 7}, [("id", "<", 4)])
+
+
+def pylances_update(uri: str) -> None:
+    lance.dataset(uri).update({"v": "7"}, "id = 2")
+
+
+def pylances_merge(uri: str) -> None:
+    merge = lance.dataset(uri).merge_insert("id").when_matched_update_all()
+    merge.when_not_matched_insert_all().execute(pa.table({"id": [2, 8], "v": [7, 8]}))
+
+
+MOVES = [compaction, pylances_compaction, update, update_of_all, pylances_update, pylances_merge]
+
+
+@pytest.mark.parametrize("other", MOVES)
+@pytest.mark.parametrize("change", FILTERS)
+def test_rows_that_moved_are_not_passed_over(uri: str, change: Change, other: Other) -> None:
+    dataset = open_dataset(uri)
+    other(uri)
+    before, version = values(uri), open_dataset(uri).version
+    with pytest.raises(
+        CommitConflictError, match=r"moved or removed by others.*find the"
+    ) as caught:
+        change(dataset)
+    assert not caught.value.retryable
+    assert (values(uri), open_dataset(uri).version) == (before, version)
+
+
+@pytest.mark.parametrize("other", MOVES)
+def test_ids_that_rows_keep_find_them(tmp_path: Path, other: Other) -> None:
+    for name, change in (("filter", id_of), ("ids", by_ids)):
+        uri = new_table(tmp_path / name, enable_stable_row_ids=True)
+        dataset = open_dataset(uri)
+        other(uri)
+        change(dataset)
+        assert 2 not in values(uri)
+
+
+def deletion(uri: str) -> None:
+    open_dataset(uri).delete([("id", "==", 2)])
+
+
+def pylances_deletion(uri: str) -> None:
+    lance.dataset(uri).delete("id = 2")
+
+
+@pytest.mark.parametrize("other", [deletion, pylances_deletion])
+@pytest.mark.parametrize("change", [by_sql, address_of, id_of])
+def test_rows_that_were_deleted_are_passed_over(uri: str, change: Change, other: Other) -> None:
+    dataset = open_dataset(uri)
+    other(uri)
+    change(dataset)
+    assert 2 not in values(uri)
+    assert open_dataset(uri).version == 3
+
+
+def new_values(uri: str) -> None:
+    open_dataset(uri).update({"v": 7}, [("id", "==", 2)], mode="columns")
+
+
+def new_column(uri: str) -> None:
+    open_dataset(uri).add_columns({"w": pa.scalar(1, pa.int64())})
+
+
+def rows_elsewhere(uri: str) -> None:
+    """Appended, then moved; and new values, for which all has to be planned again."""
+    dataset = lance_spark.write_dataset(pa.table({"id": [8, 9], "v": [0, 0]}), uri, "append")
+    dataset.update({"v": 8}, [("id", "==", 8)])
+    new_values(uri)
+
+
+@pytest.mark.parametrize("other", [new_values, new_column, rows_elsewhere])
+@pytest.mark.parametrize("change", [by_sql, address_of, id_of, rows_at, columns_at])
+def test_rows_that_stay_are_found_again(uri: str, change: Change, other: Other) -> None:
+    dataset = open_dataset(uri)
+    other(uri)
+    change(dataset)
+    assert values(uri).get(2) in (None, 9)
+
+
+def test_what_nobody_can_tell_any_more(uri: str) -> None:
+    """The version that says whether rows moved is cleaned up."""
+    dataset = open_dataset(uri)
+    deletion(uri)
+    new_values(uri)
+    (manifest,) = (one for one in Path(uri, "_versions").glob("*.manifest") if is_version(one, 2))
+    manifest.unlink()
+    before = values(uri)
+    for change in (address_of,):
+        with pytest.raises(CommitConflictError, match="moved or removed") as caught:
+            change(dataset)
+        assert not caught.value.retryable
+    assert values(uri) == before
+    assert dataset.delete([("id", "==", 3)]).count_rows() == 4
+
+
+def is_version(path: Path, version: int) -> bool:
+    number = int(path.stem)
+    return version in (number, 2**64 - 1 - number)
