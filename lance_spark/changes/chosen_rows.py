@@ -3,8 +3,10 @@
 | named by | found in a later version |
 | --- | --- |
 | id, in tables with stable row ids | wherever the row is; rows that are gone are passed over |
-| address (which is the id in other tables), position | in the same fragment, or not at all: if that is gone, nobody can tell where the \
-rows are |
+| address (which is the id in other tables), position | in the same fragment, or not at all: if that is gone, or rows of it have moved \
+(`places`), nobody can tell where the rows are |
+
+Rows that somebody else has deleted are passed over, as those are that were deleted before.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lance_spark.changes.places import Places
 from lance_spark.changes.rows_at import offsets_by_fragment
 from lance_spark.errors import CommitConflictError, InvalidInputError
 from lance_spark.scan.fragment import FragmentReader
@@ -26,7 +29,7 @@ from lance_spark.scan.positions import (
     parse_row_ids,
 )
 from lance_spark.scan.take import RowFinder
-from lance_spark.table.deletions import Offsets
+from lance_spark.table.deletions import Offsets, read_deletions
 from lance_spark.table.open import OpenTable
 from lance_spark.table.row_counts import counted_fragments
 from lance_spark.table.row_index import OFFSET_BITS
@@ -54,7 +57,8 @@ class ChosenRows:
         given = [one for one in (ids, addresses, indices) if one is not None]
         if len(given) != 1:
             raise InvalidInputError(f"give one of ids, addresses and indices, not {len(given)}")
-        self._planned = table.version
+        self._planned = table
+        self._places = Places(table)
         self._ids: _Words | None = None
         self._addresses: _Words | None = None
         if indices is not None:
@@ -73,7 +77,8 @@ class ChosenRows:
         InvalidInputError
             There is no such row.
         CommitConflictError
-            There was.
+            There was; or it has moved since.
+        CorruptFileError, CorruptTableError, StorageError
         """
         addresses = self._addresses
         if addresses is None:
@@ -81,19 +86,46 @@ class ChosenRows:
             found, known = RowFinder(table, fragments).find(self._ids)
             return dict(offsets_by_fragment(np.unique(known[found])))
         rows = dict(offsets_by_fragment(np.unique(addresses)))
+        self._check_there(table, rows)
+        self._check_not_moved(table, rows)
+        return rows
+
+    def _check_there(self, table: OpenTable, rows: Mapping[int, Offsets]) -> None:
+        """Refuse rows that the table has no place of."""
         counts = {one.id: one.physical_rows for one in table.manifest.fragments}
         for number, offsets in rows.items():
             if number in counts and int(offsets[-1]) < (counts[number] or 1 << OFFSET_BITS):
                 continue
             address = (number << OFFSET_BITS) + int(offsets[-1])
-            if table.version == self._planned:
+            if table.version == self._planned.version:
                 raise InvalidInputError(f"{table.store.display}: there is no row {address}")
-            raise CommitConflictError(
-                f"{table.store.display}: row {address} of version {self._planned} was moved or removed by others; find the "
-                "rows again in the newest version",
-                retryable=False,
-            )
-        return rows
+            raise self._moved(table, address)
+
+    def _check_not_moved(self, table: OpenTable, rows: Mapping[int, Offsets]) -> None:
+        """Refuse rows that may live on elsewhere: a row that moves looks deleted where it was."""
+        self._places.follow(table)
+        suspect = sorted(self._places.left.keys() & rows.keys())
+        if not suspect:
+            return
+        then = {one.id: one for one in self._planned.manifest.fragments}
+        now = {one.id: one for one in table.manifest.fragments}
+        for number in suspect:
+            # Others can have given the id to another fragment.
+            files = {one.path for one in then[number].files}
+            if files.isdisjoint(one.path for one in now[number].files):
+                raise self._moved(table, (number << OFFSET_BITS) + int(rows[number][0]))
+            before = read_deletions(self._planned.paths, then[number])
+            gone = np.setdiff1d(read_deletions(table.paths, now[number]), before)
+            lost = np.intersect1d(rows[number], gone)
+            if len(lost):
+                raise self._moved(table, (number << OFFSET_BITS) + int(lost[0]))
+
+    def _moved(self, table: OpenTable, address: int) -> CommitConflictError:
+        return CommitConflictError(
+            f"{table.store.display}: row {address} of version {self._planned.version} was moved or removed by others; find the "
+            "rows again in the newest version",
+            retryable=False,
+        )
 
 
 def _addresses_of(table: OpenTable, indices: Any) -> _Words:

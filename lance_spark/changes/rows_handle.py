@@ -35,7 +35,8 @@ class RowsHandle(TableHandle):
             As in `to_batches`; an empty list stands for all rows.
         ids, addresses, indices : sequence of int, optional
             Delete only some of these rows: row ids, row addresses (fragment id << 32 | offset), or positions in the table's
-            order; one of the three. Rows that are deleted already are passed over.
+            order; one of the three. Rows that are deleted already are passed over. An address and a position are those of this version: they
+            do not follow a row that others move.
         commit_message, transaction_properties
             Kept with the transaction.
         conflict_retries : int
@@ -53,7 +54,7 @@ class RowsHandle(TableHandle):
         InvalidInputError
             Nothing says which rows, a filter makes no sense, or there is no such row.
         CommitConflictError
-            Others committed what this change cannot follow.
+            Others committed what this change cannot follow: they moved rows that it names by where they are, for example.
         UnsupportedFeatureError, CorruptFileError, CorruptTableError, StorageError
         """
         from lance_spark.changes.chosen_rows import ChosenRows
@@ -112,7 +113,7 @@ class RowsHandle(TableHandle):
         InvalidInputError, SchemaMismatchError
             A filter makes no sense, there is no such column, or a value is none of its type.
         CommitConflictError
-            Others committed what this change cannot follow.
+            Others committed what this change cannot follow: they moved rows that it names by where they are, for example.
         UnsupportedFeatureError, CorruptFileError, CorruptTableError, StorageError
         """
         from lance_spark.changes.update import update_rows

@@ -62,11 +62,20 @@ def columns_at(dataset: Dataset) -> Dataset:
     return dataset.update({"v": 9}, [("_rowaddr", "==", 2)], mode="columns")
 
 
+def by_addresses(dataset: Dataset) -> Dataset:
+    return dataset.delete(addresses=[2])
+
+
 def by_ids(dataset: Dataset) -> Dataset:
     return dataset.delete(ids=[2, 3])
 
 
+def by_positions(dataset: Dataset) -> Dataset:
+    return dataset.delete([("v", "==", 0)], indices=[1, 2])
+
+
 FILTERS = [by_sql, address_of, id_of, fragment_of, rows_at, columns_at]
+NUMBERS = [by_addresses, by_ids, by_positions]
 
 
 def compaction(uri: str) -> None:
@@ -98,7 +107,7 @@ MOVES = [compaction, pylances_compaction, update, update_of_all, pylances_update
 
 
 @pytest.mark.parametrize("other", MOVES)
-@pytest.mark.parametrize("change", FILTERS)
+@pytest.mark.parametrize("change", [*FILTERS, *NUMBERS])
 def test_rows_that_moved_are_not_passed_over(uri: str, change: Change, other: Other) -> None:
     dataset = open_dataset(uri)
     other(uri)
@@ -121,6 +130,16 @@ def test_ids_that_rows_keep_find_them(tmp_path: Path, other: Other) -> None:
         assert 2 not in values(uri)
 
 
+@pytest.mark.parametrize("change", [by_addresses, by_positions])
+def test_stable_ids_do_not_make_places_stay(tmp_path: Path, change: Change) -> None:
+    uri = new_table(tmp_path / "t", enable_stable_row_ids=True)
+    dataset = open_dataset(uri)
+    update(uri)
+    with pytest.raises(CommitConflictError, match="row 2 of version 1"):
+        change(dataset)
+    assert values(uri)[2] == 7
+
+
 def deletion(uri: str) -> None:
     open_dataset(uri).delete([("id", "==", 2)])
 
@@ -130,7 +149,7 @@ def pylances_deletion(uri: str) -> None:
 
 
 @pytest.mark.parametrize("other", [deletion, pylances_deletion])
-@pytest.mark.parametrize("change", [by_sql, address_of, id_of])
+@pytest.mark.parametrize("change", [by_sql, address_of, id_of, *NUMBERS])
 def test_rows_that_were_deleted_are_passed_over(uri: str, change: Change, other: Other) -> None:
     dataset = open_dataset(uri)
     other(uri)
@@ -155,12 +174,20 @@ def rows_elsewhere(uri: str) -> None:
 
 
 @pytest.mark.parametrize("other", [new_values, new_column, rows_elsewhere])
-@pytest.mark.parametrize("change", [by_sql, address_of, id_of, rows_at, columns_at])
+@pytest.mark.parametrize("change", [by_sql, address_of, id_of, rows_at, columns_at, by_addresses])
 def test_rows_that_stay_are_found_again(uri: str, change: Change, other: Other) -> None:
     dataset = open_dataset(uri)
     other(uri)
     change(dataset)
     assert values(uri).get(2) in (None, 9)
+
+
+def test_another_row_of_the_fragment_may_move(uri: str) -> None:
+    dataset = open_dataset(uri)
+    update(uri)
+    new_values(uri)
+    dataset.delete(addresses=[1])
+    assert values(uri) == {0: 0, 2: 7, 3: 0, 4: 0, 5: 0}
 
 
 def test_what_nobody_can_tell_any_more(uri: str) -> None:
@@ -171,7 +198,7 @@ def test_what_nobody_can_tell_any_more(uri: str) -> None:
     (manifest,) = (one for one in Path(uri, "_versions").glob("*.manifest") if is_version(one, 2))
     manifest.unlink()
     before = values(uri)
-    for change in (address_of,):
+    for change in (by_addresses, address_of):
         with pytest.raises(CommitConflictError, match="moved or removed") as caught:
             change(dataset)
         assert not caught.value.retryable
