@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lance_spark.changes.optimistic import DEFAULT_CONFLICT_RETRIES, retried
+from lance_spark.changes.places import Places
 from lance_spark.dataset import Dataset
 from lance_spark.errors import InvalidInputError
 from lance_spark.spark import reader
+from lance_spark.spark.frames import named_in
 from lance_spark.spark.jobs import Job
 from lance_spark.spark.options import ReadOptions
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.open import OpenTable
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Column, SparkSession
 
 _PINNING = ("version", "tag", "timestamp")
 
@@ -106,6 +108,7 @@ class TableBase:
         plan: Callable[[Job, Dataset], Manifest],
         *,
         conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
+        naming: Sequence[str | Column | None] = (),
     ) -> Manifest:
         """Make a change; plan all of it again on the newest version as often as others commit what it does not fit.
 
@@ -118,22 +121,31 @@ class TableBase:
             the same job and a newer version. Does not try again by itself.
         conflict_retries : int
             How often to plan it again.
+        naming : sequence of str, Column or None
+            Expressions and names of columns by which it chooses rows. If they say where rows are, it is not planned again once these
+            may have moved.
 
         Raises
         ------
         CommitConflictError
-            It did not fit what others committed, `conflict_retries` + 1 times.
+            It did not fit what others committed, `conflict_retries` + 1 times; or they moved rows that it names by where they were.
         LanceError, PySparkException
             What `plan` raises. Nothing is left behind, unless it is not certain that it was not committed.
         """
         table = self.writable(what)
         storage = self._read_options.storage_options or None
+        places = Places(table)
         with Job(self.spark, table, what) as job:
 
             def attempt(current: OpenTable) -> Manifest:
                 return plan(job, Dataset(current, storage))
 
-            manifest = retried(table, attempt, conflict_retries, whatever=True).manifest
+            def check(newer: OpenTable) -> None:
+                places.check(newer, named_in(Dataset(table, storage), *naming))
+
+            manifest = retried(
+                table, attempt, conflict_retries, whatever=True, again=check
+            ).manifest
             job.committed(manifest)
         return manifest
 

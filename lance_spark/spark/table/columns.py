@@ -105,7 +105,12 @@ class ColumnMethods(TableBase):
             )
 
         with Computation() as computation:
-            manifest = self.change("add columns", plan, conflict_retries=conflict_retries)
+            manifest = self.change(
+                "add columns",
+                plan,
+                conflict_retries=conflict_retries,
+                naming=list(columns.values()),
+            )
         return ChangeResult(manifest.version)
 
     def addColumnsFrom(  # noqa: N802 - Spark's habit
@@ -128,7 +133,8 @@ class ColumnMethods(TableBase):
         source : DataFrame
             The key, and the new columns, with one row for each key.
         key : str or sequence of str
-            Columns of both; ``_rowid`` and ``_rowaddr`` are columns of every table.
+            Columns of both; ``_rowid`` and ``_rowaddr`` are columns of every table. Addresses are those of the newest version; once others
+            move rows before the commit, they are refused.
         missing : str
             What becomes of rows whose key the DataFrame does not have: "null", or "error".
         options, commit_message, transaction_properties, conflict_retries
@@ -166,7 +172,9 @@ class ColumnMethods(TableBase):
             )
 
         with Computation() as computation:
-            manifest = self.change("add columns", plan, conflict_retries=conflict_retries)
+            manifest = self.change(
+                "add columns", plan, conflict_retries=conflict_retries, naming=keys
+            )
         return ChangeResult(manifest.version)
 
     def updateColumnsFrom(  # noqa: N802 - Spark's habit
@@ -187,7 +195,8 @@ class ColumnMethods(TableBase):
         source : DataFrame
             The key, and columns of the table, cast to their types, with one row for each key.
         key : str or sequence of str
-            Columns of both; ``_rowid`` and ``_rowaddr`` are columns of every table.
+            Columns of both; ``_rowid`` and ``_rowaddr`` are columns of every table. Addresses are those of the newest version; once others
+            move rows before the commit, they are refused.
         commit_message, transaction_properties, conflict_retries
             As in `addColumns`.
 
@@ -213,7 +222,9 @@ class ColumnMethods(TableBase):
             manifest, counts[0] = update_from(self, job, dataset, source, keys, properties)
             return manifest
 
-        manifest = self.change("update columns", plan, conflict_retries=conflict_retries)
+        manifest = self.change(
+            "update columns", plan, conflict_retries=conflict_retries, naming=keys
+        )
         return ChangeResult(manifest.version, num_updated_rows=counts[0])
 
     def dropColumns(  # noqa: N802 - Spark's habit

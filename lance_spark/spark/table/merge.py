@@ -26,6 +26,7 @@ from lance_spark.spark.table.base import ChangeResult, TableBase
 from lance_spark.spark.table.merge_clauses import SOURCE, TARGET, Action, Clause, Rows, quoted
 from lance_spark.spark.table.merge_frame import column_of
 from lance_spark.spark.table.merge_job import Counts, merge
+from lance_spark.spark.table.merge_scopes import texts_of
 from lance_spark.table.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -244,7 +245,12 @@ class MergeBuilder:
             )
             return manifest
 
-        manifest = self._base.change("merge", plan, conflict_retries=self._conflict_retries)
+        manifest = self._base.change(
+            "merge",
+            plan,
+            conflict_retries=self._conflict_retries,
+            naming=texts_of(self._condition, self._clauses),
+        )
         counts = found[0]
         return ChangeResult(manifest.version, counts.inserted, counts.updated, counts.deleted)
 

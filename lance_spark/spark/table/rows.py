@@ -38,7 +38,8 @@ class RowMethods(TableBase):
         Parameters
         ----------
         condition : str or Column, optional
-            In Spark's SQL, with subqueries, or as a Column.
+            In Spark's SQL, with subqueries, or as a Column. Once others move rows before the commit, what it says by ``_rowaddr`` is not
+            looked for again.
         commit_message : str, optional
             Kept with the transaction.
         transaction_properties : mapping of str to str, optional
@@ -55,7 +56,7 @@ class RowMethods(TableBase):
         InvalidInputError
             Spark cannot make sense of the condition, or the options name a version.
         CommitConflictError
-            Others were faster, again and again.
+            Others were faster, again and again; or moved rows, and the condition is about where they are.
         UnsupportedFeatureError, UnsupportedError, StorageError
         PySparkException
             What the condition raises for some row.
@@ -69,7 +70,9 @@ class RowMethods(TableBase):
             manifest, counts[0] = delete(self, job, dataset, condition, properties)
             return manifest
 
-        manifest = self.change("delete", plan, conflict_retries=conflict_retries)
+        manifest = self.change(
+            "delete", plan, conflict_retries=conflict_retries, naming=[condition]
+        )
         return ChangeResult(manifest.version, num_deleted_rows=counts[0])
 
     def update(
@@ -128,7 +131,9 @@ class RowMethods(TableBase):
             manifest, counts[0] = update(self, job, dataset, condition, set, mode, properties)
             return manifest
 
-        manifest = self.change("update", plan, conflict_retries=conflict_retries)
+        # A value can choose rows too, by CASE.
+        naming = [condition, *(set.values() if isinstance(set, Mapping) else ())]
+        manifest = self.change("update", plan, conflict_retries=conflict_retries, naming=naming)
         return ChangeResult(manifest.version, num_updated_rows=counts[0])
 
     def updateColumns(  # noqa: N802 - Spark's habit

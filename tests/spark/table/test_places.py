@@ -1,0 +1,208 @@
+"""Spark's changes that name rows by where they are, beside changes that move rows: nothing is acknowledged that was not done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+
+from lance_spark import LanceTable, open_dataset, write_dataset
+from lance_spark.changes import columns, optimistic
+from lance_spark.errors import CommitConflictError
+from tests.spark.table.tables import checked
+
+Change = Callable[[LanceTable, Any], object]
+Other = Callable[[str], object]
+Meanwhile = Callable[[Other], None]
+ROWS = pa.table({"id": pa.array(range(6)), "v": pa.array([0] * 6)})
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Two fragments: ids 0 to 3, then 4 and 5."""
+    return new_table(tmp_path / "t")
+
+
+def new_table(path: Path, **options: Any) -> Path:
+    write_dataset(ROWS, str(path), max_rows_per_file=4, **options)
+    return path
+
+
+@pytest.fixture
+def meanwhile(path: Path, monkeypatch: pytest.MonkeyPatch) -> Meanwhile:
+    """Have somebody else be faster, when a change is about to be committed for the first time."""
+
+    def arrange(other: Other) -> None:
+        for module, name in ((optimistic, "commit"), (columns, "commit_columns")):
+            real = getattr(module, name)
+
+            def late(*given: Any, real: Any = real, **named: Any) -> Any:
+                monkeypatch.undo()
+                other(str(path))
+                return real(*given, **named)
+
+            monkeypatch.setattr(module, name, late)
+
+    return arrange
+
+
+def values(path: Path, name: str = "v") -> dict[int, int]:
+    rows = checked(path).to_table(["id", name]).to_pylist()
+    return {row["id"]: row[name] for row in rows}
+
+
+def source(spark: Any, *names: str) -> Any:
+    """Of the row at 2, whose id is 2 too: columns of that value, then one of new values."""
+    rows = [(*(2 for _ in names), 9)]
+    return spark.createDataFrame(rows, ", ".join(f"{one} bigint" for one in (*names, "v")))
+
+
+def delete(table: LanceTable, _: Any) -> object:
+    return table.delete("_rowaddr = 2")
+
+
+def delete_by_spark(table: LanceTable, _: Any) -> object:
+    return table.alias("t").delete("pmod(t.`_RowId`, 1000) = 2")
+
+
+def delete_by_column(table: LanceTable, _: Any) -> object:
+    from pyspark.sql import functions as F
+
+    return table.delete(F.col("_rowaddr").isin(2, 3))
+
+
+def update(table: LanceTable, _: Any) -> object:
+    return table.update("_rowaddr = 2", {"v": "9"}, mode="rows")
+
+
+def update_columns(table: LanceTable, _: Any) -> object:
+    return table.updateColumns({"v": "CASE WHEN _rowaddr = 2 THEN 9 ELSE v END"})
+
+
+def merge(table: LanceTable, spark: Any) -> object:
+    merge = table.merge(source(spark, "id", "at"), "target._rowaddr = source.at")
+    given = {"id": "source.id", "v": "source.v"}
+    return merge.whenMatchedUpdate(set=given).whenNotMatchedInsert(values=given).execute()
+
+
+def merge_by_clause(table: LanceTable, spark: Any) -> object:
+    merge = table.merge(source(spark, "id"), "target.id = source.id")
+    return merge.whenMatchedDelete("target._rowaddr = 2").execute()
+
+
+def update_from(table: LanceTable, spark: Any) -> object:
+    return table.updateColumnsFrom(source(spark, "_rowaddr"), "_rowaddr")
+
+
+def update_from_ids(table: LanceTable, spark: Any) -> object:
+    return table.updateColumnsFrom(source(spark, "id", "_rowid"), ["id", "_rowid"])
+
+
+def add_from(table: LanceTable, spark: Any) -> object:
+    given = source(spark, "_rowaddr").withColumnRenamed("v", "w")
+    return table.addColumnsFrom(given, "_rowaddr")
+
+
+def add(table: LanceTable, _: Any) -> object:
+    return table.addColumns({"w": "CASE WHEN _rowaddr = 2 THEN 9 END"})
+
+
+CHANGES = [
+    delete,
+    delete_by_spark,
+    delete_by_column,
+    update,
+    update_columns,
+    merge,
+    merge_by_clause,
+    update_from,
+    update_from_ids,
+    add_from,
+    add,
+]
+SOME_CHANGES = [delete_by_spark, merge, update_from, add_from]
+
+
+def compaction(uri: str) -> None:
+    open_dataset(uri).compact_files()
+
+
+def moved(uri: str) -> None:
+    open_dataset(uri).update({"v": 7}, [("id", "==", 2)])
+
+
+def overwrite(uri: str) -> None:
+    """Rows at the same addresses, which others had."""
+    write_dataset(pa.table({"id": [10, 11, 12, 13], "v": [5] * 4}), uri, "overwrite")
+
+
+@pytest.mark.parametrize(
+    ("change", "other"),
+    [
+        *((change, compaction) for change in CHANGES),
+        *((change, other) for change in SOME_CHANGES for other in (moved, overwrite)),
+    ],
+)
+def test_rows_that_moved_are_not_passed_over(
+    spark: Any, path: Path, meanwhile: Meanwhile, change: Change, other: Other
+) -> None:
+    versions: list[int] = []
+
+    def noted(uri: str) -> None:
+        other(uri)
+        versions.append(open_dataset(uri).version)
+
+    meanwhile(noted)
+    with pytest.raises(
+        CommitConflictError, match=r"moved or removed by others.*find the"
+    ) as caught:
+        change(LanceTable.forPath(spark, str(path)), spark)
+    assert not caught.value.retryable
+    assert versions == [checked(path).version]
+
+
+def conflict(uri: str) -> None:
+    """New values where the rows are: all has to be planned again."""
+    open_dataset(uri).update({"v": 7}, [("id", "==", 2)], mode="columns")
+
+
+@pytest.mark.parametrize("change", SOME_CHANGES)
+def test_rows_that_stay_are_found_again(
+    spark: Any, path: Path, meanwhile: Meanwhile, change: Change
+) -> None:
+    meanwhile(conflict)
+    change(LanceTable.forPath(spark, str(path)), spark)
+    found = values(path, checked(path).schema.names[-1])
+    assert found.get(2, 9) == 9
+    assert open_dataset(str(path)).version == 3
+
+
+def test_ids_that_rows_keep_find_them(spark: Any, tmp_path: Path, meanwhile: Meanwhile) -> None:
+    stable = new_table(tmp_path / "stable", enable_stable_row_ids=True)
+    table = LanceTable.forPath(spark, str(stable))
+    for change in (update_from_ids, delete_by_spark):
+        meanwhile(lambda _: (moved(str(stable)), compaction(str(stable))))
+        change(table, spark)
+        assert values(stable).get(2, 9) == 9
+
+
+def test_other_conditions_are_asked_again(spark: Any, path: Path, meanwhile: Meanwhile) -> None:
+    table = LanceTable.forPath(spark, str(path))
+    for other, condition, left in (
+        (compaction, "id = 2", {0: 0, 1: 0, 3: 0, 4: 0, 5: 0}),
+        (overwrite, "pmod(id, 100) = 1", {10: 5, 11: 5, 12: 5, 13: 5}),
+    ):
+        meanwhile(other)
+        table.delete(condition)
+        assert values(path) == left
+
+
+def test_positions_move_with_deletes(spark: Any, path: Path, meanwhile: Meanwhile) -> None:
+    meanwhile(lambda uri: lance.dataset(uri).delete("id IN (1, 2)"))
+    with pytest.raises(CommitConflictError, match=r"_rowoffset.*\(delete\)"):
+        LanceTable.forPath(spark, str(path)).delete("pmod(_rowoffset, 100) = 2")
+    assert set(values(path)) == {0, 3, 4, 5}
