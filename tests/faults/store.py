@@ -102,6 +102,9 @@ class FaultyS3(FaultyFileSystem):
     loop = None
     s3_additional_kwargs = None
 
+    async def set_session(self) -> None:
+        raise AssertionError("schedules have no server to connect to")
+
     def split_path(self, path: str) -> tuple[str, str, None]:
         bucket, _, key = self._strip_protocol(path).partition("/")
         return bucket, key, None
