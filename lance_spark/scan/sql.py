@@ -34,6 +34,19 @@ if TYPE_CHECKING:
 _FLIPPED: dict[Op, Op] = {"==": "==", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 #: Expressions may be nested so deep: each level is a call.
 _DEEPEST = 200
+#: What the parser may say of an expression besides its operands. Its releases say new things, such as that a LIKE is negated: what is not known
+#: here is refused, for passing over it would choose other rows.
+_SAID = {
+    "between": frozenset({"low", "high"}),
+    "cast": frozenset({"to"}),
+    "column": frozenset({"table", "db", "catalog"}),
+    "concat": frozenset({"safe"}),
+    "identifier": frozenset({"quoted"}),
+    "like": frozenset({"negate"}),
+    "literal": frozenset({"is_string"}),
+    "trycast": frozenset({"to", "safe"}),
+}
+_OPERANDS = frozenset({"this", "expression", "expressions"})
 
 
 def parse_predicate(text: str, schema: Schema, timezone: str | None = None) -> Predicate:
@@ -57,7 +70,9 @@ def parse_predicate(text: str, schema: Schema, timezone: str | None = None) -> P
         raise InvalidInputError(
             f"filter {_shown(text)} is {len(trees)} statements, and no predicate"
         )
-    return _Parser(text, schema, timezone).predicate(trees[0])
+    parser = _Parser(text, schema, timezone)
+    parser.check(trees[0])
+    return parser.predicate(trees[0])
 
 
 def _parsed(text: str) -> list[sql.Expr | None]:
@@ -117,6 +132,13 @@ class _Parser:
             sql.IsNan: self._is_nan,
             sql.Anonymous: self._function,
         }
+
+    def check(self, tree: sql.Expr) -> None:
+        """Refuse an expression of which the parser says what is not known here."""
+        for node in tree.walk():
+            said = {name for name, value in node.args.items() if value}
+            if not said <= _OPERANDS | _SAID.get(node.key, frozenset()):
+                raise self._refused(node)
 
     def predicate(self, node: sql.Expr) -> Predicate:
         """Return the predicate of an expression."""
@@ -181,8 +203,6 @@ class _Parser:
         return coercion.null_safe_equal(column, self._literal(right, column))
 
     def _in(self, node: sql.In) -> Predicate:
-        if node.args.get("query") is not None or node.args.get("unnest") is not None:
-            raise self._refused(node)
         column = self._column(node.this.unnest())
         values = [self._literal(one.unnest(), column) for one in node.expressions]
         return coercion.is_in(column, values)
@@ -202,7 +222,9 @@ class _Parser:
             raise self._refused(node)
         if not coercion.is_text(column):
             raise self._refused(node)
-        return coercion.like(column, text, escape)
+        found = coercion.like(column, text, escape)
+        # Since release 30.10 of sqlglot; before, a `Not` was around it.
+        return found.negated() if node.args.get("negate") else found
 
     def _match(self, node: sql.Func, how: str) -> Predicate:
         column = self._column(node.this.unnest())
