@@ -424,7 +424,12 @@ def _needs_reuse(manifest: Manifest) -> bool:
     if manifest.flags.stable_row_ids:
         return False
     section = indexes.section_of(manifest)
-    return any(not indexes.is_system(index) for index in section.indices)
+    # One that is there already tells where addresses lead, those of BTREE indexes too.
+    told = fragment_reuse.find(section) is not None
+    return any(
+        not indexes.is_system(index) and (told or indexes.kind(index) != "BTREE")
+        for index in section.indices
+    )
 
 
 def _remapped(

@@ -126,7 +126,7 @@ def restore(
     """
     newest = at_version(table, read_latest(table.store))
     check_writable(newest)
-    operation = Restore(table.version)
+    operation = Restore(table.version, table.manifest.identity)
     manifest = commit_operation(newest, operation, properties=properties, max_retries=max_retries)
     return at_version(table, manifest)
 

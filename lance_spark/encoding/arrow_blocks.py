@@ -144,11 +144,20 @@ def from_block(block: DataBlock, kind: pa.DataType) -> pa.Array:
             raise CorruptFileError(
                 f"lists of {block.dimension} items store a column of type {kind}"
             )
-        items = with_validity(from_block(block.items, kind.value_type), block.validity)
+        items = with_validity(_items(block, kind.value_type), block.validity)
         return pa.Array.from_buffers(kind, count, [None], children=[items])
     if isinstance(block, VariableWidthBlock):
         return _from_variable(block, kind)
     return _from_fixed(block, kind)
+
+
+def _items(block: FixedSizeListBlock, kind: pa.DataType) -> pa.Array:
+    items, validity = block.items, block.validity
+    all_null = validity is not None and not validity.any()
+    if all_null and isinstance(items, FixedWidthBlock) and not items.bits_per_value:
+        # A constant without a value, as pylance writes them.
+        return pa.nulls(items.num_values, kind)
+    return from_block(items, kind)
 
 
 def _from_fixed(block: FixedWidthBlock, kind: pa.DataType) -> pa.Array:

@@ -22,6 +22,7 @@ from lance_spark.file.blob_write import BlobWriter
 from lance_spark.file.columns import add_page, new_column
 from lance_spark.file.fields import column_fields
 from lance_spark.file.footer import align_output, encode_tail
+from lance_spark.file.index_room import IndexRoom
 from lance_spark.file.json_fields import paged_json, write_json
 from lance_spark.file.pending import Loans, PendingRows
 from lance_spark.file.schema import Field, Schema
@@ -123,6 +124,8 @@ class FileWriter:
         ------
         SchemaMismatchError
             Names or types are not those of the schema.
+        InvalidInputError
+            Dictionaries have more values than their indices can tell; see `index_room`.
         """
         names = self._schema.names
         if batch.schema.names != names:
@@ -193,6 +196,7 @@ class _ColumnWriter:
         self._output = output
         self._version = version
         self.pending = PendingRows(page_bytes)
+        self._room = IndexRoom(self.input_type, f"{output.name}, column {field.name!r}")
         self._rows_added = 0
         self._rows_written = 0
 
@@ -200,6 +204,8 @@ class _ColumnWriter:
         if self._blobs is not None:
             array = self._blobs.store(array, self.field)
         array = write_json(array, self._held, self._output.name, self._rows_added)
+        if len(array):
+            self._room.add(array)
         self._rows_added += len(array)
         if len(array) and self.pending.add(array, loan):
             self.flush()

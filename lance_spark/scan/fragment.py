@@ -25,6 +25,7 @@ from lance_spark.scan.assemble import FieldPart, assemble, files_of, locate
 from lance_spark.scan.blobs import BlobLoader, Places
 from lance_spark.scan.conditions import Condition, matching, ruled_out_by
 from lance_spark.scan.fetch_ahead import StoredFields, fetched_ahead
+from lance_spark.scan.halves import how_to_read
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.open_files import OpenFiles
 from lance_spark.scan.overlays import Overlays
@@ -116,6 +117,7 @@ class FragmentReader:
             for part in parts
             if any(node.is_blob and not node.children for node in part.field.walk())
         ]
+        self._in_parts = how_to_read(self._arrow, filters, has_blobs=bool(self._blob_parts))
         self._files: dict[int, DataFileReader] = {}
         self._columns: dict[int, dict[int, int]] = {}
         self._loaders: dict[int, BlobLoader] = {}
@@ -171,7 +173,10 @@ class FragmentReader:
     def pieces(self, rows: range) -> Iterator[pa.RecordBatch]:
         """Yield the physical rows `rows` in order, deleted ones included; in pieces, if they have more bytes than a window should."""
         for window in self._windows(rows):
-            yield from self._batches(self._window(window), len(window))
+            yield from self._in_parts(window, self._physical)
+
+    def _physical(self, rows: range) -> Iterator[pa.RecordBatch]:
+        return self._batches(self._window(rows), len(rows))
 
     def take(self, rows: RowNumbers) -> pa.RecordBatch:
         """Return live rows by their number among the live rows, strictly increasing."""
@@ -198,8 +203,7 @@ class FragmentReader:
     def live(self, rows: range, *, ahead: bool = False) -> Iterator[pa.RecordBatch]:
         """Yield the live rows among the physical rows `rows` that meet the filters, in order, as they were read.
 
-        `ahead` tells that all are wanted: what comes next is fetched meanwhile, if the store is far.
-        """
+        `ahead`: all are wanted, what comes next is fetched meanwhile if the store is far."""
         parts = self._candidates(rows)
         self._metrics.rows_skipped += len(rows) - sum(len(part) for part in parts)
         windows: Iterator[range] = (one for part in parts for one in self._windows(part))
@@ -207,7 +211,7 @@ class FragmentReader:
         if ahead and not self._paths.store.is_local and not reader._blob_parts:
             windows = fetched_ahead(windows, reader._stored(), self.deleted())
         for window in windows:
-            yield from self._live(window)
+            yield from self._in_parts(window, self._live)
 
     def matching_rows(self) -> RowNumbers:
         """Return the physical offsets of the live rows that meet the filters, increasing."""
@@ -217,15 +221,16 @@ class FragmentReader:
         """Yield the physical offsets of the live rows that meet the filters, increasing; of one window at a time."""
         for part in self._candidates(range(self._physical_rows)):
             for window in self._windows(part):
-                wanted, _ = self._wanted(window)
-                found = np.arange(len(window)) if wanted is None else np.flatnonzero(wanted)
-                yield found + window.start
+                yield from self._in_parts(window, self._matching)
+
+    def _matching(self, rows: range) -> Iterator[RowNumbers]:
+        wanted, _ = self._wanted(rows)
+        yield rows.start + (np.arange(len(rows)) if wanted is None else np.flatnonzero(wanted))
 
     def window_rows(self) -> int:
         """Rows of a window: `WINDOW_BYTES` over the estimated decoded bytes of a row.
 
-        Values that were compressed a hundred times over, or are all the same long string, decode to far more than is
-        estimated. How many of them filled a page says how many fill a window.
+        Values that were compressed a hundred times over decode to far more than is estimated. How many of them filled a page says more.
         """
         if self._most_rows is None:
             row_bytes = estimate_row_bytes(self._arrow, self._stored_row_bytes())

@@ -38,7 +38,13 @@ from lance_spark.table import flags, versions
 from lance_spark.table.detached import commit_detached
 from lance_spark.table.draft import Draft
 from lance_spark.table.manifest import Manifest
-from lance_spark.table.manifest_file import encode, find_manifest, read_manifest, read_version
+from lance_spark.table.manifest_file import (
+    check_identity,
+    encode,
+    find_manifest,
+    read_manifest,
+    read_version,
+)
 from lance_spark.table.marks import check_stays
 from lance_spark.table.once import Once, committed_before
 from lance_spark.table.operations.base import Conflict, Operation, Rebase
@@ -270,14 +276,7 @@ class _Attempts:
             )
             if there is None:
                 continue
-            if (there.timestamp_ns, there.transaction_file) != (
-                newest.timestamp_ns,
-                newest.transaction_file,
-            ):
-                raise TableNotFoundError(
-                    f"{self._store.display}: version {newest.version} is another one than that which the change was planned on; the "
-                    "table was deleted and made anew, open it again"
-                )
+            check_identity(self._store.display, there, newest.identity)
             newest.read_at = there.read_at
 
     def _catch_up(self, manifests: list[ManifestLocation]) -> Manifest | None:

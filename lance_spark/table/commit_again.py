@@ -93,7 +93,7 @@ def on_newest(job: WriteJob) -> WriteJob | None:
         return None
     if job.mode == "append" and not fits(job, newest):
         return None
-    return replace(job, read_version=newest.version)
+    return replace(job, read_version=newest.version, read_identity=newest.identity)
 
 
 def fits(job: WriteJob, manifest: Manifest) -> bool:

@@ -132,6 +132,11 @@ class Manifest:
         return int(stamp.seconds * _NANOS + stamp.nanos)
 
     @property
+    def identity(self) -> tuple[int, str | None]:
+        """What tells the version from one of the same number, of a table that is made anew in the same place."""
+        return self.timestamp_ns, self.transaction_file
+
+    @property
     def timestamp(self) -> datetime.datetime:
         """When the version was committed, in UTC, cut to microseconds.
 

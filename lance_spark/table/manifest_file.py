@@ -20,7 +20,12 @@ from collections.abc import Iterable
 
 from google.protobuf.message import DecodeError
 
-from lance_spark.errors import CorruptTableError, MissingFileError, UnsupportedFeatureError
+from lance_spark.errors import (
+    CorruptTableError,
+    MissingFileError,
+    TableNotFoundError,
+    UnsupportedFeatureError,
+)
 from lance_spark.proto import table_pb2
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import flags, versions
@@ -61,6 +66,29 @@ def read_manifest(store: ObjectStore, location: ManifestLocation) -> Manifest:
         )
     flags.check_readable(manifest.flags, store.display)
     return manifest
+
+
+def check_identity(name: str, manifest: Manifest, identity: tuple[int, str | None] | None) -> None:
+    """Make sure that a version is the one that a change was planned on, not one of the same number of another table.
+
+    Parameters
+    ----------
+    name : str
+        What errors call the table.
+    manifest : Manifest
+        As it is there now.
+    identity : (int, str or None), optional
+        `Manifest.identity` of the version that was read then; nothing is compared if there is none.
+
+    Raises
+    ------
+    TableNotFoundError
+    """
+    if identity is not None and manifest.identity != identity:
+        raise TableNotFoundError(
+            f"{name}: version {manifest.version} is another one than that which the change was planned on; the table was "
+            "deleted and made anew, open it again"
+        )
 
 
 def read_version(store: ObjectStore, version: int) -> Manifest:

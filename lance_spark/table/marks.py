@@ -20,6 +20,7 @@ from lance_spark.errors import LanceError, UncertainCommitError, VersionNotFound
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import versions
 from lance_spark.table.manifest import Manifest
+from lance_spark.table.manifest_file import check_identity, find_manifest
 from lance_spark.table.transaction import FOLDER
 
 
@@ -71,7 +72,9 @@ def check_stays(store: ObjectStore, manifest: Manifest) -> None:
     ------
     VersionNotFoundError
         One does, or did in part.
-    StorageError
+    TableNotFoundError
+        The version is that of another table, made in the same place.
+    CorruptTableError, StorageError
     """
     if not manifest.transaction_file or versions.is_detached(manifest.version):
         return
@@ -84,3 +87,6 @@ def check_stays(store: ObjectStore, manifest: Manifest) -> None:
             f"({FOLDER}/{manifest.transaction_file} is gone), so that nothing can be built on it; choose another version, or, "
             "if no cleanup is running and it can still be read, write its rows as a new version"
         )
+    there = find_manifest(store, newest)
+    if there is not None:
+        check_identity(store.display, there, manifest.identity)

@@ -48,6 +48,7 @@ from lance_spark.table.fragment_writer import (
     delete_written,
 )
 from lance_spark.table.manifest import Manifest
+from lance_spark.table.manifest_file import check_identity
 from lance_spark.table.once import Once
 from lance_spark.table.open import branch_of, open_table, read_latest
 from lance_spark.table.operations.append import Append, field_paths
@@ -78,6 +79,8 @@ class WriteJob:
         Version of the data files.
     read_version : int
         The version that the write was planned on; 0 if there was no table.
+    read_identity : (int, str or None) or None
+        `Manifest.identity` of that version.
     max_rows_per_file, max_bytes_per_file : int
     enable_stable_row_ids : bool
         For a table that is created.
@@ -101,6 +104,7 @@ class WriteJob:
     schema: Schema
     file_version: tuple[int, int]
     read_version: int
+    read_identity: tuple[int, str | None] | None = None
     max_rows_per_file: int = DEFAULT_MAX_ROWS_PER_FILE
     max_bytes_per_file: int = DEFAULT_MAX_BYTES_PER_FILE
     enable_stable_row_ids: bool = False
@@ -235,10 +239,12 @@ class WriteJob:
         ------
         CommitConflictError
             It has been cleaned up.
+        TableNotFoundError
+            The table has been deleted, or was deleted and made anew.
         StorageError
         """
         try:
-            return open_table(
+            base = open_table(
                 self.uri, version=self.read_version, storage_options=self.storage_options
             ).manifest
         except VersionNotFoundError:
@@ -247,6 +253,8 @@ class WriteJob:
                 "cleaned up; write again",
                 retryable=True,
             ) from None
+        check_identity(store.display, base, self.read_identity)
+        return base
 
     def _operation(
         self, fragments: Sequence[Fragment], base: Manifest | None
@@ -384,6 +392,7 @@ def begin_write(
         schema=data,
         file_version=wanted or file_versions.DEFAULT,
         read_version=base.version if base else 0,
+        read_identity=base.identity if base else None,
         max_rows_per_file=max_rows_per_file,
         max_bytes_per_file=max_bytes_per_file,
         enable_stable_row_ids=enable_stable_row_ids,

@@ -348,7 +348,7 @@ def test_reuse_index_in_a_file_of_its_own(tmp_path: Path) -> None:
     lance.write_dataset(pa.table({"a": numbers}), uri, max_rows_per_file=count // 4)
     lance.dataset(uri).create_scalar_index("a", "BTREE")
     lance.dataset(uri).delete("a % 2 = 0")
-    open_dataset(uri).compact_files()
+    open_dataset(uri).compact_files(defer_index_remap=True)
     files = glob.glob(f"{uri}/_indices/*/details.binpb")
     assert len(files) == 1
     assert Path(files[0]).stat().st_size > 200 * 1024
@@ -375,7 +375,7 @@ def test_reuse_entry_is_that_of_pylance(tmp_path: Path) -> None:
     lance.dataset(uri).create_scalar_index("a", "BTREE")
     lance.dataset(uri).delete("a = 3 or a = 15")
     other = copy(uri, tmp_path / "b")
-    open_dataset(uri).compact_files()
+    open_dataset(uri).compact_files(defer_index_remap=True)
     lance.dataset(other).optimize.compact_files(defer_index_remap=True)
     ours, theirs = (reuse_content(one) for one in (uri, other))
     assert len(ours.legacy_versions) == len(theirs.legacy_versions) == 1
@@ -385,6 +385,26 @@ def test_reuse_entry_is_that_of_pylance(tmp_path: Path) -> None:
     addresses = [BitMap64.deserialize(g.changed_row_addrs) for g in (our_group, their_group)]
     assert addresses[0] == addresses[1]
     assert our_group.changed_row_addrs == their_group.changed_row_addrs
+
+
+@pytest.mark.parametrize(
+    ("kinds", "deferred"),
+    [(["BTREE"], False), (["BITMAP"], True), (["BTREE", "BITMAP"], True), ([], False)],
+)
+def test_addresses_are_written_anew_where_that_is_known(
+    tmp_path: Path, kinds: list[str], deferred: bool
+) -> None:
+    """Pylance's own compaction makes a BTREE index empty if there is a reuse index."""
+    uri = small_table(tmp_path / "t")
+    for column, kind in zip("ab", kinds, strict=False):
+        lance.dataset(uri).create_scalar_index(column, kind)
+    open_dataset(uri).compact_files(target_rows_per_fragment=20)
+    names = {one["name"] for one in lance.dataset(uri).list_indices()}
+    assert ("__lance_frag_reuse" in names) == deferred
+    if not deferred or "BTREE" not in kinds:
+        lance.dataset(uri).optimize.compact_files()
+    for value in (3, 15, 39):
+        assert lance.dataset(uri).count_rows(f"a = {value}") == 1
 
 
 def reuse_content(uri: str) -> table_pb2.FragmentReuseIndexDetails.InlineContent:

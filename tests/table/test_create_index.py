@@ -178,7 +178,11 @@ BETWEEN: dict[str, tuple[Callable[[str], object], bool]] = {
         lambda uri: lance.dataset(uri).optimize.compact_files(defer_index_remap=True),
         True,
     ),
-    "our compaction": (lambda uri: open_dataset(uri).compact_files(), True),
+    "our compaction": (lambda uri: open_dataset(uri).compact_files(), False),
+    "our compaction that defers": (
+        lambda uri: open_dataset(uri).compact_files(defer_index_remap=True),
+        True,
+    ),
     "configuration": (lambda uri: lance.dataset(uri).update_config({"x": "1"}), True),
     "column": (lambda uri: lance.dataset(uri).add_columns({"c": "a + 1"}), True),
     "drop of another column": (lambda uri: lance.dataset(uri).drop_columns(["b"]), True),
@@ -221,6 +225,45 @@ def test_columns_written_anew_meanwhile_are_not_covered(tmp_path: Path) -> None:
     assert found == {"x": {0, 2, 3}, "y": {0, 2, 3}}
     assert lance.dataset(uri).count_rows("a = 500") == 1
     assert lance.dataset(uri).count_rows("a = 15") == 0
+
+
+def new_values(uri: str) -> None:
+    open_dataset(uri).update({"a": 500}, [("a", "==", 15)], mode="columns")
+
+
+def compaction(uri: str) -> None:
+    open_dataset(uri).compact_files(defer_index_remap=True)
+
+
+def pylances_compaction(uri: str) -> None:
+    lance.dataset(uri).optimize.compact_files(defer_index_remap=True)
+
+
+@pytest.mark.parametrize("move", [compaction, pylances_compaction])
+@pytest.mark.parametrize("first", ["values", "move"])
+def test_columns_written_anew_in_fragments_that_moved(
+    tmp_path: Path, move: Callable[[str], None], first: str
+) -> None:
+    """Bitmaps and the reuse index know where the rows are, and not which of them have new values."""
+    uri = table(tmp_path / "table")
+    new = another(uri, segments(uri)[0], "y")
+    for change in (new_values, move) if first == "values" else (move, new_values):
+        change(uri)
+    with pytest.raises(CommitConflictError, match="build it again") as caught:
+        commit_ours(uri, [new], [], 5)
+    assert caught.value.retryable
+    for value, rows in ((500, 1), (15, 0), (13, 1)):
+        assert lance.dataset(uri).count_rows(f"a = {value}") == rows
+
+
+def test_other_columns_written_anew_in_fragments_that_moved(tmp_path: Path) -> None:
+    uri = table(tmp_path / "table")
+    new = another(uri, segments(uri)[0], "y")
+    open_dataset(uri).update({"b": 500}, [("a", "==", 15)], mode="columns")
+    compaction(uri)
+    commit_ours(uri, [new], [], 5)
+    assert [one.name for one in segments(uri) if not indexes.is_system(one)] == ["x", "y"]
+    assert lance.dataset(uri).count_rows("a = 15") == 1
 
 
 def test_a_field_that_was_dropped_meanwhile(tmp_path: Path) -> None:
@@ -309,7 +352,7 @@ class TestOwners:
 
     def test_what_others_rely_on_cannot_be_dropped(self, tmp_path: Path) -> None:
         uri = table(tmp_path / "table")
-        dataset, _ = open_dataset(uri).compact_files()
+        dataset, _ = open_dataset(uri).compact_files(defer_index_remap=True)
         with pytest.raises(InvalidInputError, match="rely on"):
             dataset.drop_index(fragment_reuse.NAME)
 

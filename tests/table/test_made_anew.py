@@ -13,9 +13,19 @@ import pytest
 
 import lance_spark
 from lance_spark import Dataset
+from lance_spark.changes.merge_schema import begin_merging_write
+from lance_spark.changes.replacing import ReplacingWrite
 from lance_spark.errors import TableNotFoundError
+from lance_spark.scan.predicates import Constant
 from lance_spark.table import commit
+from lance_spark.table.commit_again import commit_again
+from lance_spark.table.fragment import Fragment
 from lance_spark.table.manifest_file import read_version
+from lance_spark.table.write_commit import commit_or_clean_up
+from lance_spark.table.write_job import WriteJob, begin_write
+
+Planned = Callable[[str], tuple[WriteJob, pa.Table]]
+Commit = Callable[[WriteJob, list[Fragment]], object]
 
 
 @pytest.fixture(params=["disk", "memory"])
@@ -55,6 +65,79 @@ def test_a_change_is_not_built_on_another_table(
     assert found.to_table()["a"].to_pylist() == [100, 101]
     change(new)
     assert lance_spark.open_dataset(uri).version == 2
+
+
+ROWS = pa.table({"a": pa.array([7, 8], pa.int64())})
+MORE = pa.table({"a": pa.array([7, 8], pa.int64()), "b": pa.array([1, 2], pa.int64())})
+
+
+def append(uri: str) -> tuple[WriteJob, pa.Table]:
+    return begin_write(uri, ROWS.schema, mode="append"), ROWS
+
+
+def overwrite(uri: str) -> tuple[WriteJob, pa.Table]:
+    return begin_write(uri, ROWS.schema, mode="overwrite"), ROWS
+
+
+def append_with_new_columns(uri: str) -> tuple[WriteJob, pa.Table]:
+    return begin_merging_write(uri, MORE.schema), MORE
+
+
+def overwrite_of_a_part(uri: str) -> tuple[WriteJob, pa.Table]:
+    return append(uri)[0].become(ReplacingWrite, condition=Constant(True)), ROWS
+
+
+WRITES = [append, overwrite, append_with_new_columns, overwrite_of_a_part]
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("commit_write", [commit_or_clean_up, commit_again])
+@pytest.mark.parametrize("write", WRITES)
+def test_rows_are_not_written_to_another_table(
+    uri: str, write: Planned, commit_write: Commit, late: bool
+) -> None:
+    """Its columns can have the same ids; and the data files can have been deleted with the table."""
+    made(uri, 0)
+    job, rows = write(uri)
+    if not late:
+        made(uri, 100)
+    writer = job.writer()
+    for batch in rows.to_batches():
+        writer.write(batch)
+    fragments = writer.finish()
+    if late:
+        made(uri, 100)
+    with pytest.raises(TableNotFoundError, match="the table was deleted and made anew"):
+        commit_write(job, fragments)
+    found = lance_spark.open_dataset(uri)
+    assert found.version == 1
+    assert found.to_table()["a"].to_pylist() == [100, 101]
+    assert len(found._table.store.list("data")) == 1
+
+
+def restored(dataset: Dataset) -> object:
+    return dataset.restore()
+
+
+def branched(dataset: Dataset) -> object:
+    return dataset.create_branch("b")
+
+
+def tagged(dataset: Dataset) -> object:
+    return dataset.tags.create("t")
+
+
+@pytest.mark.parametrize("give", [restored, branched, tagged])
+def test_another_tables_version_is_not_called_back_or_named(
+    uri: str, give: Callable[[Dataset], object]
+) -> None:
+    old = made(uri, 0)
+    new = made(uri, 100)
+    with pytest.raises(TableNotFoundError, match="the table was deleted and made anew"):
+        give(old)
+    found = lance_spark.open_dataset(uri)
+    assert (found.version, found.tags.list(), found.branches.list()) == (1, {}, {})
+    give(new)
 
 
 def test_a_version_of_another_process_is_always_looked_at(uri: str) -> None:

@@ -30,11 +30,14 @@ class Leaf:
         The leaf's own field; its type is the storage type, never an extension.
     steps : tuple of Step
         What its layers stand for, leaf first.
+    in_vectors : bool
+        Whether one of them is a fixed-size list, of whatever size.
     """
 
     path: str
     field: pa.Field
     steps: tuple[Step, ...]
+    in_vectors: bool = False
 
     @property
     def slots_per_row(self) -> int:
@@ -82,22 +85,24 @@ def child_fields(field: pa.Field) -> list[pa.Field]:
 def leaf_fields(field: pa.Field) -> list[Leaf]:
     """Return the leaf columns of a field in the order of their columns."""
     leaves: list[Leaf] = []
-    _collect(field, "", (), leaves)
+    _collect(field, "", (), False, leaves)
     return leaves
 
 
-def _collect(field: pa.Field, prefix: str, outer: tuple[Step, ...], leaves: list[Leaf]) -> None:
+def _collect(
+    field: pa.Field, prefix: str, outer: tuple[Step, ...], in_vectors: bool, leaves: list[Leaf]
+) -> None:
     field = storage_field(field)
     path = f"{prefix}.{field.name}" if prefix else field.name
     if is_leaf(field):
-        leaves.append(Leaf(path, field, (Step(), *outer)))
+        leaves.append(Leaf(path, field, (Step(), *outer), in_vectors))
         return
     kind = field.type
     if pat.is_struct(kind):
         step = Step()
     elif pat.is_fixed_size_list(kind):
-        step = Step(dimension=kind.list_size)
+        step, in_vectors = Step(dimension=kind.list_size), True
     else:
         step = Step(is_list=True)
     for child in child_fields(field):
-        _collect(child, path, (step, *outer), leaves)
+        _collect(child, path, (step, *outer), in_vectors, leaves)

@@ -53,7 +53,7 @@ def shred(array: pa.Array, field: pa.Field) -> list[LeafColumn]:
     columns: list[LeafColumn] = []
     leaves = leaf_fields(field)
     for leaf in leaves:
-        if leaf.slots_per_row != 1 and any(step.is_list for step in leaf.steps):
+        if leaf.in_vectors and any(step.is_list for step in leaf.steps):
             raise UnsupportedTypeError(
                 f"column {leaf.path!r}: a fixed-size list of structs cannot be stored inside or "
                 "around a list"

@@ -189,13 +189,19 @@ class CreateIndex(Operation):
             if one.kind == "data_overlay"
             for number in one.touched_fragments
         )
+        new_values = frozenset().union(*(one.modified_fields for one in rebase.committed))
+        anywhere = any(one.kind == "merge" for one in rebase.committed)
         for index in self._of_columns:
             covered = indexes.fragment_bitmap(index) or BitMap()
+            fields = indexes.related_fields(rebase.newest.message.fields, index.fields)
             told = BitMap()
             for old, version in known:
                 if old.issubset(covered) and index.dataset_version < version:
                     told |= old
-            if not (covered & gone).issubset(told - overlaid):
+            moved = covered & gone
+            # Bitmaps do not tell which of the new fragments have rows that got new values before they moved, or after.
+            stale = bool(moved) and (anywhere or not fields.isdisjoint(new_values))
+            if stale or not moved.issubset(told - overlaid):
                 raise CommitConflictError(
                     f"index {index.name!r}: rows that it covers were moved to other fragments since it was built; build it again",
                     retryable=True,

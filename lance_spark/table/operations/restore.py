@@ -11,13 +11,14 @@ rows and fields go on after the greatest ones ever given. Specification: table/t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from lance_spark.errors import UnsupportedFeatureError
 from lance_spark.proto import transaction_pb2
 from lance_spark.table import flags
 from lance_spark.table.draft import Draft
+from lance_spark.table.manifest_file import check_identity
 from lance_spark.table.operations.base import Conflict, Operation
 
 KIND = "restore"
@@ -30,6 +31,8 @@ class Restore(Operation):
     Attributes
     ----------
     version : int
+    identity : (int, str or None) or None
+        `Manifest.identity` of that version, if it is known. Not stored.
     """
 
     conflicts: ClassVar[Mapping[str, Conflict]] = {
@@ -52,6 +55,7 @@ class Restore(Operation):
     }
 
     version: int
+    identity: tuple[int, str | None] | None = field(default=None, compare=False)
 
     @property
     def kind(self) -> str:
@@ -82,11 +86,14 @@ class Restore(Operation):
         ------
         VersionNotFoundError
             The version has been cleaned up, or never was.
+        TableNotFoundError
+            It is that of another table, made in the same place.
         UnsupportedFeatureError
             The version needs more than this release does, or is older than a decision that cannot be taken back.
         CorruptTableError, StorageError
         """
         restored = draft.read_version(self.version)
+        check_identity(restored.name, restored, self.identity)
         flags.check_writable(restored.flags, restored.name)
         fixed = flags.STABLE_FIELD_IDS
         if draft.base is not None and draft.base.flags.writer & ~restored.flags.writer & fixed:
