@@ -28,7 +28,7 @@ from lance_spark.changes.version_changes import (
     changes_between,
 )
 from lance_spark.errors import LanceError, UnsupportedError, VersionNotFoundError
-from lance_spark.spark.stream_offsets import Position
+from lance_spark.spark.stream_offsets import Position, seen
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.manifest_file import read_version
@@ -134,11 +134,13 @@ class StreamPlan:
         Raises
         ------
         VersionNotFoundError
-            A version has been cleaned up before it was read.
+            A version has been cleaned up before it was read; or the table is another one than that which was read.
         UnsupportedError
             A version changed rows.
         """
         self._check_not_behind(start, newest)
+        if newest > start.last:
+            self.check_same(start)
         budget = _Budget(limit)
         at = Position(newest, 0, True) if start.is_beginning else start
         if at.snapshot:
@@ -172,6 +174,8 @@ class StreamPlan:
         """
         if start == end:
             return
+        self.check_same(start)
+        self.check_same(end)
         at = start
         if start.is_beginning:
             at = Position(end.version if end.snapshot else end.version - 1, 0, True)
@@ -215,14 +219,14 @@ class StreamPlan:
             changed = part.changes.changes
             size = sum(map(_share, changed))
             fits = not changed or budget.takes(len(changed), size)
-            return Position(at.version + 1) if fits else at
+            return Position(at.version + 1, seen=seen(part.manifest)) if fits else at
         fragments = _fragments(part)
         index = at.index
         while index < len(fragments) and budget.takes(1, fragments[index].size_bytes):
             index += 1
         if index >= len(fragments):
-            return Position(at.version + 1)
-        return Position(at.version, index, at.snapshot)
+            return Position(at.version + 1, seen=seen(part.manifest))
+        return Position(at.version, index, at.snapshot, seen(part.manifest))
 
     def _cut(self, part: Part, first: int, stop: int | None) -> Part:
         if part.changes is None:
@@ -297,12 +301,36 @@ class StreamPlan:
     def _manifest(self, version: int) -> Manifest:
         return read_version(self.table.store, version)
 
+    def check_same(self, position: Position) -> None:
+        """Make sure that what has been read is still of the table that there is.
+
+        Raises
+        ------
+        VersionNotFoundError
+            It was replaced by another one.
+        CorruptTableError, StorageError
+        """
+        if not position.seen:
+            return
+        try:
+            there = seen(self._manifest(position.last))
+        except VersionNotFoundError:
+            # It may be cleaned up once it has been read.
+            return
+        if there != position.seen:
+            raise self._replaced(f"another version {position.last} than the one that is there")
+
     def _check_not_behind(self, start: Position, newest: int) -> None:
         if start.version > newest + 1:
-            raise VersionNotFoundError(
-                f"{self.table.store.display}: the stream has read up to version {start.version - 1}, but the newest version is "
-                f"{newest}: the table was replaced by another one; start the stream with a new checkpointLocation"
+            raise self._replaced(
+                f"up to version {start.version - 1}, but the newest version is {newest}"
             )
+
+    def _replaced(self, what: str) -> VersionNotFoundError:
+        return VersionNotFoundError(
+            f"{self.table.store.display}: the stream has read {what}: the table was replaced by another one; start the stream with a "
+            "new checkpointLocation"
+        )
 
     def _gone(self, version: int) -> LanceError:
         there = describe(list_manifests(self.table.store))

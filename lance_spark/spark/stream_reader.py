@@ -40,9 +40,10 @@ from lance_spark.spark.reader import (
     whole_schema,
     with_row_columns,
 )
-from lance_spark.spark.stream_offsets import BEGINNING, Position
+from lance_spark.spark.stream_offsets import BEGINNING, Position, seen
 from lance_spark.spark.stream_plan import Limit, Part, StreamPlan, as_inserted
 from lance_spark.spark.types import batch_schema
+from lance_spark.table.manifest_file import read_version
 from lance_spark.table.open import OpenTable
 from lance_spark.table.versions import latest
 
@@ -111,6 +112,7 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._plan: StreamPlan | None = None
         self._start: Position | None = None
         self._target: int | None = None
+        self._end: Position | None = None
         if not HAS_LIMITS and (feed.max_fragments or feed.max_bytes):
             raise UnsupportedError(
                 "options maxFragmentsPerTrigger and maxBytesPerTrigger need Spark 4.2 or later, which asks a source where the "
@@ -147,7 +149,7 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         newest = self._target if self._target is not None else self._newest()
         if start is None:
-            return Position(newest + 1).to_json()
+            return self._end_of(newest).to_json()
         unlimited = HAS_LIMITS and isinstance(limit, ReadAllAvailable)
         most = (
             Limit()
@@ -225,6 +227,13 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             table = newest_of(self.options)
             self._plan = StreamPlan(table, self.feed.change_feed, self.feed.skip_change_commits)
         return self._plan
+
+    def _end_of(self, version: int) -> Position:
+        """Return the end of a version. Before Spark 4.2 it asks again and again, whether there is more or not."""
+        if self._end is None or self._end.last != version:
+            manifest = read_version(self._planned().table.store, version)
+            self._end = Position(version + 1, seen=seen(manifest))
+        return self._end
 
     def _newest(self) -> int:
         return latest(self._planned().table.store).version

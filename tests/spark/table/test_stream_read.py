@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -78,7 +79,19 @@ def test_positions_are_texts_that_spark_compares() -> None:
     place = Position(7, 2, True)
     assert list(place.to_json().items()) == [("version", 7), ("index", 2), ("snapshot", True)]
     assert Position.parse(place.to_json()) == place
-    for wrong in (None, {}, {"version": 1}, {"version": "1", "index": 0, "snapshot": False}):
+    told = Position(7, 2, True, "1 x.txn")
+    assert told.to_json() == {**place.to_json(), "seen": "1 x.txn"}
+    assert Position.parse(told.to_json()).seen == "1 x.txn"
+    assert (told.last, Position(7).last, Position(7, 1).last) == (7, 6, 7)
+    whole = {"version": 1, "index": 0, "snapshot": False}
+    for wrong in (
+        None,
+        {},
+        {"version": 1},
+        {**whole, "version": "1"},
+        {**whole, "seen": 1},
+        {**whole, "other": ""},
+    ):
         with pytest.raises(InvalidInputError, match="new checkpointLocation"):
             Position.parse(wrong)
 
@@ -212,6 +225,56 @@ def test_history_that_is_gone(tmp_path: Path) -> None:
         plan_of(uri).next(Position(9), 4, Limit())
 
 
+def remade(uri: str, versions: int) -> None:
+    """Put another table in the place of one: ten rows by the first version, one by each other."""
+    shutil.rmtree(uri)
+    lance_spark.write_dataset(rows_of(500, 510), uri)
+    for number in range(versions - 1):
+        append(uri, 510 + number, 511 + number)
+
+
+@pytest.mark.parametrize("feed", [False, True])
+@pytest.mark.parametrize("limit", [Limit(), Limit(fragments=3)])
+def test_a_table_that_was_made_anew(tmp_path: Path, limit: Limit, feed: bool) -> None:
+    uri = str(tmp_path / "t")
+    make(uri)
+    append(uri, 40, 75)
+    plan = plan_of(uri, change_feed=feed)
+    places = walk(plan, BEGINNING, 2, limit)
+    assert len(places) > 1
+    remade(uri, 4)
+    for start, end in pairwise(places):
+        if not start.is_beginning:
+            with pytest.raises(VersionNotFoundError, match="the table was replaced by another"):
+                plan_of(uri, change_feed=feed).next(start, 4, limit)
+        # A batch that is made again after a restart.
+        with pytest.raises(VersionNotFoundError, match="the table was replaced by another"):
+            read(plan_of(uri, change_feed=feed), start, end)
+    for known in (plan, plan_of(uri, change_feed=feed)):
+        with pytest.raises(VersionNotFoundError, match="the table was replaced by another"):
+            known.next(places[-1], 4, limit)
+    # Earlier releases did not note what they had seen.
+    assert plan_of(uri, change_feed=feed).next(Position(3), 4, Limit()) == Position(5)
+
+
+def test_releases_of_spark_that_ask_for_the_newest_position_only(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    make(uri)
+    options = ReadOptions.parse({"path": uri})
+    columns = StructType([StructField("id", LongType())])
+    asked = LanceStreamReader(options, FeedOptions.parse(options), columns)
+    end = asked.latestOffset()
+    assert Position.parse(end) == Position(2)
+    assert asked.latestOffset() == end
+    assert LanceStreamReader(options, FeedOptions.parse(options), columns).latestOffset() == end
+    append(uri, 40, 41)
+    later = asked.latestOffset()
+    assert sum(len(one.tasks) for one in asked.partitions(end, later)) == 1
+    remade(uri, 3)
+    with pytest.raises(VersionNotFoundError, match="the table was replaced by another one"):
+        asked.partitions(later, asked.latestOffset())
+
+
 def test_options_of_streams() -> None:
     def parse(**options: str) -> FeedOptions:
         parsed = ReadOptions.parse({"path": "/t", **options})
@@ -282,6 +345,25 @@ def test_a_query_goes_on_over_restarts_compaction_and_vacuum(
     lance_spark.open_dataset(uri).cleanup_old_versions(retain_versions=1)
     with pytest.raises(Exception, match="was cleaned up before the stream had read it"):
         stream(uri)
+
+
+@pytest.mark.parametrize("versions", [1, 2, 3])
+def test_a_query_does_not_go_on_in_another_table(
+    stream: Stream, tmp_path: Path, versions: int
+) -> None:
+    """Its first rows would be left out in silence."""
+    uri = str(tmp_path / "t")
+    make(uri)
+    assert len(stream(uri)) == 40
+    assert stream(uri) == []
+    remade(uri, versions)
+    if versions == 1:
+        # Nothing to read, and nothing is looked at before there is.
+        assert stream(uri) == []
+        append(uri, 511, 512)
+    with pytest.raises(Exception, match="the table was replaced by another one"):
+        stream(uri)
+    assert len(stream(uri, "another")) == 9 + max(versions, 2)
 
 
 def test_a_query_over_changes(stream: Stream, tmp_path: Path) -> None:
