@@ -23,8 +23,8 @@ from google.protobuf.message import DecodeError
 from lance_spark.errors import (
     CorruptTableError,
     MissingFileError,
-    TableNotFoundError,
     UnsupportedFeatureError,
+    VersionNotFoundError,
 )
 from lance_spark.proto import table_pb2
 from lance_spark.storage.store import ObjectStore
@@ -82,12 +82,13 @@ def check_identity(name: str, manifest: Manifest, identity: tuple[int, str | Non
 
     Raises
     ------
-    TableNotFoundError
+    VersionNotFoundError
+        It is another one: the table was deleted and made anew, or the version was cleaned up and made again by a commit that was held up.
     """
     if identity is not None and manifest.identity != identity:
-        raise TableNotFoundError(
-            f"{name}: version {manifest.version} is another one than that which the change was planned on; the table was "
-            "deleted and made anew, open it again"
+        raise VersionNotFoundError(
+            f"{name}: version {manifest.version} is another one than that which the change was planned on: the table, or the version "
+            "alone, was deleted and made anew; open it again"
         )
 
 

@@ -71,9 +71,7 @@ def check_stays(store: ObjectStore, manifest: Manifest) -> None:
     Raises
     ------
     VersionNotFoundError
-        One does, or did in part.
-    TableNotFoundError
-        The version is that of another table, made in the same place.
+        One does, or did in part; or the version is that of another table, made in the same place.
     CorruptTableError, StorageError
     """
     if not manifest.transaction_file or versions.is_detached(manifest.version):

@@ -240,7 +240,9 @@ class WriteJob:
         CommitConflictError
             It has been cleaned up.
         TableNotFoundError
-            The table has been deleted, or was deleted and made anew.
+            The table has been deleted.
+        VersionNotFoundError
+            It was deleted and made anew.
         StorageError
         """
         try:

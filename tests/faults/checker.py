@@ -47,6 +47,8 @@ _OWNED = re.compile(r"(?:tree/.+/)?(?:data|_deletions|_transactions|_indices)/.+
 #: What keeps somebody from deleting a file, or brings it back when it is deleted.
 _LEAVES = (" of delete ", " of unlink ", " of remove ", "late effect", "duplicate")
 
+_MADE_ANEW = "was deleted and made anew"
+
 
 class Files(Protocol):
     """The files of the table, without schedule or faults. Paths are below the table's root."""
@@ -254,6 +256,9 @@ class Checker:
             return
         if isinstance(error, StorageError | CorruptError | TableNotFoundError):
             self.say(f"{name} failed, and nothing had befallen it: {call.error}")
+        again = any(root == call.root for root, _ in self.made_again)
+        if isinstance(error, VersionNotFoundError) and _MADE_ANEW in str(error) and not again:
+            self.say(f"{name} found another version than there had been: {call.error}")
         if isinstance(error, CommitConflictError) and not self._others(call):
             self.say(f"{name} met a conflict with nobody: {call.error}")
 

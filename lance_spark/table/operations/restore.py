@@ -85,9 +85,7 @@ class Restore(Operation):
         Raises
         ------
         VersionNotFoundError
-            The version has been cleaned up, or never was.
-        TableNotFoundError
-            It is that of another table, made in the same place.
+            The version has been cleaned up, or never was; or it is another one of that number.
         UnsupportedFeatureError
             The version needs more than this release does, or is older than a decision that cannot be taken back.
         CorruptTableError, StorageError
