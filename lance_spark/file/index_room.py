@@ -7,7 +7,6 @@ too many for that: a file with more of them in its pages cannot be read as a who
 from __future__ import annotations
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from lance_spark.errors import InvalidInputError
@@ -63,6 +62,9 @@ class IndexRoom:
     def _joined(self, known: pa.Array | None, found: pa.Array, indices: pa.DataType) -> pa.Array:
         if known is None or found.equals(known):
             return found
+        # Readers import this module, too, while they plan.
+        import pyarrow.compute as pc
+
         joined = pc.unique(pa.chunked_array([known, found]))
         # Arrow joins different dictionaries to one of so many values only, though the indices could tell one more.
         room = (1 << (indices.bit_width - int(pat.is_signed_integer(indices)))) - 1
