@@ -9,6 +9,7 @@ import pytest
 from lance.file import LanceFileReader, LanceFileWriter
 
 from lance_spark.errors import (
+    InvalidInputError,
     SchemaMismatchError,
     StorageError,
     UnsupportedEncodingError,
@@ -17,6 +18,7 @@ from lance_spark.errors import (
 )
 from lance_spark.file.columns import read_columns
 from lance_spark.file.footer import Tail, read_footer
+from lance_spark.file.index_room import IndexRoom
 from lance_spark.file.reader import FileReader
 from lance_spark.file.schema import Schema
 from lance_spark.file.writer import FileWriter, WrittenFile
@@ -177,7 +179,7 @@ def test_batches_that_share_a_dictionary_share_a_page(tmp_path) -> None:
     assert pylance_reads(raw, tmp_path / "f.lance").equals(data)
 
 
-def test_dictionaries_that_differ_are_unified_or_written_apart(tmp_path) -> None:
+def test_dictionaries_that_differ_are_unified_or_refused(tmp_path, monkeypatch) -> None:
     kind = pa.dictionary(pa.int8(), pa.string())
     pieces = [
         pa.array([f"{start + i}" for i in range(100)]).dictionary_encode().cast(kind)
@@ -189,6 +191,10 @@ def test_dictionaries_that_differ_are_unified_or_written_apart(tmp_path) -> None
     assert pylance_reads(raw, tmp_path / "f.lance")["d"].to_pylist() == same["d"].to_pylist()
 
     other = pa.table({"d": pa.chunked_array(pieces)})
+    with pytest.raises(InvalidInputError, match=r"'d'.*more than 127 different values"):
+        written(other)
+    # Other writers give each its own page.
+    monkeypatch.setattr(IndexRoom, "add", lambda *_: None)
     raw, _ = written(other)
     assert len(pages_of(raw)[0]) == 4
     reader = FileReader.open(MemorySource(raw))
