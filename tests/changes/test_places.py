@@ -14,21 +14,15 @@ from lance_spark import Dataset, open_dataset
 from lance_spark.errors import CommitConflictError
 from lance_spark.scan.row_meta import with_all
 from lance_spark.scan.sql import parse_predicate
+from tests.changes.two_fragments import new_table
 
 Change = Callable[[Dataset], Dataset]
 Other = Callable[[str], object]
-ROWS = pa.table({"id": pa.array(range(6)), "v": pa.array([0] * 6)})
 
 
 @pytest.fixture
 def uri(tmp_path: Path) -> str:
-    """Two fragments: ids 0 to 3, then 4 and 5."""
-    return new_table(tmp_path / "t")
-
-
-def new_table(path: Path, **options: object) -> str:
-    lance_spark.write_dataset(ROWS, str(path), max_rows_per_file=4, **options)
-    return str(path)
+    return str(new_table(tmp_path / "t"))
 
 
 def values(uri: str) -> dict[int, int]:
@@ -123,7 +117,7 @@ def test_rows_that_moved_are_not_passed_over(uri: str, change: Change, other: Ot
 @pytest.mark.parametrize("other", MOVES)
 def test_ids_that_rows_keep_find_them(tmp_path: Path, other: Other) -> None:
     for name, change in (("filter", id_of), ("ids", by_ids)):
-        uri = new_table(tmp_path / name, enable_stable_row_ids=True)
+        uri = str(new_table(tmp_path / name, enable_stable_row_ids=True))
         dataset = open_dataset(uri)
         other(uri)
         change(dataset)
@@ -132,7 +126,7 @@ def test_ids_that_rows_keep_find_them(tmp_path: Path, other: Other) -> None:
 
 @pytest.mark.parametrize("change", [by_addresses, by_positions])
 def test_stable_ids_do_not_make_places_stay(tmp_path: Path, change: Change) -> None:
-    uri = new_table(tmp_path / "t", enable_stable_row_ids=True)
+    uri = str(new_table(tmp_path / "t", enable_stable_row_ids=True))
     dataset = open_dataset(uri)
     update(uri)
     with pytest.raises(CommitConflictError, match="row 2 of version 1"):

@@ -193,14 +193,16 @@ class CreateIndex(Operation):
         anywhere = any(one.kind == "merge" for one in rebase.committed)
         for index in self._of_columns:
             covered = indexes.fragment_bitmap(index) or BitMap()
+            moved = covered & gone
+            if not moved:
+                continue
             fields = indexes.related_fields(rebase.newest.message.fields, index.fields)
             told = BitMap()
             for old, version in known:
                 if old.issubset(covered) and index.dataset_version < version:
                     told |= old
-            moved = covered & gone
             # Bitmaps do not tell which of the new fragments have rows that got new values before they moved, or after.
-            stale = bool(moved) and (anywhere or not fields.isdisjoint(new_values))
+            stale = anywhere or not fields.isdisjoint(new_values)
             if stale or not moved.issubset(told - overlaid):
                 raise CommitConflictError(
                     f"index {index.name!r}: rows that it covers were moved to other fragments since it was built; build it again",

@@ -13,23 +13,17 @@ import pytest
 from lance_spark import LanceTable, open_dataset, write_dataset
 from lance_spark.changes import columns, optimistic
 from lance_spark.errors import CommitConflictError
+from tests.changes.two_fragments import new_table
 from tests.spark.table.tables import checked
 
 Change = Callable[[LanceTable, Any], object]
 Other = Callable[[str], object]
 Meanwhile = Callable[[Other], None]
-ROWS = pa.table({"id": pa.array(range(6)), "v": pa.array([0] * 6)})
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Two fragments: ids 0 to 3, then 4 and 5."""
     return new_table(tmp_path / "t")
-
-
-def new_table(path: Path, **options: Any) -> Path:
-    write_dataset(ROWS, str(path), max_rows_per_file=4, **options)
-    return path
 
 
 @pytest.fixture
