@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap
 
-from lance_spark.changes.columns import Filler
+from lance_spark.changes.filler import Filler
 from lance_spark.changes.optimistic import check_once, check_rows_writable
 from lance_spark.changes.rewriting import RowReader, keeping_references, merged, with_file
 from lance_spark.changes.update_task import ChangedColumns
