@@ -38,9 +38,9 @@ from lance_spark.errors import (
 )
 from lance_spark.spark.options import WriteOptions
 from lance_spark.spark.writer import LanceCommitMessage, LanceWriter, make_writer
+from lance_spark.table.commit_again import commit_again
 from lance_spark.table.once import DEFAULT_LOOKBACK, Once
 from lance_spark.table.transaction import with_message
-from lance_spark.table.write_commit import commit_or_clean_up
 from lance_spark.table.write_job import WriteJob
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class LanceStreamWriter(DataSourceArrowWriter, DataSourceStreamWriter):
         job = self._planned().job if first is None else first.job
         properties = with_message(None, self.options.commit_message)
         try:
-            commit_or_clean_up(job, fragments, properties, once=once)
+            commit_again(job, fragments, properties, once)
         except AlreadyCommittedError:
             # Their files have been deleted.
             return

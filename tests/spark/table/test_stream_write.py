@@ -150,6 +150,38 @@ def test_a_task_without_a_result_is_no_commit(tmp_path: Path) -> None:
         pickle.dumps(LanceStreamWriter(options, schema, False))
 
 
+@pytest.mark.parametrize("complete", [False, True])
+@pytest.mark.parametrize("restored", [False, True])
+def test_a_batch_that_an_overwrite_overtakes(
+    tmp_path: Path, complete: bool, restored: bool
+) -> None:
+    """It is committed on top, once, whoever tries."""
+    from pyspark.sql.types import LongType, StructField, StructType
+
+    schema = StructType([StructField("id", LongType())])
+    path = str(tmp_path / "t")
+    lance_spark.write_dataset(pa.table({"id": [1]}), path)
+    lance_spark.write_dataset(pa.table({"id": [2]}), path, mode="append")
+    options = WriteOptions.parse({"path": path, "streamingQueryId": "mine"})
+    attempts = []
+    for _ in range(2):
+        writer = pickle.loads(pickle.dumps(LanceStreamWriter(options, schema, complete)))
+        attempts.append((writer, [writer.write(iter([pa.record_batch({"id": [10]})]))]))
+    if restored:
+        lance_spark.open_dataset(path, version=1).restore()
+    else:
+        lance_spark.write_dataset(pa.table({"id": [3]}), path, mode="overwrite")
+    for writer, messages in attempts:
+        writer.commit(messages, 7)
+    kept = [] if complete else [1 if restored else 3]
+    assert found_ids(tmp_path / "t") == [*kept, 10]
+    assert lance.dataset(path).version == 4
+    assert properties(tmp_path / "t")[3] == {QUERY_ID: "mine", EPOCH_ID: "7"}
+    written = {file.path for m in attempts[1][1] for one in m.fragments for file in one.files}
+    assert written
+    assert not written & data_files(tmp_path / "t"), "those of the second try are gone"
+
+
 def test_spark_is_killed_between_commit_and_checkpoint(tmp_path: Path) -> None:
     source, table, checkpoint = tmp_path / "s", tmp_path / "t", tmp_path / "c"
     for number, name in enumerate("abc"):
