@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import botocore.session
+from moto.dynamodb.responses import DynamoHandler
+from moto.s3.responses import S3Response
 from moto.server import ThreadedMotoServer
 from werkzeug.serving import WSGIRequestHandler
 
@@ -115,7 +117,31 @@ class Aws:
 
 
 @contextmanager
+def one_at_a_time(handler: type, name: str) -> Iterator[None]:
+    """The server looks whether something is there, and then puts it: of two requests at once both would find nothing."""
+    lock = threading.Lock()
+    answer = getattr(handler, name)
+
+    def locked(self: Any) -> Any:
+        with lock:
+            return answer(self)
+
+    setattr(handler, name, locked)
+    try:
+        yield
+    finally:
+        setattr(handler, name, answer)
+
+
+@contextmanager
 def serving() -> Iterator[Aws]:
+    puts = one_at_a_time(S3Response, "put_object"), one_at_a_time(DynamoHandler, "put_item")
+    with puts[0], puts[1], noting() as aws:
+        yield aws
+
+
+@contextmanager
+def noting() -> Iterator[Aws]:
     lock = threading.Lock()
     log_request = WSGIRequestHandler.log_request
     aws: Aws | None = None

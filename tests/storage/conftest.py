@@ -16,6 +16,8 @@ from tests.storage.azurite import Azurite
 from tests.storage.gcs import Gcs
 from tests.storage.proxy import FaultProxy, spoiling
 
+pytest.register_assert_rewrite("tests.storage.store_suite", "tests.storage.table_suite")
+
 
 @pytest.fixture(scope="module")
 def aws() -> Iterator[Aws]:
