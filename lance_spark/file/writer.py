@@ -24,6 +24,7 @@ from lance_spark.file.fields import column_fields
 from lance_spark.file.footer import align_output, encode_tail
 from lance_spark.file.index_room import IndexRoom
 from lance_spark.file.json_fields import paged_json, write_json
+from lance_spark.file.offsets import batch_with_offsets
 from lance_spark.file.pending import Loans, PendingRows
 from lance_spark.file.schema import Field, Schema
 from lance_spark.proto import file2_pb2, file_pb2
@@ -139,6 +140,7 @@ class FileWriter:
                     f"{self._output.name}: column {column.field.name!r} of a batch is {array.type}, "
                     f"but the schema has {wanted}; cast it"
                 )
+        batch = batch_with_offsets(batch)
         loan = self._loans.open(batch)
         for array, column in zip(batch.columns, self._columns, strict=True):
             column.add(array, loan)

@@ -13,6 +13,8 @@ from types import TracebackType
 
 import pyarrow as pa
 
+from lance_spark.file.offsets import batch_with_offsets
+
 #: Bytes of batches that may wait: some of Spark's batches, which a page takes as long to encode as these to arrive.
 MAX_WAITING_BYTES = 32 * 1024 * 1024
 
@@ -69,6 +71,7 @@ class WriteBehind:
         Exception
             What `write` raised for an earlier batch.
         """
+        batch = batch_with_offsets(batch)
         with self._changed:
             while self._bytes >= self._max_bytes and self._error is None:
                 self._changed.wait()

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from lance_spark.errors import SchemaMismatchError
 from lance_spark.file.blob_fields import given_as
+from lance_spark.file.offsets import with_offsets
 from lance_spark.spark.convert import BatchConverter
-from lance_spark.spark.layout import with_offsets
 
 
 class Incoming:

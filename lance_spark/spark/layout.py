@@ -209,43 +209,6 @@ def to_variable(array: pa.Array, target: pa.DataType) -> pa.Array:
     )
 
 
-def with_offsets(array: pa.Array) -> pa.Array:
-    """Return the array with the one offset that every list, string or binary child without rows has.
-
-    Spark 4.0 sends an empty buffer of offsets for them, and pyarrow reads the first offset where it measures an array.
-
-    Returns
-    -------
-    pyarrow.Array
-        The argument itself if it has rows, and so has each of its children.
-    """
-    if len(array) == 0:
-        return pa.array([], array.type)
-    kind = pa.types
-    if kind.is_struct(array.type):
-        whole = struct_children(array)
-        children = [with_offsets(child) for child in whole]
-        if all(new is old for new, old in zip(children, whole, strict=True)):
-            return array
-        return pa.Array.from_buffers(
-            array.type, len(array), [validity(array)], array.null_count, children=children
-        )
-    if not (kind.is_list(array.type) or kind.is_large_list(array.type) or kind.is_map(array.type)):
-        return array
-    values = array.values
-    child = with_offsets(values)
-    if child is values:
-        return array
-    return pa.Array.from_buffers(
-        array.type,
-        len(array),
-        array.buffers()[:2],
-        array.null_count,
-        array.offset,
-        children=[child],
-    )
-
-
 def struct_children(array: pa.Array) -> list[pa.Array]:
     """Return the fields of a struct, each of its window alone."""
     return [array.field(i) for i in range(array.type.num_fields)]

@@ -20,6 +20,7 @@ from lance_spark.errors import (
     UnsupportedTypeError,
 )
 from lance_spark.file.blob_fields import advice, is_v1, is_v2
+from lance_spark.file.offsets import with_offsets
 from lance_spark.file.types import is_json, logical_type, storage_type
 
 
@@ -50,7 +51,7 @@ def align(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         arrays = _in_order(batch, schema)
     fitted = []
     for array, field in zip(arrays, schema, strict=True):
-        one = _fit(array, field, field.name)
+        one = _fit(with_offsets(array), field, field.name)
         check_nulls(one, field, field.name)
         fitted.append(one)
     return pa.RecordBatch.from_arrays(fitted, schema=schema)

@@ -267,41 +267,6 @@ def test_batches_that_offsets_cannot_reach_over_are_halved(monkeypatch: pytest.M
     assert [v for part in parts for v in part.column(0).to_pylist()] == values
 
 
-@pytest.mark.parametrize(
-    "inner",
-    [
-        pa.string(),
-        pa.list_(pa.string()),
-        pa.map_(pa.string(), pa.binary()),
-        pa.struct([("a", pa.list_(pa.string()))]),
-    ],
-    ids=str,
-)
-def test_lists_without_values_get_the_offsets_that_spark_4_0_leaves_out(inner: pa.DataType) -> None:
-    # Messages of Spark 4.0 have empty buffers without an address, which pyarrow's nbytes follows.
-    nothing = pa.foreign_buffer(0, 0)
-
-    def bare(arrow: pa.DataType) -> pa.Array:
-        children = [bare(arrow.field(at).type) for at in range(arrow.num_fields)]
-        offsets = [] if pa.types.is_struct(arrow) else [nothing]
-        data = [] if children else [pa.py_buffer(b"")]
-        return pa.Array.from_buffers(arrow, 0, [None, *offsets, *data], children=children)
-
-    lists = pa.Array.from_buffers(
-        pa.list_(inner),
-        3,
-        [pa.py_buffer(b"\x05"), pa.py_buffer(bytes(16))],
-        children=[bare(inner)],
-    )
-    rows = pa.StructArray.from_arrays([lists], ["x"]).slice(1)
-    made = layout.with_offsets(rows)
-    made.validate(full=True)
-    assert made.nbytes > 0
-    assert made.to_pylist() == [{"x": None}, {"x": []}]
-    full = pa.array([{"x": None}, {"x": ["a"]}])
-    assert layout.with_offsets(full) is full
-
-
 def test_times_are_longs_before_spark_4_1(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(types, "TIME_TYPE", None)
     batch = table({"t": (pa.time32("ms"), [dt.time(0, 0, 1), None])})

@@ -25,12 +25,12 @@ from lance_spark.changes.rows_at import RowsAt
 from lance_spark.changes.upsert import primary_key, upsert_operation
 from lance_spark.errors import AmbiguousMergeError, LanceError
 from lance_spark.file.blob_fields import input_schema
+from lance_spark.file.offsets import with_offsets
 from lance_spark.file.schema import Field, Schema
 from lance_spark.file.writer import check_types
 from lance_spark.spark.frames import named_in
 from lance_spark.spark.incoming import Incoming
 from lance_spark.spark.jobs import Job
-from lance_spark.spark.layout import with_offsets
 from lance_spark.spark.pinned import Pinned, pinned
 from lance_spark.spark.table.delete_job import run
 from lance_spark.spark.table.merge_clauses import Action, Step

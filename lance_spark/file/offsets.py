@@ -1,0 +1,72 @@
+"""The first offset of arrays without rows.
+
+A list, string or binary array has one offset more than rows, and so at least one. Arrow's format lets writers leave it out where there
+are no rows, which Java did until release 18.2, and so Spark 4.0 does, at any depth. pyarrow reads it all the same where it measures
+such an array, and the process dies.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+
+def with_offsets(array: pa.Array) -> pa.Array:
+    """Return the array with an offset in every list, string or binary of it that has no rows.
+
+    Returns
+    -------
+    pyarrow.Array
+        Of the same type, with the same values. The argument itself if it has rows, and so has all below it.
+    """
+    kind = array.type
+    if isinstance(array, pa.ExtensionArray):
+        old = array.storage
+        new = with_offsets(old)
+        return array if new is old else pa.ExtensionArray.from_storage(kind, new)
+    if pat.is_dictionary(kind):
+        old = array.dictionary
+        new = with_offsets(old)
+        if new is old:
+            return array
+        return pa.DictionaryArray.from_arrays(array.indices, new, ordered=kind.ordered)
+    if len(array) == 0:
+        return pa.nulls(0, kind) if kind.num_fields or _is_variable(kind) else array
+    if pat.is_struct(kind):
+        return _with_children(array)
+    if not _is_list(kind) and not pat.is_fixed_size_list(kind):
+        return array
+    old = array.values
+    new = with_offsets(old)
+    if new is old:
+        return array
+    own = array.buffers()[: 2 if _is_list(kind) else 1]
+    return pa.Array.from_buffers(kind, len(array), own, array.null_count, array.offset, [new])
+
+
+def batch_with_offsets(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the batch with `with_offsets` of each column."""
+    columns = [with_offsets(column) for column in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _with_children(array: pa.StructArray) -> pa.Array:
+    whole = [array.field(at) for at in range(array.type.num_fields)]
+    children = [with_offsets(child) for child in whole]
+    if all(new is old for new, old in zip(children, whole, strict=True)):
+        return array
+    mask = array.is_null() if array.null_count else None
+    return pa.StructArray.from_arrays(children, fields=list(array.type), mask=mask)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pat.is_list(kind) or pat.is_large_list(kind) or pat.is_map(kind))
+
+
+def _is_variable(kind: pa.DataType) -> bool:
+    return bool(
+        pat.is_string(kind)
+        or pat.is_large_string(kind)
+        or pat.is_binary(kind)
+        or pat.is_large_binary(kind)
+    )

@@ -1,0 +1,112 @@
+"""Lists and strings without rows whose only offset their writer left out, as Java did until Arrow 18.2."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+
+import lance_spark
+from lance_spark.file.offsets import with_offsets
+from lance_spark.spark.behind import WriteBehind
+
+INNER = [
+    pa.string(),
+    pa.large_binary(),
+    pa.list_(pa.string()),
+    pa.list_(pa.int32(), 2),
+    pa.list_(pa.list_(pa.string()), 2),
+    pa.dictionary(pa.int8(), pa.string()),
+    pa.map_(pa.string(), pa.binary()),
+    pa.struct([("a", pa.list_(pa.string())), ("b", pa.int8())]),
+    pa.json_(),
+]
+
+
+def bare(kind: pa.DataType) -> pa.Array:
+    """No rows, and no offset: messages have buffers without an address."""
+    if isinstance(kind, pa.ExtensionType):
+        return pa.ExtensionArray.from_storage(kind, bare(kind.storage_type))
+    if pa.types.is_dictionary(kind):
+        return pa.DictionaryArray.from_arrays(
+            pa.array([], kind.index_type), bare(kind.value_type), safe=False
+        )
+    nothing = pa.foreign_buffer(0, 0)
+    children = [bare(kind.field(at).type) for at in range(kind.num_fields)]
+    fixed = pa.types.is_struct(kind) or pa.types.is_fixed_size_list(kind)
+    offsets = [] if fixed or pa.types.is_integer(kind) else [nothing]
+    data = [] if children else [pa.py_buffer(b"")]
+    return pa.Array.from_buffers(kind, 0, [None, *offsets, *data], children=children)
+
+
+def empty_lists(kind: pa.DataType) -> pa.Array:
+    """A list, none, and a list, all without values."""
+    own = [pa.py_buffer(b"\x05"), pa.py_buffer(bytes(16))]
+    return pa.Array.from_buffers(pa.list_(kind), 3, own, children=[bare(kind)])
+
+
+@pytest.mark.parametrize("inner", INNER, ids=str)
+def test_what_is_measured_has_offsets(inner: pa.DataType) -> None:
+    rows = pa.StructArray.from_arrays([empty_lists(inner)], ["x"])
+    made = with_offsets(rows.slice(1))
+    made.validate(full=True)
+    assert made.type == rows.type
+    assert made.nbytes > 0
+    assert made.to_pylist() == [{"x": None}, {"x": []}]
+    hidden = pa.StructArray.from_arrays(
+        [empty_lists(inner)], ["x"], mask=pa.array([True, False, False])
+    )
+    assert with_offsets(hidden).to_pylist() == [None, {"x": None}, {"x": []}]
+
+
+@pytest.mark.parametrize(
+    "full",
+    [
+        pa.array([{"x": None}, {"x": ["a"]}]),
+        pa.array(["a", None]).dictionary_encode(),
+        pa.array([[["a"], None], None], pa.list_(pa.list_(pa.string()), 2)),
+        pa.array([], pa.int32()),
+        pa.ExtensionArray.from_storage(pa.json_(), pa.array(["1"])),
+    ],
+    ids=lambda array: str(array.type),
+)
+def test_others_stay(full: pa.Array) -> None:
+    assert with_offsets(full) is full
+
+
+@pytest.mark.parametrize(
+    ("version", "inner"),
+    [
+        (version, inner)
+        for version in ("2.0", "2.1", "2.2")
+        for inner in INNER[:4] + INNER[6:8]
+        if version == "2.2" or not pa.types.is_map(inner)
+    ],
+    ids=str,
+)
+def test_tables(tmp_path: Path, version: str, inner: pa.DataType) -> None:
+    uri = str(tmp_path / "t")
+    batch = pa.record_batch([pa.array([1, 2, 3]), empty_lists(inner)], names=["id", "x"])
+    lance_spark.write_dataset(pa.Table.from_batches([batch]), uri, data_storage_version=version)
+
+    def twice(rows: pa.RecordBatch) -> Any:
+        return pa.record_batch([empty_lists(inner).slice(0, rows.num_rows)], names=["y"])
+
+    lance_spark.open_dataset(uri).add_columns(twice, ["id"])
+    rows = lance.dataset(uri).to_table().to_pylist()
+    assert rows == [
+        {"id": n, "x": v, "y": v} for n, v in zip([1, 2, 3], [[], None, []], strict=True)
+    ]
+
+
+def test_batches_that_wait() -> None:
+    """Spark's batches are measured before they are converted."""
+    batch = pa.record_batch([empty_lists(pa.list_(pa.string()))], names=["x"])
+    written: list[pa.RecordBatch] = []
+    with WriteBehind(written.append) as behind:
+        behind.put(batch)
+    (found,) = written
+    assert found.to_pylist() == [{"x": []}, {"x": None}, {"x": []}]
