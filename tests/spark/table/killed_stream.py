@@ -26,7 +26,11 @@ class KillingWriter(LanceStreamWriter):
 
 
 class KillingSource(LanceDataSource):
-    """The source, whose streams die."""
+    """The source, whose streams die. Spark 4.0 does not let it take the place of what it has found."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "killing_lance"
 
     def streamWriter(self, schema: Any, overwrite: bool) -> Any:
         from lance_spark.spark.options import WriteOptions
@@ -47,9 +51,10 @@ def main(source: str, table: str, checkpoint: str, pid_file: str | None = None) 
     if pid_file is not None:
         pid = spark._jvm.java.lang.ProcessHandle.current().pid()
         Path(pid_file).write_text(str(pid))
-    spark.dataSource.register(LanceDataSource if pid_file is None else KillingSource)
+    spark.dataSource.register(KillingSource)
     frame = spark.readStream.schema("id bigint").option("maxFilesPerTrigger", 1).parquet(source)
-    writer = frame.writeStream.format("lance").option("checkpointLocation", checkpoint)
+    name = LanceDataSource.name() if pid_file is None else KillingSource.name()
+    writer = frame.writeStream.format(name).option("checkpointLocation", checkpoint)
     query = writer.trigger(availableNow=True).start(table)
     if not query.awaitTermination(300):
         sys.exit(3)

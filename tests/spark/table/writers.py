@@ -90,7 +90,11 @@ class HeldWriter(LanceWriter):
 
 
 class HeldSource(LanceDataSource):
-    """The source, whose writes stop before their commits."""
+    """The source, whose writes stop before their commits. Spark 4.0 does not let it take the place of what it has found."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "held_lance"
 
     def writer(self, schema: Any, overwrite: bool) -> Any:
         writer: Any = super().writer(schema, overwrite)
@@ -134,7 +138,9 @@ class Jobs:
         return LanceTable.forPath(self.spark, self.path)
 
     def _write(self, frame: Any, mode: str) -> None:
-        writer = frame.write.format("lance").mode(mode).option("commit_message", self.name)
+        writer = (
+            frame.write.format(HeldSource.name()).mode(mode).option("commit_message", self.name)
+        )
         writer.save(self.path)
 
     def append(self, first: int, stop: int) -> None:
