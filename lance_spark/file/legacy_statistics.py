@@ -17,6 +17,9 @@ least or greatest value of the type, or an empty string. Empty strings come back
 version 0.1, so that a null bound says nothing. pylance keeps statistics for bools, integers, floats of 32 and 64 bits,
 dates, strings, bytes and decimals of 128 bits, at top level and in structs.
 
+Each child may be missing. A missing null count means that each batch may have nulls, a missing bound is unknown for each batch, and
+without both bounds there are no statistics of the field. Children with other names are ignored.
+
 What is ruled out is judged by what reading gives. Where the writer saw a null, whatever its array had there is read, and the bounds do
 not tell: batches with nulls are kept, as long as that column can be anything but null. Empty strings are nulls. NaN may be greater than
 all (Spark) or unordered (Arrow).
@@ -63,7 +66,7 @@ class PageStatistics:
     bounds : int64 array
         First row of each batch, and the number of all rows.
     null_count : pa.Int64Array
-        Nulls that the writer saw; they are not stored as nulls.
+        Nulls that the writer saw; they are not stored as nulls. Null if unknown.
     minimum, maximum : pa.Array
         Of the field's type; no value of the batch is outside, NaN apart. Null if unknown.
     """
@@ -126,32 +129,42 @@ def prune(statistics: PageStatistics, op: Op, value: Any = None) -> list[range]:
     return runs_of(statistics.bounds, keep)
 
 
-def _read(source: ByteSource, tail: Tail, footer: LegacyFooter, field: Field) -> PageStatistics:
+def _read(
+    source: ByteSource, tail: Tail, footer: LegacyFooter, field: Field
+) -> PageStatistics | None:
     assert footer.statistics is not None
-    parts = [next((c for c in field.children if c.name == name), None) for name in _PARTS]
-    found = [part for part in parts if part is not None]
-    if len(found) != len(_PARTS):
-        raise CorruptFileError(f"{_PARTS} are expected, not {[c.name for c in field.children]}")
+    parts = {child.name: child for child in field.children if child.name in _PARTS}
+    bounds = [parts[name].arrow_field.type for name in _PARTS[1:] if name in parts]
+    if not bounds:
+        return None
+    if "null_count" in parts and not pat.is_int64(parts["null_count"].arrow_field.type):
+        raise CorruptFileError(
+            f"null_count is expected to be int64, not {parts['null_count'].logical_type}"
+        )
+    if bounds[0] != bounds[-1]:
+        raise CorruptFileError(f"min_value is {bounds[0]}, max_value is {bounds[-1]}")
     table = footer.statistics.page_table_position
-    pages = read_pages(tail, table, 0, 1, [part.id for part in found])
+    pages = read_pages(tail, table, 0, 1, [part.id for part in parts.values()])
     counts = np.array([footer.num_batches], np.int64)
     plans = [
         open_field(Node(part.arrow_field, pages[part.id]), counts, source.size).read(
             range(footer.num_batches)
         )
-        for part in found
+        for part in parts.values()
     ]
-    null_count, minimum, maximum = run_plans(source, plans)
-    if not pat.is_int64(null_count.type) or minimum.type != maximum.type:
-        raise CorruptFileError(
-            f"{[part.logical_type for part in found]} are not the types expected"
-        )
-    return PageStatistics(footer.bounds, null_count, minimum, maximum)
+    values = dict(zip(parts, run_plans(source, plans), strict=True))
+    unknown = pa.nulls(footer.num_batches, bounds[0])
+    return PageStatistics(
+        footer.bounds,
+        values.get("null_count", pa.nulls(footer.num_batches, pa.int64())),
+        values.get("min_value", unknown),
+        values.get("max_value", unknown),
+    )
 
 
 def _kept(statistics: PageStatistics, op: Op, value: Any) -> Flags:
     kind = statistics.minimum.type
-    with_nulls: Flags = np.not_equal(statistics.null_count.to_numpy(), 0)
+    with_nulls = _flags(pc.not_equal(statistics.null_count, 0))
     everything = np.ones(len(with_nulls), np.bool_)
     if op == "is_null":
         # Only strings are read as nulls, those that are empty.

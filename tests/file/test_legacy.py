@@ -31,6 +31,7 @@ from lance_spark.file.open import open_file
 from lance_spark.file.reader import FileReader
 from lance_spark.file.schema import Field
 from lance_spark.proto import file_pb2, table_pb2
+from lance_spark.scan.conditions import ruled_out_by
 from tests.file.sources import MemorySource
 from tests.interop.tables import build
 
@@ -334,6 +335,35 @@ def test_fields_without_statistics(stated: LegacyFileReader, data: bytes) -> Non
     metadata.ClearField("statistics")
     reader, _ = opened(with_metadata(data, metadata))
     assert reader.statistics(0) is None
+
+
+@pytest.mark.parametrize(
+    ("children", "below", "above"),
+    [
+        # Rows that `i < 1_000` and `i > 2_000` can hold for, of the batches 0 to 1_023 and 1_024 to 2_047.
+        (("null_count", "min_value", "max_value"), [range(1_024)], [range(1_024, 2_048)]),
+        (("null_count", "min_value"), [range(1_024)], [range(2_048)]),
+        (("null_count", "max_value"), [range(2_048)], [range(1_024, 2_048)]),
+        (("min_value", "max_value"), [range(2_048)], [range(2_048)]),
+        (("null_count",), None, None),
+        ((), None, None),
+    ],
+)
+def test_missing_statistics_rule_nothing_out(
+    file_of: FileOf,
+    children: tuple[str, ...],
+    below: list[range] | None,
+    above: list[range] | None,
+) -> None:
+    data = file_of(pa.table({"i": np.arange(2_048)}), "0.1").read_bytes()
+    metadata, _ = parts(data)
+    for child in metadata.statistics.schema:
+        if child.name in ("null_count", "min_value", "max_value") and child.name not in children:
+            child.name = f"{child.name}_of_another_kind"
+    reader, _ = opened(with_metadata(data, metadata))
+    number = field(reader, "i")
+    assert ruled_out_by(reader, number, "<", 1_000) == below
+    assert ruled_out_by(reader, number, ">", 2_000) == above
 
 
 OPS: dict[str, Callable[[pa.Array, pa.Scalar], pa.Array]] = {
