@@ -288,10 +288,12 @@ def native(base: TableBase, dataset: Dataset, condition: str | Column | None) ->
     alias = base.alias_name
     if alias is not None and f"{alias}.".lower() in condition.lower():
         return None
-    from lance_spark.scan.sql import parse_predicate
+    from lance_spark.scan.sql import SqlSettings, parse_predicate
 
     try:
-        return parse_predicate(condition, known_columns(dataset), time_zone(base))
+        return parse_predicate(
+            condition, known_columns(dataset), SqlSettings(time_zone=time_zone(base))
+        )
     except InvalidInputError:
         return None
 

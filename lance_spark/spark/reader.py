@@ -314,10 +314,11 @@ def option_filter(dataset: Dataset, options: ReadOptions) -> tuple[Predicate, ..
     """
     if options.filter is None:
         return ()
-    from lance_spark.scan.sql import parse_predicate
+    from lance_spark.scan.sql import SqlSettings, parse_predicate
     from lance_spark.spark.planning import known_columns
 
-    return (parse_predicate(options.filter, known_columns(dataset), options.timezone),)
+    settings = SqlSettings(time_zone=options.timezone)
+    return (parse_predicate(options.filter, known_columns(dataset), settings),)
 
 
 def with_row_columns(schema: pa.Schema) -> pa.Schema:

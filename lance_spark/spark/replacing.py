@@ -21,7 +21,7 @@ from lance_spark.changes.partitions import InPartitions, Partitions, partition_c
 from lance_spark.changes.replacing import ReplacingWrite
 from lance_spark.errors import InvalidInputError, InvalidOptionError, SchemaMismatchError
 from lance_spark.scan.predicates import Column, Predicate
-from lance_spark.scan.sql import parse_predicate
+from lance_spark.scan.sql import SqlSettings, parse_predicate
 from lance_spark.spark.projection import find
 from lance_spark.spark.reader import display
 from lance_spark.spark.writer import LanceCommitMessage, LanceWriter
@@ -191,7 +191,7 @@ def replacing_writer(
         _check_given(columns, names, name, "partitionBy")
         return DynamicWriter(job, names, columns, options.commit_message, rules.once)
     try:
-        condition = parse_predicate(text, table, rules.timezone)
+        condition = parse_predicate(text, table, SqlSettings(time_zone=rules.timezone))
     except InvalidInputError as error:
         raise InvalidOptionError(
             f"option replaceWhere: {error}. Conditions that only Spark understands are for LanceTable.replaceWhere"

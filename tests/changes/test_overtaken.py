@@ -81,7 +81,7 @@ def test_a_part_is_not_overwritten_by_rows_of_other_columns(
     dataset = open_dataset(uri).add_columns({"v": pa.scalar(7, pa.int64())})
     new = pa.table({"id": pa.array([0, 1]), "v": pa.array([None, 5], pa.int64())})
     plain = begin_write(uri, new.schema)
-    job = plain.become(ReplacingWrite, condition=parse_predicate("id < 2", plain.schema, None))
+    job = plain.become(ReplacingWrite, condition=parse_predicate("id < 2", plain.schema))
     writer = job.writer()
     for batch in new.to_batches():
         writer.write(batch)

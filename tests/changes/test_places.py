@@ -33,7 +33,7 @@ def values(uri: str) -> dict[int, int]:
 
 
 def by_sql(dataset: Dataset) -> Dataset:
-    return dataset.delete([parse_predicate("_rowaddr = 2", with_all(dataset._table.schema), None)])
+    return dataset.delete([parse_predicate("_rowaddr = 2", with_all(dataset._table.schema))])
 
 
 def address_of(dataset: Dataset) -> Dataset:

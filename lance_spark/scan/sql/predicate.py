@@ -16,6 +16,7 @@ compared with. Everything else is refused by name: Spark's own ``where`` does th
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from lance_spark.file.schema import Schema
 from lance_spark.scan import coercion
 from lance_spark.scan.comparing import Op
 from lance_spark.scan.predicates import And, Column, Constant, IsNan, IsNull, Or, Predicate
+from lance_spark.scan.sql.settings import DEFAULTS, SqlSettings
 from lance_spark.scan.times import parse_date, parse_timestamp
 
 if TYPE_CHECKING:
@@ -49,7 +51,7 @@ _SAID = {
 _OPERANDS = frozenset({"this", "expression", "expressions"})
 
 
-def parse_predicate(text: str, schema: Schema, timezone: str | None = None) -> Predicate:
+def parse_predicate(text: str, schema: Schema, settings: SqlSettings = DEFAULTS) -> Predicate:
     """Return the predicate that a text says.
 
     Parameters
@@ -57,20 +59,24 @@ def parse_predicate(text: str, schema: Schema, timezone: str | None = None) -> P
     text : str
     schema : Schema
         Of the table.
-    timezone : str, optional
-        Of timestamps that name none but are compared with columns of instants.
+    settings : SqlSettings, optional
+        Of the session whose text it is. Without, Spark's defaults.
 
     Raises
     ------
     InvalidInputError
         It is no predicate, or says more than this release understands.
     """
+    others = replace(settings, time_zone=None).changed()
+    if others:
+        given = ", ".join(f"{name}={value}" for name, value in others.items())
+        raise InvalidInputError(f"filter {_shown(text)} cannot be read with {given}")
     trees = _parsed(text)
     if len(trees) != 1 or trees[0] is None:
         raise InvalidInputError(
             f"filter {_shown(text)} is {len(trees)} statements, and no predicate"
         )
-    parser = _Parser(text, schema, timezone)
+    parser = _Parser(text, schema, settings.time_zone)
     parser.check(trees[0])
     return parser.predicate(trees[0])
 

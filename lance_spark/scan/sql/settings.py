@@ -1,0 +1,135 @@
+"""Settings of a Spark session that change what the text of a predicate means.
+
+| Spark's configuration | field | what a value other than the default does |
+| --- | --- | --- |
+| spark.sql.ansi.enabled | `ansi` | other common types, and null where a cast fails |
+| spark.sql.ansi.doubleQuotedIdentifiers | `double_quoted_identifiers` | with ANSI, double quotes are around names |
+| spark.sql.ansi.enforceReservedKeywords | `reserved_keywords` | with ANSI, keywords are no names without backticks |
+| spark.sql.caseSensitive | `case_sensitive` | columns are found by the same letters only |
+| spark.sql.session.timeZone | `time_zone` | the zone of timestamps that name none |
+| spark.sql.timestampType | `timestamp_type` | what ``TIMESTAMP '...'`` and a cast to ``timestamp`` make |
+| spark.sql.parser.escapedStringLiterals | `escaped_string_literals` | backslashes in strings stay |
+| spark.sql.legacy.consecutiveStringLiterals.enabled | `consecutive_string_literals` | doubled quotes vanish |
+| spark.sql.legacy.exponentLiteralAsDecimal.enabled | `exponent_literals_as_decimals` | 1e3 is a decimal |
+| spark.sql.legacy.literal.pickMinimumPrecision | `minimum_precision` | integers beside decimals are wider |
+| spark.sql.legacy.decimal.retainFractionDigitsOnTruncate | `retain_fraction_digits` | decimals past 38 digits lose others |
+| spark.sql.decimalOperations.allowPrecisionLoss | `allow_precision_loss` | the same, in arithmetic |
+| spark.sql.legacy.bangEqualsNot | `bang_equals_not` | ``a ! IN (1)`` is allowed |
+| spark.sql.variable.substitute | `variable_substitution` | if true, ``${name}`` is replaced; it is refused |
+| spark.sql.legacy.allowNegativeScaleOfDecimal | `negative_scale` | 1E10BD has a negative scale; it is refused |
+| spark.sql.legacy.typeCoercion.datetimeToString.enabled | `datetime_to_string` | without ANSI, dates compared with \
+strings are strings; it is refused |
+| spark.sql.parser.quotedRegexColumnNames | `quoted_regex_columns` | names in backticks are patterns; refused |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from lance_spark.errors import InvalidInputError
+
+#: Spark's name of each field of `SqlSettings`.
+SPARK_NAMES: dict[str, str] = {
+    "ansi": "spark.sql.ansi.enabled",
+    "double_quoted_identifiers": "spark.sql.ansi.doubleQuotedIdentifiers",
+    "reserved_keywords": "spark.sql.ansi.enforceReservedKeywords",
+    "case_sensitive": "spark.sql.caseSensitive",
+    "time_zone": "spark.sql.session.timeZone",
+    "timestamp_type": "spark.sql.timestampType",
+    "escaped_string_literals": "spark.sql.parser.escapedStringLiterals",
+    "consecutive_string_literals": "spark.sql.legacy.consecutiveStringLiterals.enabled",
+    "exponent_literals_as_decimals": "spark.sql.legacy.exponentLiteralAsDecimal.enabled",
+    "minimum_precision": "spark.sql.legacy.literal.pickMinimumPrecision",
+    "retain_fraction_digits": "spark.sql.legacy.decimal.retainFractionDigitsOnTruncate",
+    "allow_precision_loss": "spark.sql.decimalOperations.allowPrecisionLoss",
+    "bang_equals_not": "spark.sql.legacy.bangEqualsNot",
+    "variable_substitution": "spark.sql.variable.substitute",
+    "negative_scale": "spark.sql.legacy.allowNegativeScaleOfDecimal",
+    "datetime_to_string": "spark.sql.legacy.typeCoercion.datetimeToString.enabled",
+    "quoted_regex_columns": "spark.sql.parser.quotedRegexColumnNames",
+}
+_TIMESTAMP_TYPES = ("TIMESTAMP_LTZ", "TIMESTAMP_NTZ")
+
+
+@dataclass(frozen=True, slots=True)
+class SqlSettings:
+    """Settings that change what the text of a predicate means; the defaults are those of Spark 4.
+
+    Attributes
+    ----------
+    time_zone : str or None
+        A name such as Europe/Berlin, or an offset such as +01:00. With None, a predicate that needs
+        the zone of a session is refused.
+    timestamp_type : str
+        "TIMESTAMP_LTZ" or "TIMESTAMP_NTZ".
+
+    The others are flags; the module's table has their meaning.
+    """
+
+    ansi: bool = True
+    double_quoted_identifiers: bool = False
+    reserved_keywords: bool = False
+    case_sensitive: bool = False
+    time_zone: str | None = None
+    timestamp_type: str = "TIMESTAMP_LTZ"
+    escaped_string_literals: bool = False
+    consecutive_string_literals: bool = False
+    exponent_literals_as_decimals: bool = False
+    minimum_precision: bool = True
+    retain_fraction_digits: bool = False
+    allow_precision_loss: bool = True
+    bang_equals_not: bool = False
+    variable_substitution: bool = True
+    negative_scale: bool = False
+    datetime_to_string: bool = False
+    quoted_regex_columns: bool = False
+
+    @classmethod
+    def from_conf(cls, conf: Mapping[str, str | None]) -> SqlSettings:
+        """Return the settings of a session.
+
+        Parameters
+        ----------
+        conf : mapping of str to str
+            Values by Spark's names (`SPARK_NAMES`). Names that are missing, or have no value, keep
+            the default. Other names are ignored.
+
+        Raises
+        ------
+        InvalidInputError
+            A value is not one that Spark allows.
+        """
+        values: dict[str, Any] = {}
+        for field in fields(cls):
+            name = SPARK_NAMES[field.name]
+            text = conf.get(name)
+            if text is None:
+                continue
+            if field.name == "time_zone":
+                values[field.name] = text
+            elif field.name == "timestamp_type":
+                if text.upper() not in _TIMESTAMP_TYPES:
+                    raise InvalidInputError(
+                        f"{name} must be one of {', '.join(_TIMESTAMP_TYPES)}, not {text!r}"
+                    )
+                values[field.name] = text.upper()
+            else:
+                if text.lower() not in ("true", "false"):
+                    raise InvalidInputError(f"{name} must be true or false, not {text!r}")
+                values[field.name] = text.lower() == "true"
+        return cls(**values)
+
+    def changed(self) -> dict[str, str]:
+        """Return the settings that differ from the defaults, by Spark's names, as `from_conf` takes them."""
+        default = SqlSettings()
+        return {
+            SPARK_NAMES[field.name]: str(value).lower() if isinstance(value, bool) else value
+            for field in fields(self)
+            if (value := getattr(self, field.name)) != getattr(default, field.name)
+        }
+
+
+#: Spark 4 as it is installed.
+DEFAULTS = SqlSettings()
