@@ -33,6 +33,7 @@ from lance_spark.scan.positions import parse_positions
 from lance_spark.scan.take import RowFinder, take_addresses, take_rows
 from lance_spark.scan.task import ScanTask
 from lance_spark.storage.manifest_store import ManifestStore, with_store
+from lance_spark.table.blob_dataset import check_columns
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.open import OpenTable, open_table
 from lance_spark.table.row_counts import counted_fragments
@@ -325,6 +326,7 @@ class Dataset(ChangingHandle, RowsHandle, MaintenanceHandle):
         manifest = self._table.manifest
         conditions = self._conditions(filters, filter)
         read = (*schema.fields, *top_fields(conditions))
+        check_columns(manifest, read)
         wanted = chosen(fragments, fragment_ids)
         if target_rows is None:
             rows = sum([fragment.physical_rows for fragment in wanted])
@@ -419,6 +421,7 @@ class Dataset(ChangingHandle, RowsHandle, MaintenanceHandle):
         chosen = row_meta.select(
             schema, columns, with_row_id=with_row_id, with_row_address=with_row_address
         )
+        check_columns(self._table.manifest, chosen.fields)
         version = self._table.manifest.data_storage_version
         return handled(chosen, Handling.parse(blob_handling), version)
 

@@ -27,6 +27,7 @@ from lance_spark.file.schema import Field, Schema
 from lance_spark.scan.fragment import FragmentReader, batches_of
 from lance_spark.scan.row_meta import META_FIELDS, ROW_OFFSET
 from lance_spark.scan.width import nulls
+from lance_spark.table.blob_dataset import check_columns
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.paths import BasePath, TablePaths
 
@@ -211,6 +212,7 @@ class FeedColumns:
             columns.append(None if one is None else len(found))
             if one is not None:
                 found.append(one)
+        check_columns(manifest, found)
         schema = _handled(Schema(tuple(found)), manifest, self.blob_handling)
         return Side(schema, tuple(columns), manifest.base_paths)
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 
 from lance_spark.changes.optimistic import retried
 from lance_spark.errors import InvalidInputError
-from lance_spark.table import flags
 from lance_spark.table.commit import DEFAULT_MAX_RETRIES, commit
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.open import OpenTable
@@ -87,7 +86,7 @@ def check_writable(table: OpenTable) -> None:
     ------
     UnsupportedFeatureError
     """
-    flags.check_writable(table.manifest.flags, table.store.display)
+    table.manifest.check_writable(table.store.display)
 
 
 def names_of(columns: object, what: str) -> list[str]:

@@ -24,7 +24,7 @@ from lance_spark.errors import (
     UnsupportedError,
     UnsupportedFeatureError,
 )
-from lance_spark.table import file_versions, flags
+from lance_spark.table import file_versions
 from lance_spark.table.commit import DEFAULT_MAX_RETRIES, commit
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.fragment_writer import delete_fragments
@@ -260,7 +260,7 @@ def check_rows_writable(table: OpenTable, *, data_files: bool) -> None:
     UnsupportedFeatureError, UnsupportedError
     """
     manifest, name = table.manifest, table.store.display
-    flags.check_writable(manifest.flags, name)
+    manifest.check_writable(name)
     if not manifest.has_writer_version:
         raise UnsupportedError(
             f"{name}: the table was written by an early release of Lance, which did not count rows reliably; "

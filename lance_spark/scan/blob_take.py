@@ -22,6 +22,7 @@ from lance_spark.scan.positions import (
     parse_row_ids,
 )
 from lance_spark.scan.take import RowFinder
+from lance_spark.table.blob_dataset import check_columns
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.open import OpenTable
 
@@ -56,6 +57,7 @@ def take_blobs(
     if buffer_size < 0:
         raise InvalidInputError(f"buffer_size must not be negative, but is {buffer_size}")
     schema = table.schema.select([column])
+    check_columns(table.manifest, schema.fields)
     leaf = table.schema.field(column)
     if not leaf.is_blob:
         raise InvalidInputError(f"column {column!r} is no blob column, but {leaf.logical_type}")

@@ -33,6 +33,7 @@ from lance_spark.scan.fragment import FragmentReader
 from lance_spark.scan.least import is_less, is_ordered, least_and_greatest
 from lance_spark.scan.zone_maps import Zones
 from lance_spark.table import indexes
+from lance_spark.table.blob_dataset import check_columns
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.open import OpenTable
 
@@ -165,6 +166,7 @@ class _Known:
         path = _path(table.schema, names)
         if path is None:
             return None
+        check_columns(table.manifest, path[:1])
         segments = [
             index
             for index in indexes.section_of(table.manifest).indices

@@ -36,7 +36,7 @@ from lance_spark.errors import InvalidInputError
 from lance_spark.storage.listing import FileInfo
 from lance_spark.storage.small_reads import read_each
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table import flags, versions
+from lance_spark.table import versions
 from lance_spark.table.branch_files import Branch, branch_path, read_branches
 from lance_spark.table.cleanup_branches import branch_folders, origin
 from lance_spark.table.cleanup_files import INDICES, UUID, Candidate, Listing, list_files
@@ -343,7 +343,7 @@ class Planner:
         manifests = read_each(partial(find_manifest, store), new, local=store.is_local)
         for location, manifest in zip(new, manifests, strict=True):
             if manifest is not None:
-                flags.check_writable(manifest.flags, store.display)
+                manifest.check_writable(store.display)
                 yield location, manifest
 
     def _collect(self, listing: Listing) -> CleanupPlan:

@@ -34,7 +34,7 @@ from lance_spark.storage.copies import Copy, copy_files
 from lance_spark.storage.errors import is_refusal
 from lance_spark.storage.store import ObjectStore
 from lance_spark.storage.uri import check_relative
-from lance_spark.table import flags, row_ids, versions
+from lance_spark.table import row_ids, versions
 from lance_spark.table.draft import Draft
 from lance_spark.table.fragment_files import DeletionFile
 from lance_spark.table.fragment_writer import new_data_file_name
@@ -198,7 +198,7 @@ def _operation(source: OpenTable, *, is_shallow: bool, **more: Any) -> Clone:
             f"{source.store.display}: version {manifest.version} is no part of the history, so that no table or branch can begin "
             "with it; choose another version"
         )
-    flags.check_writable(manifest.flags, source.store.display)
+    manifest.check_writable(source.store.display)
     branch = more.pop("branch", None)
     return Clone(is_shallow, manifest.version, source.store.base_uri, source.branch, branch, **more)
 

@@ -34,7 +34,7 @@ from lance_spark.errors import (
 )
 from lance_spark.storage.errors import is_refusal
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table import flags, versions
+from lance_spark.table import versions
 from lance_spark.table.detached import commit_detached
 from lance_spark.table.draft import Draft
 from lance_spark.table.manifest import Manifest
@@ -382,7 +382,7 @@ class _Attempts:
             self._rebase()
         operation = self._transaction.operation
         if newest is not None:
-            flags.check_writable(newest.flags, store.display)
+            newest.check_writable(store.display)
         called_back: list[Manifest] = []
 
         def read_older(version: int) -> Manifest:

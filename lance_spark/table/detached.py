@@ -14,7 +14,7 @@ from contextlib import suppress
 from lance_spark.errors import InvalidInputError, LanceError, StorageError, UncertainCommitError
 from lance_spark.storage.errors import is_refusal
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table import flags, versions
+from lance_spark.table import versions
 from lance_spark.table.draft import Draft
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.manifest_file import encode, read_manifest
@@ -59,7 +59,7 @@ def commit_detached(
     if base is None:
         raise InvalidInputError(f"{store.display}: a detached version needs a table, there is none")
     operation = transaction.operation
-    flags.check_writable(base.flags, store.display)
+    base.check_writable(store.display)
     manifests = versions.list_manifests(store)
     if versions.scheme_for_commit(store, manifests) is NamingScheme.V1:
         raise InvalidInputError(

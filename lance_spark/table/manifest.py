@@ -16,6 +16,7 @@ from lance_spark.errors import CorruptFileError, CorruptTableError, InvalidInput
 from lance_spark.proto import table_pb2
 from lance_spark.storage.uri import check_relative
 from lance_spark.table import flags
+from lance_spark.table.blob_dataset import check_changeable
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.paths import BasePath
 
@@ -199,6 +200,22 @@ class Manifest:
     def flags(self) -> flags.Flags:
         """What a client has to understand."""
         return flags.Flags(self._proto.reader_feature_flags, self._proto.writer_feature_flags)
+
+    def check_writable(self, table: str) -> None:
+        """Refuse a commit on top of this version, or of a copy of it, that this release cannot make.
+
+        Parameters
+        ----------
+        table : str
+            What errors call the table.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+            The table needs more than this release does.
+        """
+        flags.check_writable(self.flags, table)
+        check_changeable(self, table)
 
     @property
     def config(self) -> dict[str, str]:

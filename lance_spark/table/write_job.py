@@ -34,7 +34,7 @@ from lance_spark.file.schema import Schema
 from lance_spark.file.writer import check_types
 from lance_spark.storage.store import ObjectStore
 from lance_spark.storage.uri import parse_uri
-from lance_spark.table import file_versions, flags, ref_names, versions
+from lance_spark.table import file_versions, ref_names, versions
 from lance_spark.table.append_schema import filled_by
 from lance_spark.table.bases import BaseLike, Target, folders, new_bases, targets
 from lance_spark.table.commit import DEFAULT_MAX_RETRIES, commit
@@ -434,7 +434,7 @@ def _planned_on(
     job: WriteJob, base: Manifest, wanted: tuple[int, int] | None, store: ObjectStore, fit: Fit
 ) -> WriteJob:
     replaces = job.mode == "overwrite"
-    flags.check_writable(base.flags, store.display)
+    base.check_writable(store.display)
     if job.enable_stable_row_ids and not base.flags.stable_row_ids:
         raise InvalidOptionError(
             f"{store.display}: stable row ids can be enabled for a new table only, and there is one already"

@@ -53,6 +53,7 @@ NOT_IN_PYLANCE = {
     "lance.table.DataFragment.external_row_ids",
     "lance.table.DataFragment.external_last_updated_at_versions",
     "lance.table.DataFragment.external_created_at_versions",
+    "lance.table.Manifest.blob_dataset_version",
 }
 RUST_NAMES = {"UUID": "Uuid", "IVF": "Ivf", "PQ": "Pq"}
 

@@ -92,7 +92,7 @@ class Restore(Operation):
         """
         restored = draft.read_version(self.version)
         check_identity(restored.name, restored, self.identity)
-        flags.check_writable(restored.flags, restored.name)
+        restored.check_writable(restored.name)
         fixed = flags.STABLE_FIELD_IDS
         if draft.base is not None and draft.base.flags.writer & ~restored.flags.writer & fixed:
             raise UnsupportedFeatureError(
