@@ -1,0 +1,26 @@
+"""The session, and the tables that all predicates are tried on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lance_spark
+from tests.interop.predicates.harness import Harness
+from tests.interop.predicates.tables import VERSIONS, make
+from tests.spark.conftest import spark
+
+__all__ = ["harness", "spark"]
+
+
+@pytest.fixture(scope="session")
+def harness(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harness]:
+    """Predicates on a table of every file version that can be written."""
+    folder: Path = tmp_path_factory.mktemp("predicates")
+    lance_spark.enable(spark)
+    yield Harness(spark, [make(spark, version, folder) for version in VERSIONS], folder)
+    spark.conf.set("spark.lance.pushdown.enabled", "false")
+    spark.conf.unset("spark.lance.pushdown.local")

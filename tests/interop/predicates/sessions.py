@@ -1,0 +1,81 @@
+"""Settings of Spark that change what the text of a predicate means."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+ANSI = "spark.sql.ansi.enabled"
+ZONE = "spark.sql.session.timeZone"
+CASE = "spark.sql.caseSensitive"
+ESCAPED = "spark.sql.parser.escapedStringLiterals"
+QUOTED = "spark.sql.ansi.doubleQuotedIdentifiers"
+TIMESTAMP = "spark.sql.timestampType"
+#: What is set for all of them: rows are few, so that compiling takes longer than running.
+QUICK = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.parquet.filterPushdown": "false",
+    "spark.sql.inMemoryColumnarStorage.partitionPruning": "false",
+    "spark.sql.adaptive.enabled": "false",
+}
+
+
+@dataclass(frozen=True)
+class Session:
+    """Settings of a session.
+
+    Attributes
+    ----------
+    name : str
+    conf : dict
+    """
+
+    name: str
+    conf: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_default(self) -> bool:
+        """Whether a text means what it means without any session."""
+        return not self.conf.keys() - {ZONE}
+
+    @property
+    def zone(self) -> str:
+        return self.conf.get(ZONE, "UTC")
+
+
+SESSIONS = (
+    Session("default"),
+    Session("New York", {ZONE: "America/New_York"}),
+    Session("without ANSI", {ANSI: "false", ZONE: "Europe/Berlin"}),
+    Session("case-sensitive", {CASE: "true"}),
+    Session("escaped strings", {ESCAPED: "true"}),
+    Session("quoted identifiers", {QUOTED: "true", ZONE: "Asia/Kathmandu"}),
+    Session("without ANSI, escaped strings", {ANSI: "false", ESCAPED: "true"}),
+    Session("TIMESTAMP without zone", {TIMESTAMP: "TIMESTAMP_NTZ", ZONE: "America/New_York"}),
+)
+
+
+@contextmanager
+def settings(spark: Any, conf: dict[str, str]) -> Iterator[None]:
+    """Give a session some settings, and take them back."""
+    before = {name: spark.conf.get(name, None) for name in conf}
+    for name, value in conf.items():
+        spark.conf.set(name, value)
+    # It prints the stack of each error of the analyzer.
+    errors = logging.getLogger("SQLQueryContextLogger")
+    level = errors.level
+    errors.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        errors.setLevel(level)
+        for name, old in before.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)

@@ -1,0 +1,305 @@
+"""The ways in which a predicate comes into this package; each returns the rows that it keeps.
+
+| way | what it is |
+| --- | --- |
+| `text` | the parser of texts with the settings of the session: the option `filter`, without its Spark job |
+| `dataset` | `Dataset.to_table(filter=)`: a text by Spark's defaults |
+| `dataset delete`, `dataset update` | `Dataset.delete`, `Dataset.update` with the predicate of the text |
+| `native` | the predicate that `LanceTable` makes of a condition, without the job |
+| `pushed` | the conditions of Spark's optimised plan as the rule hands them over |
+
+Those below run Spark jobs.
+
+| way | what it is |
+| --- | --- |
+| `where` | `DataFrame.where` with push-down |
+| `option` | the option `filter` |
+| `delete`, `update`, `replaceWhere`, `merge`, `merge by source` | `LanceTable` |
+| `replaceWhere option` | an overwrite with the option `replaceWhere` |
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lance_spark
+from lance_spark.errors import LanceError
+from lance_spark.scan.predicates import And, Predicate
+from lance_spark.scan.sql import SqlSettings, parse_predicate
+from lance_spark.spark.enable import _extension
+from lance_spark.spark.filter_trees import to_predicate
+from lance_spark.spark.frames import native
+from lance_spark.spark.table import LanceTable
+from tests.interop.predicates.sessions import Session
+from tests.interop.predicates.tables import Table
+
+#: Added to the numbers of rows that an update finds.
+_MARK = 1_000_000
+
+
+class LeftToSparkError(Exception):
+    """A condition that this package does not answer by itself."""
+
+
+@dataclass
+class Bench:
+    """A table, a session with its settings, and a folder for copies of the table."""
+
+    spark: Any
+    table: Table
+    session: Session
+    folder: Path
+    random: Any
+
+    def __post_init__(self) -> None:
+        self.dataset = lance_spark.open_dataset(str(self.table.path))
+        self.schema = self.dataset._table.schema
+        self.settings = SqlSettings.from_conf(self.session.conf)
+        self.base = LanceTable.forPath(self.spark, str(self.table.path))
+        self._rule = Rule(self.spark)
+        self._copies = 0
+
+    def keep(self, predicate: Predicate, path: str | None = None) -> frozenset[int]:
+        """Return the rows that a scan with a predicate gives."""
+        dataset = self.dataset if path is None else lance_spark.open_dataset(path)
+        return frozenset(dataset.to_table(["row"], filter=predicate)["row"].to_pylist())
+
+    def rows_of(self, path: Path) -> list[int]:
+        rows: list[int] = lance_spark.open_dataset(str(path)).to_table(["row"])["row"].to_pylist()
+        return rows
+
+    def copy(self) -> Path:
+        """Return a copy of the table; its files are the same ones."""
+        self._copies += 1
+        path = self.folder / f"copy{self._copies}.lance"
+        shutil.copytree(self.table.path, path, copy_function=os.link)
+        return path
+
+
+class Rule:
+    """The classes of the rule in the JVM."""
+
+    def __init__(self, spark: Any) -> None:
+        self._jvm = spark._jvm
+        self._gateway = spark.sparkContext._gateway
+        loader = _extension(spark).getClassLoader()
+        expression = self._jvm.java.lang.Class.forName(
+            "org.apache.spark.sql.catalyst.expressions.Expression"
+        )
+        anything = self._jvm.java.lang.Class.forName("java.lang.Object")
+        self._write = self._method(loader, "Expressions", "write", expression)
+        self._is_sent = self._method(loader, "Forms", "isSent", anything)
+        self._json = self._method(loader, "Forms", "json", anything)
+
+    def _method(self, loader: Any, owner: str, name: str, argument: Any) -> Callable[[Any], Any]:
+        types = self._gateway.new_array(self._jvm.java.lang.Class, 1)
+        types[0] = argument
+        method = loader.loadClass(f"org.lancespark.{owner}").getDeclaredMethod(name, types)
+        method.setAccessible(True)
+
+        def call(value: Any) -> Any:
+            arguments = self._gateway.new_array(self._jvm.java.lang.Object, 1)
+            arguments[0] = value
+            return method.invoke(None, arguments)
+
+        return call
+
+    def trees(self, frame: Any) -> tuple[list[dict[str, Any]], int] | None:
+        """Return the conditions of a frame's optimised plan that are handed over, and how many are not; None if no row is left."""
+        plan = frame._jdf.queryExecution().optimizedPlan()
+        while plan.nodeName() == "Project":
+            plan = plan.child()
+        if plan.nodeName() == "LocalRelation":
+            return None
+        if plan.nodeName() != "Filter":
+            return [], 0
+        found: list[dict[str, Any]] = []
+        left = 0
+        for condition in _conjuncts(plan.condition()):
+            form = self._write(condition)
+            if form is None or not self._is_sent(form):
+                left += 1
+            else:
+                found.append(json.loads(self._json(form)))
+        return found, left
+
+
+def _conjuncts(condition: Any) -> list[Any]:
+    if condition.getClass().getSimpleName() != "And":
+        return [condition]
+    return [*_conjuncts(condition.left()), *_conjuncts(condition.right())]
+
+
+def text(bench: Bench, given: str) -> frozenset[int]:
+    return bench.keep(parse_predicate(given, bench.schema, bench.settings))
+
+
+def dataset(bench: Bench, given: str) -> frozenset[int]:
+    return frozenset(bench.dataset.to_table(["row"], filter=given)["row"].to_pylist())
+
+
+def dataset_delete(bench: Bench, given: str) -> frozenset[int]:
+    predicate = parse_predicate(given, bench.schema)
+    path = bench.copy()
+    lance_spark.open_dataset(str(path)).delete([predicate])
+    left = bench.rows_of(path)
+    shutil.rmtree(path)
+    return bench.table.rows - set(left)
+
+
+def dataset_update(bench: Bench, given: str) -> frozenset[int]:
+    predicate = parse_predicate(given, bench.schema)
+    path = bench.copy()
+    mode = bench.random.choice(["rows", "columns"])
+    lance_spark.open_dataset(str(path)).update({"row": _MARK}, [predicate], mode=mode)
+    left = [one for one in bench.rows_of(path) if one != _MARK]
+    shutil.rmtree(path)
+    return bench.table.rows - set(left)
+
+
+def native_condition(bench: Bench, given: str) -> frozenset[int]:
+    predicate = native(bench.base, bench.dataset, given)
+    if predicate is None:
+        raise LeftToSparkError
+    return bench.keep(predicate)
+
+
+def pushed(bench: Bench, given: str) -> tuple[frozenset[int], bool]:
+    """Return the rows, and whether Spark has conditions left to ask of them."""
+    from pyspark.sql import functions as F
+
+    frame = bench.spark.table(bench.table.view).where(F.expr(given))
+    answer = bench._rule.trees(frame)
+    if answer is None:
+        return frozenset(), False
+    trees, left = answer
+    if not trees:
+        if left:
+            raise LeftToSparkError
+        return bench.table.rows, False
+    predicates = tuple(to_predicate(tree, bench.schema) for tree in trees)
+    return bench.keep(And(predicates)), left > 0
+
+
+def where(bench: Bench, given: str) -> frozenset[int]:
+    local = bench.random.choice(["true", "false"])
+    bench.spark.conf.set("spark.lance.pushdown.local", local)
+    frame = bench.spark.read.format("lance").load(str(bench.table.path)).where(given)
+    return _numbers(frame)
+
+
+def option(bench: Bench, given: str) -> frozenset[int]:
+    reader = bench.spark.read.format("lance").option("filter", given)
+    return _numbers(reader.load(str(bench.table.path)))
+
+
+def _numbers(frame: Any) -> frozenset[int]:
+    return frozenset(row[0] for row in frame.select("row").collect())
+
+
+def _changed(bench: Bench, change: Callable[[LanceTable], Any]) -> frozenset[int]:
+    path = bench.copy()
+    try:
+        change(LanceTable.forPath(bench.spark, str(path)))
+        left = bench.rows_of(path)
+    finally:
+        shutil.rmtree(path)
+    marked = {one - _MARK for one in left if one >= _MARK}
+    assert not marked or len(left) == len(bench.table.rows)
+    return bench.table.rows - {one for one in left if one < _MARK}
+
+
+def delete(bench: Bench, given: str) -> frozenset[int]:
+    return _changed(bench, lambda table: table.delete(given))
+
+
+def update(bench: Bench, given: str) -> frozenset[int]:
+    mode = bench.random.choice(["rows", "columns", "auto"])
+    return _changed(bench, lambda table: table.update(given, {"row": f"row + {_MARK}"}, mode=mode))
+
+
+def _no_rows(bench: Bench) -> Any:
+    return bench.spark.read.format("lance").load(str(bench.table.path)).limit(0)
+
+
+def replace_where(bench: Bench, given: str) -> frozenset[int]:
+    return _changed(bench, lambda table: table.replaceWhere(_no_rows(bench), given))
+
+
+def replace_option(bench: Bench, given: str) -> frozenset[int]:
+    def change(table: LanceTable) -> None:
+        writer = (
+            _no_rows(bench).write.format("lance").mode("overwrite").option("replaceWhere", given)
+        )
+        writer.save(table.path)
+
+    return _changed(bench, change)
+
+
+def merge(bench: Bench, given: str) -> frozenset[int]:
+    source = bench.spark.range(1 << 9).withColumnRenamed("id", "source_number")
+
+    def change(table: LanceTable) -> None:
+        builder = table.merge(source, "target.row = source_number")
+        if bench.random.random() < 0.5:
+            builder.whenMatchedDelete(given).execute()
+        else:
+            builder.whenMatchedUpdate(given, {"row": f"row + {_MARK}"}).execute()
+
+    return _changed(bench, change)
+
+
+def merge_by_source(bench: Bench, given: str) -> frozenset[int]:
+    source = bench.spark.range(0).withColumnRenamed("id", "source_number")
+
+    def change(table: LanceTable) -> None:
+        builder = table.merge(source, "target.row = source_number")
+        if bench.random.random() < 0.5:
+            builder.whenNotMatchedBySourceDelete(given).execute()
+        else:
+            builder.whenNotMatchedBySourceUpdate(given, {"row": f"row + {_MARK}"}).execute()
+
+    return _changed(bench, change)
+
+
+#: For every predicate.
+CHEAP: dict[str, Callable[[Bench, str], Any]] = {
+    "text": text,
+    "dataset": dataset,
+    "native": native_condition,
+    "pushed": pushed,
+}
+#: For some predicates, without Spark.
+COPYING: dict[str, Callable[[Bench, str], Any]] = {
+    "dataset delete": dataset_delete,
+    "dataset update": dataset_update,
+}
+#: For some predicates, by Spark jobs.
+JOBS: dict[str, Callable[[Bench, str], Any]] = {
+    "where": where,
+    "option": option,
+    "delete": delete,
+    "update": update,
+    "replaceWhere": replace_where,
+    "replaceWhere option": replace_option,
+    "merge": merge,
+    "merge by source": merge_by_source,
+}
+#: By Spark's defaults, whatever the session says.
+WITHOUT_SESSION = {"dataset", "dataset delete", "dataset update"}
+#: Files of 0.1 were not written by this package once.
+WRITING = {
+    "dataset update",
+    "update",
+    "merge",
+    "merge by source",
+    "replaceWhere option",
+    "replaceWhere",
+}
+__all__ = ["CHEAP", "COPYING", "JOBS", "WITHOUT_SESSION", "Bench", "LanceError", "LeftToSparkError"]
