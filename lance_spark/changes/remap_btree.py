@@ -24,9 +24,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lance_spark.errors import CorruptFileError, StorageError
+from lance_spark.file.create import DataFileWriter, create_file
 from lance_spark.file.open import DataFileReader, open_file
 from lance_spark.file.schema import Schema
-from lance_spark.file.writer import FileWriter
 from lance_spark.proto import table_pb2
 from lance_spark.scan.btree_bounds import rows_of_page
 from lance_spark.storage.output import OutputFile
@@ -147,7 +147,7 @@ def remap_btree(
         writers = {}
         for name, schema in ((DATA_FILE, data.schema), (LOOKUP_FILE, lookup.schema)):
             outputs[name] = paths.store.open_output(f"{INDICES}/{new}/{name}")
-            writers[name] = FileWriter(outputs[name], schema, data.version)
+            writers[name] = create_file(outputs[name], schema, data.version)
         _write(data, moves, batch_size, writers[DATA_FILE], writers[LOOKUP_FILE])
         files = []
         for name, writer in writers.items():
@@ -186,8 +186,8 @@ def _write(
     data: DataFileReader,
     moves: Moves,
     batch_size: int,
-    data_writer: FileWriter,
-    lookup_writer: FileWriter,
+    data_writer: DataFileWriter,
+    lookup_writer: DataFileWriter,
 ) -> None:
     pages = 0
     arrow = data.schema.to_arrow()
@@ -217,7 +217,7 @@ def _moved(
 
 
 def _write_pages(
-    rows: pa.Table, batch_size: int, first: int, data: FileWriter, lookup: FileWriter
+    rows: pa.Table, batch_size: int, first: int, data: DataFileWriter, lookup: DataFileWriter
 ) -> int:
     """Write whole pages, and what the other file says of them; return their number."""
     if not len(rows):

@@ -128,18 +128,8 @@ class FileWriter:
         InvalidInputError
             Dictionaries have more values than their indices can tell; see `index_room`.
         """
-        names = self._schema.names
-        if batch.schema.names != names:
-            raise SchemaMismatchError(
-                f"{self._output.name}: a batch has columns {batch.schema.names}, but the schema has {names}"
-            )
-        for array, column in zip(batch.columns, self._columns, strict=True):
-            wanted = column.input_type
-            if array.type != wanted:
-                raise SchemaMismatchError(
-                    f"{self._output.name}: column {column.field.name!r} of a batch is {array.type}, "
-                    f"but the schema has {wanted}; cast it"
-                )
+        wanted = [column.input_type for column in self._columns]
+        check_batch(batch, self._schema, wanted, self._output.name)
         batch = batch_with_offsets(batch)
         loan = self._loans.open(batch)
         for array, column in zip(batch.columns, self._columns, strict=True):
@@ -256,8 +246,30 @@ def _encode(array: pa.Array, field: pa.Field, version: tuple[int, int]) -> list[
     return encode_field(array, field, version)
 
 
+def check_batch(
+    batch: pa.RecordBatch, schema: Schema, types: Sequence[pa.DataType], name: str
+) -> None:
+    """Raise SchemaMismatchError if a batch does not have the columns of a schema, of the types given."""
+    names = schema.names
+    if batch.schema.names != names:
+        raise SchemaMismatchError(
+            f"{name}: a batch has columns {batch.schema.names}, but the schema has {names}"
+        )
+    for column, array, wanted in zip(names, batch.columns, types, strict=True):
+        if array.type != wanted:
+            raise SchemaMismatchError(
+                f"{name}: column {column!r} of a batch is {array.type}, but the schema has {wanted}; cast it"
+            )
+
+
 def check_types(schema: Schema, version: tuple[int, int]) -> None:
     """Raise UnsupportedTypeError if files of a version cannot store a field of a schema."""
+    if version == (0, 1):
+        from lance_spark.encoding.v0_1.field_write import check_field as check_legacy
+
+        for field in schema.fields:
+            check_legacy(paged_json(field).arrow_field)
+        return
     if version == (2, 0):
         from lance_spark.encoding.v2_0.field_write import check_field
 

@@ -10,7 +10,7 @@ from typing import Any
 from lance_spark.errors import InvalidOptionError
 from lance_spark.spark import storage_options
 
-_FILE_VERSIONS = ("stable", "2.0", "2.1", "2.2")
+_FILE_VERSIONS = ("stable", "legacy", "0.1", "2.0", "2.1", "2.2")
 _INT64_MAX = 2**63 - 1
 _MOST_FRAGMENTS = 10_000_000
 

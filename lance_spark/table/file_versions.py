@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lance_spark.errors import InvalidOptionError
 
-WRITABLE = ((2, 0), (2, 1), (2, 2))
+WRITABLE = ((0, 1), (2, 0), (2, 1), (2, 2))
 DEFAULT = (2, 2)
 _VERSIONS = {
     "stable": DEFAULT,

@@ -9,6 +9,8 @@ from lance_spark.errors import CorruptTableError, InvalidInputError
 from lance_spark.proto import table_pb2
 from lance_spark.storage.uri import check_relative
 
+_FIRST_VERSION_2 = (0, 3)
+
 
 class DeletionFileType(Enum):
     """How a deletion file is written; the value is the file's suffix."""
@@ -47,8 +49,11 @@ class DataFile:
 
     @property
     def version(self) -> tuple[int, int]:
-        """Version of the file."""
-        return self.file_major_version, self.file_minor_version
+        """Version of the file: files of 0.1 are marked 0.0 to 0.2, those of 2.0 as 0.3 too."""
+        marked = self.file_major_version, self.file_minor_version
+        if marked < _FIRST_VERSION_2:
+            return 0, 1
+        return (2, 0) if marked == _FIRST_VERSION_2 else marked
 
     def to_proto(self) -> table_pb2.DataFile:
         """Return the message."""

@@ -16,8 +16,8 @@ import pyarrow as pa
 from lance_spark.errors import StorageError
 from lance_spark.file.blob_fields import has_blobs, input_schema
 from lance_spark.file.blob_write import BlobOptions, BlobWriter
+from lance_spark.file.create import DataFileWriter, create_file, version_in_manifests
 from lance_spark.file.schema import Schema
-from lance_spark.file.writer import FileWriter
 from lance_spark.storage.store import ObjectStore, OutputFile
 from lance_spark.storage.uri import join
 from lance_spark.table.align import align
@@ -106,7 +106,7 @@ class FragmentWriter:
         self._tag = tag
         self._fragments: list[Fragment] = []
         self._output: OutputFile | None = None
-        self._writer: FileWriter | None = None
+        self._writer: DataFileWriter | None = None
         self._path = ""
         self._rows = 0
 
@@ -151,7 +151,7 @@ class FragmentWriter:
         with suppress(StorageError):
             _delete_files(self._paths, names)
 
-    def _start(self) -> FileWriter:
+    def _start(self) -> DataFileWriter:
         self._path = new_data_file_name(self._tag)
         self._target = self._targets[self._started % len(self._targets)]
         self._started += 1
@@ -164,9 +164,7 @@ class FragmentWriter:
                 self._paths.open_uri,
                 self._blobs,
             )
-        self._writer = FileWriter(
-            self._output, self._schema, self._version, blobs=self._blob_writer
-        )
+        self._writer = create_file(self._output, self._schema, self._version, self._blob_writer)
         self._rows = 0
         return self._writer
 
@@ -183,12 +181,13 @@ class FragmentWriter:
         written = self._writer.finish()
         self._output.close()
         self._writer = self._output = self._blob_writer = None
+        major, minor = version_in_manifests(self._version)
         file = DataFile(
             path=self._path,
             fields=tuple(written.field_ids),
             column_indices=tuple(written.column_indices),
-            file_major_version=self._version[0],
-            file_minor_version=self._version[1],
+            file_major_version=major,
+            file_minor_version=minor,
             file_size_bytes=written.size_bytes,
             base_id=self._target,
         )

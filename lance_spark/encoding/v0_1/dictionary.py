@@ -27,9 +27,9 @@ import pyarrow.types as pat
 from lance_spark.encoding.arrow_blocks import is_variable
 from lance_spark.encoding.meta import FieldReader
 from lance_spark.encoding.rows import Rows
-from lance_spark.encoding.v0_1.pages import Numbers, Pages, bounds_of
-from lance_spark.encoding.v0_1.plain import PlainReader
-from lance_spark.encoding.v0_1.var_binary import VarBinaryReader
+from lance_spark.encoding.v0_1.pages import EncodedPages, Numbers, Pages, bounds_of
+from lance_spark.encoding.v0_1.plain import PlainReader, encode_plain
+from lance_spark.encoding.v0_1.var_binary import VarBinaryReader, encode_var_binary
 from lance_spark.errors import CorruptFileError, UnsupportedTypeError
 from lance_spark.storage.source import ReadPlan
 
@@ -81,6 +81,32 @@ class DictionaryReader:
         return pa.DictionaryArray.from_arrays(
             positions, self._items, ordered=self._kind.ordered, safe=False
         )
+
+
+def encode_positions(array: pa.DictionaryArray, cuts: Numbers, start: int) -> EncodedPages:
+    """Encode the positions of values in their dictionary; see `encode_plain`."""
+    return encode_plain(array.indices, cuts, start)
+
+
+def encode_values(values: pa.Array, start: int) -> EncodedPages:
+    """Encode the values of a dictionary as the one page that the whole file shares.
+
+    Raises
+    ------
+    UnsupportedTypeError
+        Version 0.1 has no dictionaries of such values.
+    """
+    check_values(values.type)
+    cuts = np.array([0, len(values)], np.int64)
+    if is_variable(values.type):
+        return encode_var_binary(values, cuts, start)
+    return encode_plain(values, cuts, start)
+
+
+def check_values(kind: pa.DataType) -> None:
+    """Raise UnsupportedTypeError if version 0.1 has no dictionaries of such values."""
+    if not (is_variable(kind) or pat.is_integer(kind)):
+        raise UnsupportedTypeError(f"file version 0.1 has no dictionaries of {kind} values")
 
 
 def _open_values(kind: pa.DataType, values: Pages, size: int) -> FieldReader:

@@ -16,7 +16,7 @@ import pyarrow.types as pat
 
 from lance_spark.encoding.meta import FieldReader
 from lance_spark.encoding.rows import Rows
-from lance_spark.encoding.v0_1.pages import Numbers, Pages, read_extents, spans_of
+from lance_spark.encoding.v0_1.pages import EncodedPages, Numbers, Pages, read_extents, spans_of
 from lance_spark.encoding.v2_1.fixed_width import ranges
 from lance_spark.errors import CorruptFileError, InvalidInputError
 from lance_spark.storage.source import ReadPlan
@@ -95,6 +95,37 @@ class ListReader:
         if (starts[1:] == stops[:-1]).all():
             return range(int(starts[0]), int(stops[-1]))
         return ranges(starts, stops - starts)
+
+
+def encode_offsets(
+    array: pa.Array, cuts: Numbers, start: int
+) -> tuple[EncodedPages, pa.Array, Numbers]:
+    """Encode the offsets of lists.
+
+    Parameters
+    ----------
+    array : pyarrow.Array
+        Lists or large lists, none of them null.
+    cuts : int64 array
+        First list of each page, and the number of all lists.
+    start : int
+        Where the first page will stand in the file.
+
+    Returns
+    -------
+    tuple
+        The pages, the items of all lists, and the first item of each page with the number of all items.
+    """
+    dtype = np.dtype(np.int64 if pat.is_large_list(array.type) else np.int32)
+    offsets = array.offsets.to_numpy() if len(array) else np.zeros(1, dtype)
+    entries = np.diff(cuts) + 1
+    firsts = offsets[cuts]
+    stored = offsets[ranges(cuts[:-1], entries)] - np.repeat(firsts[:-1], entries)
+    data = stored.astype(dtype.newbyteorder("<"), copy=False).view(np.uint8)
+    positions = start + (np.cumsum(entries) - entries) * dtype.itemsize
+    items = array.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
+    item_cuts = (firsts - firsts[0]).astype(np.int64)
+    return EncodedPages(Pages(positions, entries), [data]), items, item_cuts
 
 
 def _has_no_bytes(kind: pa.DataType) -> bool:

@@ -10,6 +10,7 @@ of values of one page, and the bytes of all spans are asked for at once and join
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,6 +65,27 @@ class Pages:
                 f"the page of batch {batch} ({int(self.lengths[batch])} values of {bits} bits from byte "
                 f"{int(self.positions[batch])}) lies outside the file of {size} bytes; it is truncated or corrupt"
             )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EncodedPages:
+    """The pages of one field for some batches that follow one another, ready to be written.
+
+    Attributes
+    ----------
+    pages : Pages
+        Their positions in the file, and the numbers of their values.
+    buffers : sequence of uint8 array
+        To be written back to back, from the position that the encoder was given.
+    """
+
+    pages: Pages
+    buffers: Sequence[Bytes] = ()
+
+    @property
+    def size(self) -> int:
+        """Bytes of all buffers."""
+        return sum(len(buffer) for buffer in self.buffers)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -24,9 +24,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.encoding.arrow_blocks import fixed_width
+from lance_spark.encoding.arrow_blocks import fixed_width, flags_of
 from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v0_1.pages import (
+    EncodedPages,
     Numbers,
     Pages,
     Spans,
@@ -63,12 +64,9 @@ class PlainReader:
         self._kind = kind
         self._pages = pages
         self._bounds = bounds
-        item, self._per_row = _innermost(kind)
-        bits = fixed_width(item)
-        if not bits or pat.is_nested(item) or pat.is_dictionary(item):
-            raise UnsupportedTypeError(f"file version 0.1 cannot store values of type {kind}")
-        self._bits = bits * self._per_row
-        self._is_bits = bits == 1
+        self._bits = plain_bits(kind)
+        _, self._per_row = _innermost(kind)
+        self._is_bits = self._bits == self._per_row
         pages.check(self._bits, size)
 
     def read(self, rows: Rows) -> ReadPlan[pa.Array]:
@@ -91,6 +89,75 @@ class PlainReader:
         bits = np.unpackbits(data, bitorder="little")
         begins = (np.cumsum(sizes) - sizes) * 8 + first % 8
         return np.packbits(bits[ranges(begins, last - first)], bitorder="little")
+
+
+def encode_plain(array: pa.Array, cuts: Numbers, start: int) -> EncodedPages:
+    """Encode values of a fixed width.
+
+    Parameters
+    ----------
+    array : pyarrow.Array
+        Without nulls, or of type null.
+    cuts : int64 array
+        First value of each page, and the number of all values.
+    start : int
+        Where the first page will stand in the file.
+
+    Raises
+    ------
+    UnsupportedTypeError
+        The type has no fixed width.
+    """
+    lengths = np.diff(cuts)
+    if pat.is_null(array.type):
+        return EncodedPages(Pages(np.full(len(lengths), start, np.int64), lengths))
+    values, per_row = array, 1
+    while pat.is_fixed_size_list(values.type):
+        size = values.type.list_size
+        values = values.values.slice(values.offset * size, len(values) * size)
+        per_row *= size
+    bits = plain_bits(array.type)
+    ends = cuts * per_row
+    if bits == per_row:
+        data, begins = _pack_bits(values, ends)
+    else:
+        width = bits // per_row // 8
+        first, last = values.offset * width, (values.offset + len(values)) * width
+        data = _bytes_of(values)[first:last]
+        begins = ends[:-1] * width
+    return EncodedPages(Pages(start + begins, lengths), [data])
+
+
+def plain_bits(kind: pa.DataType) -> int:
+    """Return the bits of one value of a type.
+
+    Raises
+    ------
+    UnsupportedTypeError
+        The type has no fixed width, or a width of 0.
+    """
+    item, per_row = _innermost(kind)
+    bits = fixed_width(item) * per_row
+    if not bits or pat.is_nested(item) or pat.is_dictionary(item):
+        raise UnsupportedTypeError(f"file version 0.1 cannot store values of type {kind}")
+    return bits
+
+
+def _pack_bits(values: pa.BooleanArray, cuts: Numbers) -> tuple[Bytes, Numbers]:
+    """Return the bits of all pages, each of which begins with a byte, and where in them each page begins."""
+    sizes = (np.diff(cuts) + 7) // 8
+    begins = np.cumsum(sizes) - sizes
+    flags = flags_of(_bytes_of(values), values.offset, len(values))
+    if not (cuts[1:-1] % 8).any():
+        return np.packbits(flags, bitorder="little"), begins
+    padded = np.zeros(int(sizes.sum()) * 8, np.bool_)
+    padded[ranges(begins * 8, np.diff(cuts))] = flags
+    return np.packbits(padded, bitorder="little"), begins
+
+
+def _bytes_of(array: pa.Array) -> Bytes:
+    buffer = array.buffers()[1]
+    return np.zeros(0, np.uint8) if buffer is None else np.frombuffer(buffer, np.uint8)
 
 
 class NullReader:

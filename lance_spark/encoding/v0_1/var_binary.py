@@ -22,12 +22,21 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.types as pat
 
 from lance_spark.encoding.arrow_blocks import bitmap, offset_type
 from lance_spark.encoding.rows import Rows
-from lance_spark.encoding.v0_1.pages import Numbers, Pages, read_extents, read_ranges, spans_of
+from lance_spark.encoding.v0_1.pages import (
+    EncodedPages,
+    Numbers,
+    Pages,
+    read_extents,
+    read_ranges,
+    spans_of,
+)
+from lance_spark.encoding.v2_1.fixed_width import ranges
 from lance_spark.errors import CorruptFileError, InvalidInputError
-from lance_spark.storage.source import ReadPlan
+from lance_spark.storage.source import Bytes, ReadPlan
 
 _OFFSET_BITS = 64
 
@@ -86,3 +95,59 @@ class VarBinaryReader:
             mask = None if valid.all() else bitmap(valid)
         buffers = [mask, pa.py_buffer(extents.offsets(dtype)), pa.py_buffer(data)]
         return pa.Array.from_buffers(self._kind, len(rows), buffers)
+
+
+def encode_var_binary(array: pa.Array, cuts: Numbers, start: int) -> EncodedPages:
+    """Encode strings or bytes; each page has its values first, and then its offsets.
+
+    Parameters
+    ----------
+    array : pyarrow.Array
+        Nulls are stored as empty values.
+    cuts : int64 array
+        First value of each page, and the number of all values.
+    start : int
+        Where the bytes of the first page will stand in the file.
+    """
+    offsets, data = _extents(array)
+    firsts = offsets[cuts]
+    lengths = np.diff(cuts)
+    entries = lengths + 1
+    # The offsets of all pages before a page stand between its values and the first ones.
+    before = (np.cumsum(entries) - entries) * (_OFFSET_BITS // 8)
+    shift = start - offsets[0] + before
+    stored = offsets[ranges(cuts[:-1], entries)] + np.repeat(shift, entries)
+    parts = stored.astype("<i8", copy=False).view(np.uint8)
+    at = np.concatenate([before, [len(parts)]])
+    buffers: list[Bytes] = []
+    for page in range(len(lengths)):
+        buffers.append(data[firsts[page] : firsts[page + 1]])
+        buffers.append(parts[at[page] : at[page + 1]])
+    return EncodedPages(Pages(firsts[1:] + shift, lengths), buffers)
+
+
+def _extents(array: pa.Array) -> tuple[Numbers, Bytes]:
+    """Return the offsets of values and the bytes that these point into; nulls are empty."""
+    offsets = _offsets(array)
+    if array.null_count:
+        # A null may stand over bytes, which would come back as a value.
+        gone = array.is_null().to_numpy(zero_copy_only=False)
+        if np.diff(offsets)[gone].any():
+            array = array.fill_null(b"" if _holds_bytes(array.type) else "")
+            offsets = _offsets(array)
+    buffer = array.buffers()[2]
+    data = np.zeros(0, np.uint8) if buffer is None else np.frombuffer(buffer, np.uint8)
+    return offsets, data
+
+
+def _offsets(array: pa.Array) -> Numbers:
+    dtype = offset_type(array.type)
+    buffer = array.buffers()[1]
+    if buffer is None or not len(array):
+        return np.zeros(1, np.int64)
+    offsets = np.frombuffer(buffer, dtype)[array.offset : array.offset + len(array) + 1]
+    return offsets.astype(np.int64, copy=False)
+
+
+def _holds_bytes(kind: pa.DataType) -> bool:
+    return bool(pat.is_binary(kind) or pat.is_large_binary(kind))

@@ -170,7 +170,8 @@ def _replace(fragment: table_pb2.DataFragment, new: DataFile, kept: Collection[i
             continue
         same = (
             tuple(file.fields) == new.fields
-            and (file.file_major_version, file.file_minor_version) == new.version
+            and file.file_major_version == new.file_major_version
+            and file.file_minor_version == new.file_minor_version
         )
         if same:
             # The file keeps its place.

@@ -1,0 +1,147 @@
+"""Which values version 0.1 would give back as others.
+
+The version stores no validity, so that these come back changed:
+
+======================================  =====================================================
+value                                   comes back as
+======================================  =====================================================
+null number, bool, date, time, decimal  0, false, or the like
+null fixed-size binary or list          zeros
+null list                               an empty list
+null struct                             a struct of such values
+null of a dictionary column             the first value of the dictionary
+empty string or bytes, where the field  null
+may be null
+======================================  =====================================================
+
+Nulls of strings and bytes and of type null are stored: the first as empty values. Every other null is refused, so that what
+is read from a file of the version can always be written to another one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+from lance_spark.encoding.arrow_blocks import is_variable
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A value that would come back as another one.
+
+    Attributes
+    ----------
+    row : int
+        The first such row of the array.
+    path : str
+        The field, with those above it.
+    value, becomes : str
+        What the value is and what would be read instead.
+    """
+
+    row: int
+    path: str
+    value: str
+    becomes: str
+
+
+def first_change(array: pa.Array, field: pa.Field, path: str = "") -> Change | None:
+    """Return the first value of a field, or of one below it, that version 0.1 would change; None if there is none.
+
+    Parameters
+    ----------
+    array : pyarrow.Array
+        Of the field's type.
+    field : pyarrow.Field
+    path : str
+        Of the fields above.
+    """
+    kind = array.type
+    path = f"{path}.{field.name}" if path else field.name
+    if pat.is_null(kind):
+        return None
+    if is_variable(kind):
+        return _first_empty(array, path) if field.nullable else _first_null(array, path)
+    found = _first_null(array, path)
+    if found is not None or not len(array):
+        return found
+    if pat.is_struct(kind):
+        return _first(
+            [first_change(array.field(at), kind.field(at), path) for at in range(kind.num_fields)]
+        )
+    if pat.is_dictionary(kind):
+        return _first_of_dictionary(array, path)
+    if pat.is_fixed_size_list(kind):
+        size = kind.list_size
+        items = array.values.slice(array.offset * size, len(array) * size)
+        found = first_change(items, kind.value_field, path)
+        return None if found is None else _at(found, found.row // max(size, 1))
+    if pat.is_list(kind) or pat.is_large_list(kind):
+        offsets = array.offsets.to_numpy()
+        start, stop = int(offsets[0]), int(offsets[-1])
+        found = first_change(array.values.slice(start, stop - start), kind.value_field, path)
+        if found is not None:
+            row = int(np.searchsorted(offsets, found.row + start, side="right")) - 1
+            return _at(found, row)
+    return None
+
+
+def _first_null(array: pa.Array, path: str) -> Change | None:
+    if not array.null_count:
+        return None
+    row = int(np.argmax(array.is_null().to_numpy(zero_copy_only=False)))
+    return Change(row, path, "null", _becomes(array.type))
+
+
+def _first_empty(array: pa.Array, path: str) -> Change | None:
+    empty = pc.equal(pc.binary_length(array), 0).fill_null(False)
+    if not empty.true_count:
+        return None
+    row = int(np.argmax(empty.to_numpy(zero_copy_only=False)))
+    value = "an empty string" if _is_text(array.type) else "an empty value"
+    return Change(row, path, value, "null")
+
+
+def _first_of_dictionary(array: pa.DictionaryArray, path: str) -> Change | None:
+    values = array.dictionary
+    if is_variable(values.type):
+        changed = pc.equal(pc.binary_length(values), 0).fill_null(False)
+        value, becomes = "an empty value of its dictionary", "null"
+    else:
+        changed = values.is_null()
+        value, becomes = "a null of its dictionary", _becomes(values.type)
+    if not changed.true_count:
+        return None
+    used = changed.take(array.indices).to_numpy(zero_copy_only=False)
+    return Change(int(np.argmax(used)), path, value, becomes) if used.any() else None
+
+
+def _becomes(kind: pa.DataType) -> str:
+    if pat.is_boolean(kind):
+        return "false"
+    if pat.is_list(kind) or pat.is_large_list(kind):
+        return "an empty list"
+    if pat.is_struct(kind):
+        return "a struct of zeros"
+    if pat.is_dictionary(kind):
+        return "the first value of the dictionary"
+    if is_variable(kind):
+        return "an empty value"
+    return "zeros" if pat.is_nested(kind) or pat.is_fixed_size_binary(kind) else "0"
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pat.is_string(kind) or pat.is_large_string(kind))
+
+
+def _first(changes: list[Change | None]) -> Change | None:
+    return min((one for one in changes if one is not None), key=lambda one: one.row, default=None)
+
+
+def _at(change: Change, row: int) -> Change:
+    return Change(row, change.path, change.value, change.becomes)

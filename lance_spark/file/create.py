@@ -1,0 +1,67 @@
+"""Writing a data file of any version: the version says which writer it needs."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import pyarrow as pa
+
+from lance_spark.file.blob_write import BlobWriter
+from lance_spark.file.schema import Schema
+from lance_spark.file.writer import FileWriter, WrittenFile
+from lance_spark.storage.output import OutputFile
+
+
+class DataFileWriter(Protocol):
+    """Writes one data file; see `lance_spark.file.writer.FileWriter` for what the methods do and raise."""
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add the rows of a batch."""
+        ...
+
+    def tell(self) -> int:
+        """Return the bytes written so far."""
+        ...
+
+    def finish(self) -> WrittenFile:
+        """Write what waits, and the end of the file."""
+        ...
+
+
+def create_file(
+    output: OutputFile,
+    schema: Schema,
+    version: tuple[int, int],
+    blobs: BlobWriter | None = None,
+) -> DataFileWriter:
+    """Return the writer of a new data file.
+
+    Parameters
+    ----------
+    output : OutputFile
+        New, with nothing written to it.
+    schema : Schema
+        The file's columns with their field ids.
+    version : tuple of int
+        For example ``(2, 2)``.
+    blobs : BlobWriter, optional
+        Writes the blobs, of this output; needed if the schema has any.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        Files of that version cannot be written.
+    UnsupportedTypeError
+        The version cannot store a field.
+    """
+    if version == (0, 1):
+        # Few tables have such files.
+        from lance_spark.file.legacy_writer import LegacyFileWriter
+
+        return LegacyFileWriter(output, schema)
+    return FileWriter(output, schema, version, blobs=blobs)
+
+
+def version_in_manifests(version: tuple[int, int]) -> tuple[int, int]:
+    """Return what manifests call the version of a data file: that of its footer for files of version 0.1."""
+    return (0, 2) if version == (0, 1) else version
