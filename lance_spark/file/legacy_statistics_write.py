@@ -14,8 +14,9 @@ stand across byte 64. Here the greatest string is found first and then cut.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -43,9 +44,9 @@ class Collected:
     """
 
     field: Field
-    null_counts: list[Numbers] = field(default_factory=list)
-    minimums: list[pa.Array] = field(default_factory=list)
-    maximums: list[pa.Array] = field(default_factory=list)
+    null_counts: list[Numbers] = dataclasses.field(default_factory=list)
+    minimums: list[pa.Array] = dataclasses.field(default_factory=list)
+    maximums: list[pa.Array] = dataclasses.field(default_factory=list)
 
     def add(self, array: pa.Array, cuts: Numbers) -> None:
         """Add the statistics of some batches, none of them empty.
@@ -68,11 +69,11 @@ class Collected:
 
     def to_arrow(self) -> tuple[pa.Field, pa.StructArray]:
         """Return the field's column in the table of statistics."""
-        kind, nullable = self.minimums[0].type, self.field.nullable
+        kind = self.minimums[0].type
         fields = [
             pa.field("null_count", pa.int64(), nullable=False),
-            pa.field("min_value", kind, nullable),
-            pa.field("max_value", kind, nullable),
+            pa.field("min_value", kind),
+            pa.field("max_value", kind),
         ]
         arrays = [
             pa.array(np.concatenate(self.null_counts)),
@@ -189,7 +190,9 @@ def _of_decimals(
     return bounds[0], bounds[1]
 
 
-def _from_numpy(values: np.ndarray[tuple[int, ...], np.dtype[np.generic]], kind: pa.DataType) -> pa.Array:
+def _from_numpy(
+    values: np.ndarray[tuple[int, ...], np.dtype[np.generic]], kind: pa.DataType
+) -> pa.Array:
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
 
 

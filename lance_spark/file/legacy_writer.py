@@ -140,9 +140,8 @@ class LegacyFileWriter:
     def _flush(self, *, everything: bool = False) -> None:
         """Write the batches that are full; the rows that are left wait."""
         rest: pa.StructArray | None = None
-        for rows in self._pending.take():
-            if rest is not None and len(rest):
-                rows = pa.concat_arrays([rest, rows])
+        for part in self._pending.take():
+            rows = pa.concat_arrays([rest, part]) if rest is not None and len(rest) else part
             full = len(rows) - len(rows) % BATCH_ROWS
             if full:
                 self._write_batches(rows.slice(0, full))
