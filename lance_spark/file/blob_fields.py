@@ -162,14 +162,25 @@ def input_schema(schema: Schema) -> pa.Schema:
 def for_version(schema: pa.Schema, version: tuple[int, int]) -> pa.Schema:
     """Return the Arrow schema of a table whose files have a version: from 2.2 on every blob is of the second kind.
 
+    In version 0.1 items of lists may be null.
+
     Raises
     ------
     UnsupportedTypeError
         A blob is no binary, or of the second kind where files have an older version, or inside a map or fixed-size list.
     """
+    if version == (0, 1):
+        # pylance reads no lists of version 0.1 whose items must not be null.
+        schema = nullable_items(schema)
     fields = [_for_version(field, version, field.name) for field in schema]
     if all(new is old for new, old in zip(fields, schema, strict=True)):
         return schema
+    return pa.schema(fields, schema.metadata)
+
+
+def nullable_items(schema: pa.Schema) -> pa.Schema:
+    """Return a schema with items of lists that may be null, at any depth."""
+    fields = [field.with_type(_nullable_items(field.type)) for field in schema]
     return pa.schema(fields, schema.metadata)
 
 
@@ -334,6 +345,16 @@ def _blob_inside(kind: pa.DataType) -> bool:
         is_v1(kind.field(at)) or is_v2(kind.field(at)) or _blob_inside(kind.field(at).type)
         for at in range(kind.num_fields)
     )
+
+
+def _nullable_items(kind: pa.DataType) -> pa.DataType:
+    if pat.is_struct(kind):
+        fields = [kind.field(at) for at in range(kind.num_fields)]
+        return pa.struct([field.with_type(_nullable_items(field.type)) for field in fields])
+    if pat.is_list(kind) or pat.is_large_list(kind):
+        item = kind.value_field.with_type(_nullable_items(kind.value_type)).with_nullable(True)
+        return _with_children(kind, [item])
+    return kind
 
 
 def _with_children(kind: pa.DataType, children: Iterable[pa.Field]) -> pa.DataType:

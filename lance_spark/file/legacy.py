@@ -29,10 +29,11 @@ import pyarrow.types as pat
 
 from lance_spark.encoding.meta import FieldReader
 from lance_spark.encoding.rows import Rows
+from lance_spark.encoding.v0_1.dictionary import open_values
 from lance_spark.encoding.v0_1.field import Node, has_pages, open_field
 from lance_spark.encoding.v0_1.pages import Pages
 from lance_spark.encoding.v0_1.sizes import stored_bytes
-from lance_spark.errors import UnsupportedTypeError
+from lance_spark.errors import CorruptFileError, UnsupportedTypeError
 from lance_spark.file.footer import Tail, open_tail
 from lance_spark.file.json_fields import paged_json, read_json
 from lance_spark.file.legacy_footer import (
@@ -185,6 +186,25 @@ class LegacyFileReader:
             # They compare the bytes of JSONB.
             return None
         return read_statistics(self._source, self._tail, self._footer, field_id)
+
+    def dictionary(self, field: Field) -> pa.Array:
+        """Return the values of the dictionary that the file has of a field.
+
+        Raises
+        ------
+        CorruptFileError
+            The file has none, or it is damaged.
+        UnsupportedTypeError
+            Version 0.1 has no dictionaries of such values.
+        """
+        pages = self._dictionary(field)
+        if pages is None:
+            raise CorruptFileError(
+                f"{self._source.name}: field {field.name!r} has no dictionary in the file"
+            )
+        reader = open_values(field.arrow_field.type.value_type, pages, self._source.size)
+        (values,) = run_plans(self._source, [reader.read(range(int(pages.lengths[0])))])
+        return values
 
     def forget_pages(self) -> None:
         """Let go of what is known of pages: search structures, dictionaries, levels, decompressed bytes."""

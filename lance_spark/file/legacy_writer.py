@@ -21,6 +21,11 @@ from lance_spark.encoding.v0_1.lossless import first_change
 from lance_spark.encoding.v0_1.pages import Numbers, Pages
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.json_fields import paged_json, write_json
+from lance_spark.file.legacy_dictionaries import (
+    FileDictionaries,
+    encode_dictionaries,
+    write_buffers,
+)
 from lance_spark.file.legacy_statistics_write import StatisticsCollector
 from lance_spark.file.offsets import batch_with_offsets
 from lance_spark.file.pending import Loans, PendingRows
@@ -68,6 +73,7 @@ class LegacyFileWriter:
         self._pending = PendingRows(page_bytes)
         self._loans = Loans([self._pending], page_bytes)
         self._statistics = StatisticsCollector(schema.fields)
+        self._dictionaries = FileDictionaries.of(schema, output.name)
         self._num_rows = 0
         self._batch_rows: list[Numbers] = []
         self._pages: dict[int, list[Pages]] = {field.id: [] for field in schema.walk()}
@@ -85,7 +91,7 @@ class LegacyFileWriter:
         SchemaMismatchError
             Names or types are not those of the schema.
         InvalidInputError
-            A value would come back as another one.
+            A value would come back as another one, or is not in the dictionary of the table.
         """
         check_batch(batch, self._schema, self._input_types, self._output.name)
         batch = batch_with_offsets(batch)
@@ -94,7 +100,8 @@ class LegacyFileWriter:
         arrays = []
         for array, field in zip(batch.columns, self._schema.fields, strict=True):
             self._check_values(array, field)
-            arrays.append(write_json(array, field, self._output.name, self._num_rows))
+            fitted = self._dictionaries.fit(array, field, self._num_rows)
+            arrays.append(write_json(fitted, field, self._output.name, self._num_rows))
         fields = [field.arrow_field for field in self._paged]
         loan = self._loans.open(batch)
         rows = pa.StructArray.from_arrays(arrays, fields=fields)
@@ -116,8 +123,11 @@ class LegacyFileWriter:
         metadata.page_table_position = self._output.tell()
         self._write_page_table(self._pages, range(min(ids), max(ids) + 1))
         self._write_statistics(metadata)
+        protos = self._schema.to_protos()
+        values, start = self._dictionaries.values, self._output.tell()
+        write_buffers(self._output, encode_dictionaries(protos, values, start))
         metadata.manifest_position = self._output.tell()
-        manifest = table_pb2.Manifest(version=1, fields=self._schema.to_protos())
+        manifest = table_pb2.Manifest(version=1, fields=protos)
         for key, value in self._schema.metadata.items():
             manifest.schema_metadata[key] = value
         manifest.data_format.file_format = "lance"
@@ -168,9 +178,7 @@ class LegacyFileWriter:
     ) -> None:
         fields = encode_field(array, cuts, self._output.tell())
         for node, encoded in zip(field.walk(), fields, strict=True):
-            for buffer in encoded.buffers:
-                if len(buffer):
-                    self._output.write(buffer)
+            write_buffers(self._output, encoded.buffers)
             table.setdefault(node.id, []).append(encoded.pages)
 
     def _batch_offsets(self) -> Numbers:

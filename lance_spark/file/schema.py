@@ -74,6 +74,8 @@ class Field(_Cached):
         A hint that only version 0.1 needs.
     carried : bytes
         The message that the field was parsed from; empty for a new field.
+    dictionary_pages : bytes
+        Of a dictionary of a table of version 0.1: what its values lie in; see `legacy_dictionaries`.
     unread : tuple of Field
         Children that a selection has left out: they can tell whether a struct is null where a fragment has none of the others.
     """
@@ -88,6 +90,7 @@ class Field(_Cached):
     encoding: int = 0
     carried: bytes = field(default=b"", repr=False, compare=False)
     unread: tuple[Field, ...] = field(default=(), repr=False, compare=False)
+    dictionary_pages: bytes = field(default=b"", repr=False, compare=False)
 
     @cached_property
     def arrow_field(self) -> pa.Field:

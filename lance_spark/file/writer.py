@@ -268,6 +268,10 @@ def check_types(schema: Schema, version: tuple[int, int]) -> None:
         from lance_spark.encoding.v0_1.field_write import check_field as check_legacy
 
         for field in schema.fields:
+            if has_blobs(field):
+                raise UnsupportedTypeError(
+                    f"field {field.name!r}: files of version 0.1 have no blobs; use data storage version 2.2, or plain binary"
+                )
             check_legacy(paged_json(field).arrow_field)
         return
     if version == (2, 0):

@@ -107,6 +107,11 @@ class Manifest:
                 self._schema = Schema.from_protos(self._proto.fields, self._proto.schema_metadata)
             except CorruptFileError as error:
                 raise CorruptTableError(f"{self.name}: {error}") from None
+            if self.dictionaries:
+                # Few tables have them.
+                from lance_spark.file.legacy_dictionaries import with_dictionaries
+
+                self._schema = with_dictionaries(self._schema, self.dictionaries)
         return self._schema
 
     @property

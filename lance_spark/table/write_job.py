@@ -24,12 +24,14 @@ from lance_spark.errors import (
     CommitConflictError,
     InvalidInputError,
     InvalidOptionError,
+    SchemaMismatchError,
     TableExistsError,
     UnsupportedFeatureError,
     VersionNotFoundError,
 )
 from lance_spark.file.blob_fields import for_version, input_schema
 from lance_spark.file.blob_write import BlobOptions
+from lance_spark.file.legacy_dictionaries import encode_dictionaries, has_dictionaries
 from lance_spark.file.schema import Schema
 from lance_spark.file.writer import check_types
 from lance_spark.storage.store import ObjectStore
@@ -49,6 +51,7 @@ from lance_spark.table.fragment_writer import (
 )
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.manifest_file import check_identity
+from lance_spark.table.new_dictionaries import common_dictionaries
 from lance_spark.table.once import Once
 from lance_spark.table.open import branch_of, open_table, read_latest
 from lance_spark.table.operations.append import Append, field_paths
@@ -264,6 +267,10 @@ class WriteJob:
         protos = self.schema.to_protos()
         if self.mode == "append" and base is not None:
             return Append(tuple(fragments), field_paths(protos))
+        dictionaries = b""
+        if self.file_version == (0, 1) and has_dictionaries(self.schema):
+            values = common_dictionaries(self.paths(), fragments, self.schema)
+            dictionaries = b"".join(bytes(one) for one in encode_dictionaries(protos, values, 0))
         return Overwrite(
             fragments=tuple(fragments),
             schema=tuple(protos),
@@ -271,6 +278,7 @@ class WriteJob:
             config_upsert_values=self.config,
             data_storage_version=self.file_version,
             table_metadata=self.table_metadata,
+            dictionaries=dictionaries,
             initial_bases=()
             if self.read_version
             else tuple(path.to_proto() for path in self.base_paths.values()),
@@ -281,6 +289,7 @@ class WriteJob:
         same = (
             self.mode == "append"
             and not self.base_paths
+            and not (self.file_version == (0, 1) and has_dictionaries(self.schema))
             and _shape(newest.schema) == _shape(self.schema)
             and newest.data_storage_version == self.file_version
             and newest.flags.stable_row_ids == self.enable_stable_row_ids
@@ -451,13 +460,27 @@ def _planned_on(
             f"{store.display}: configuration and metadata are set when a table is created or overwritten, "
             "not by an append"
         )
-    return replace(
-        job,
-        schema=fit(base, job.schema, store.display)
-        if fit
-        else filled_by(base.schema, job.schema, store.display),
-        file_version=base.data_storage_version,
-    )
+    schema = (fit or filled_by_base)(base, job.schema, store.display)
+    if base.data_storage_version == (0, 1):
+        _check_complete(schema, base.schema, store.display)
+    return replace(job, schema=schema, file_version=base.data_storage_version)
+
+
+def filled_by_base(base: Manifest, data: Schema, name: str) -> Schema:
+    """Return the fields of a version that appended data has; see `filled_by`."""
+    return filled_by(base.schema, data, name)
+
+
+def _check_complete(schema: Schema, table: Schema, name: str) -> None:
+    """Refuse rows that lack columns, or bring new ones: files of version 0.1 must have all."""
+    own, wanted = ({node.id: node.name for node in one.walk()} for one in (schema, table))
+    different = {**own, **wanted}
+    for field_id in own.keys() ^ wanted.keys():
+        raise SchemaMismatchError(
+            f"{name}: column {different[field_id]!r} is not in {'the data' if field_id in wanted else 'the table'}, and data "
+            "files of version 0.1 must have all columns of a table; give all, or overwrite the table with data storage "
+            "version 2.2"
+        )
 
 
 def _check_options(

@@ -112,7 +112,9 @@ def test_random_tables(tmp_path: Path, first: int) -> None:
         ours, theirs = tmp_path / f"{seed}-ours", tmp_path / f"{seed}-theirs"
         batches = expected.to_batches(max_chunksize=1 + seed * 37 % 3_000)
         lance_spark.write_dataset(
-            pa.Table.from_batches(batches, expected.schema), str(ours), data_storage_version="legacy"
+            pa.Table.from_batches(batches, expected.schema),
+            str(ours),
+            data_storage_version="legacy",
         )
         check(ours, expected, seed=seed)
         as_stored(expected, theirs)

@@ -64,7 +64,7 @@ class DictionaryReader:
         self._kind = kind
         self._positions = PlainReader(kind.index_type, pages, bounds, size)
         self._num_values = int(values.lengths.sum())
-        self._values = _open_values(kind.value_type, values, size)
+        self._values = open_values(kind.value_type, values, size)
         self._items: pa.Array | None = None
 
     def read(self, rows: Rows) -> ReadPlan[pa.Array]:
@@ -109,7 +109,8 @@ def check_values(kind: pa.DataType) -> None:
         raise UnsupportedTypeError(f"file version 0.1 has no dictionaries of {kind} values")
 
 
-def _open_values(kind: pa.DataType, values: Pages, size: int) -> FieldReader:
+def open_values(kind: pa.DataType, values: Pages, size: int) -> FieldReader:
+    """Return the reader of the values of a dictionary, of type `kind`; see `DictionaryReader`."""
     bounds = bounds_of(np.maximum(values.lengths, 0))
     if is_variable(kind):
         return VarBinaryReader(kind, True, values, bounds, size)

@@ -44,6 +44,8 @@ class Overwrite(Operation):
         Version of the files; the table's if none is given. Not part of the transaction, as the next one.
     table_metadata : mapping of str to str
         Set beside what the table has.
+    dictionaries : bytes
+        Dictionary values of version 0.1, which the fields refer to.
     """
 
     conflicts: ClassVar[Mapping[str, Conflict]] = {
@@ -72,6 +74,7 @@ class Overwrite(Operation):
     initial_bases: tuple[table_pb2.BasePath, ...] = ()
     data_storage_version: tuple[int, int] | None = field(default=None, compare=False)
     table_metadata: Mapping[str, str] = field(default_factory=dict, compare=False)
+    dictionaries: bytes = field(default=b"", repr=False, compare=False)
 
     @property
     def kind(self) -> str:
@@ -128,6 +131,7 @@ class Overwrite(Operation):
             )
         proto = draft.proto
         draft.drop_content()
+        draft.dictionaries = self.dictionaries
         # Clusterings name columns by their ids, which start anew.
         proto.ClearField("clustering")
         draft.set_fields(self.schema)
