@@ -17,11 +17,8 @@ import pytest
 
 import lance_spark
 from lance_spark.errors import (
-    InvalidOptionError,
-    LanceError,
     TableNotFoundError,
     UnsupportedError,
-    UnsupportedFeatureError,
 )
 from lance_spark.proto import table_pb2
 from lance_spark.table.manifest_file import decode, encode
@@ -320,28 +317,3 @@ def test_manifests_of_early_releases(tmp_path: Path) -> None:
     (path / "_latest.manifest").unlink()
     with pytest.raises(TableNotFoundError):
         lance_spark.open_dataset(str(path))
-
-
-def test_writes(tmp_path: Path) -> None:
-    path = tmp_path / "t"
-    table = people(0, 100)
-    write(table, path)
-    files = sorted(path.rglob("*"))
-    for options in ({}, {"data_storage_version": "2.2"}):
-        with pytest.raises((UnsupportedFeatureError, InvalidOptionError), match="overwrite"):
-            lance_spark.write_dataset(table, str(path), mode="append", **options)
-    # As in pylance, an overwrite keeps the version unless it is told another.
-    with pytest.raises(UnsupportedFeatureError, match=r"0\.1 are not written.*set data storage"):
-        lance_spark.write_dataset(table, str(path), mode="overwrite")
-    for version in ("0.1", "legacy"):
-        with pytest.raises(LanceError, match="not written"):
-            lance_spark.write_dataset(table, str(tmp_path / "new"), data_storage_version=version)
-    assert sorted(path.rglob("*")) == files
-    ours = lance_spark.write_dataset(table, str(path), mode="overwrite", data_storage_version="2.2")
-    assert ours.data_storage_version == lance.dataset(str(path)).data_storage_version == "2.2"
-    assert_same(lance.dataset(str(path)).to_table(), table, "overwritten")
-    assert_same(
-        lance_spark.open_dataset(str(path), 1).to_table(),
-        lance.dataset(str(path), version=1).to_table(),
-        "before",
-    )
