@@ -32,6 +32,7 @@ from lance_spark.scan.plan import (
 from lance_spark.scan.positions import parse_positions
 from lance_spark.scan.take import RowFinder, take_addresses, take_rows
 from lance_spark.scan.task import ScanTask
+from lance_spark.storage.base_options import with_base_params
 from lance_spark.storage.manifest_store import ManifestStore, with_store
 from lance_spark.table.blob_dataset import check_columns
 from lance_spark.table.fragment import Fragment
@@ -434,6 +435,7 @@ def open_dataset(
     tag: str | None = None,
     timestamp: datetime.datetime | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    base_store_params: Mapping[str, Mapping[str, Any]] | None = None,
     manifest_store: ManifestStore | str | None = None,
 ) -> Dataset:
     """Open a table at its newest version, or at the one that is named.
@@ -449,7 +451,9 @@ def open_dataset(
     timestamp : datetime, optional
         The newest version committed until then. Without a time zone it is local time.
     storage_options : mapping, optional
-        Settings of the store: credentials, endpoint, region.
+        Settings of the store: credentials, endpoint, region. ``base_<id>.<name>`` is a setting of one base path.
+    base_store_params : mapping of str to mapping, optional
+        Storage options of base paths, by their paths, in place of those of the table. None of them is kept with the table.
     manifest_store : ManifestStore or str, optional
         The database that keeps the table's manifests, or the ``package.module:name`` of what makes one from the storage options.
         The same as the storage option of that name. ``s3+ddb://`` needs none.
@@ -462,7 +466,9 @@ def open_dataset(
     """
     if timestamp is not None and timestamp.tzinfo is None:
         timestamp = timestamp.astimezone()
-    storage_options = with_store(storage_options, manifest_store)
+    storage_options = with_base_params(
+        with_store(storage_options, manifest_store), base_store_params
+    )
     table = open_table(
         str(uri),
         version=version,

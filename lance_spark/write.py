@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from lance_spark.dataset import Dataset, open_dataset
 from lance_spark.errors import AlreadyCommittedError, InvalidInputError
+from lance_spark.storage.base_options import with_base_params
 from lance_spark.storage.manifest_store import ManifestStore, with_store
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def write_dataset(
     initial_bases: Sequence[BaseLike] | None = None,
     target_bases: Sequence[str] | None = None,
     target_all_bases: bool | None = None,
+    base_store_params: Mapping[str, Mapping[str, Any]] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     manifest_store: ManifestStore | str | None = None,
 ) -> Dataset:
@@ -76,11 +78,14 @@ def write_dataset(
     branch : str, optional
         Write to this branch, which there is; ``main`` for the main one. The one that `uri` is the root of, if none is given.
     initial_bases : sequence of BasePath, optional
-        Other places where files of the table can lie, with the mode ``create`` only. pylance's `DatasetBasePath` does too.
+        Other places where files of a new table can lie. pylance's `DatasetBasePath` does too. A table that exists must have them
+        already; see `Dataset.add_bases`.
     target_bases : sequence of str, optional
-        Names or paths of the base paths that new data files go to, one after the other.
+        Names or paths of the base paths that new data files go to, one after the other; the path of the table stands for the table.
     target_all_bases : bool, optional
         True: new data files go to the table itself and all base paths, one after the other; False: to all base paths.
+    base_store_params : mapping of str to mapping, optional
+        Storage options of base paths, by their paths; as for `open_dataset`.
     storage_options : mapping, optional
         Settings of the store.
     manifest_store : ManifestStore or str, optional
@@ -111,7 +116,9 @@ def write_dataset(
     blobs = blob_options(
         external_blob_mode, allow_external_blob_outside_bases, blob_pack_file_size_threshold
     )
-    storage_options = with_store(storage_options, manifest_store)
+    storage_options = with_base_params(
+        with_store(storage_options, manifest_store), base_store_params
+    )
     once = write_of(txn_app_id, txn_version)
     found, batches = _batches(data, schema)
     given = {

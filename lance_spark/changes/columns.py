@@ -40,6 +40,7 @@ from lance_spark.table.manifest import Manifest
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.merge import Merge
 from lance_spark.table.paths import BasePath, TablePaths
+from lance_spark.table.placement import Placement, placement_of
 from lance_spark.table.row_counts import counted_fragments
 
 #: Rows that a function gets at once, at most.
@@ -93,6 +94,8 @@ class ColumnTask:
     storage_options : mapping, not shown by `repr`
     tag : bytes
         Which the new files carry.
+    placement : Placement
+        Where they go.
     """
 
     uri: str = field(repr=False)
@@ -105,6 +108,7 @@ class ColumnTask:
     base_paths: Mapping[int, BasePath] = field(default_factory=dict)
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     tag: bytes = b""
+    placement: Placement = field(default_factory=Placement)
 
     def run(self) -> list[NewFile]:
         """Compute the columns, and write their files.
@@ -134,13 +138,13 @@ class ColumnTask:
 
     def _write(self, paths: TablePaths, fragment: Fragment) -> DataFile | None:
         writer = FragmentWriter(
-            paths.store,
+            paths,
             self.schema,
             self.file_version,
             max_rows_per_file=_UNLIMITED,
             max_bytes_per_file=_UNLIMITED,
-            storage_options=self.storage_options,
             tag=self.tag,
+            targets=self.placement.of_one_file(fragment),
         )
         reader = FragmentReader(paths, fragment, self.read)
         try:
@@ -209,6 +213,7 @@ def plan_columns(
     check_types(schema, version)
     there = counted_fragments(table.paths, table.manifest)
     fragments = tuple(one for one in there if one.id not in done)
+    placement = placement_of(table)
     return [
         ColumnTask(
             uri=table.store.uri,
@@ -221,6 +226,7 @@ def plan_columns(
             base_paths=table.manifest.base_paths,
             storage_options=table.store.options,
             tag=tag,
+            placement=placement,
         )
         for at in range(0, len(fragments), fragments_per_task)
     ]
@@ -427,7 +433,7 @@ def delete_files(paths: TablePaths, files: Iterable[NewFile]) -> None:
     ------
     StorageError
     """
-    delete_fragments(paths.store, [Fragment(0, [one.file for one in files], 0)])
+    delete_fragments(paths, [Fragment(0, [one.file for one in files], 0)])
 
 
 def _with_file(fragment: Fragment, file: DataFile | None, kept: set[int]) -> Fragment:

@@ -36,6 +36,7 @@ from lance_spark.errors import (
 from lance_spark.file.schema import Schema
 from lance_spark.file.writer import check_types
 from lance_spark.table import fragment_reuse, indexes
+from lance_spark.table.bases import Target
 from lance_spark.table.commit import DEFAULT_MAX_RETRIES, commit
 from lance_spark.table.deletions import Offsets, read_deletions
 from lance_spark.table.fragment import Fragment
@@ -52,6 +53,7 @@ from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.reserve_fragments import ReserveFragments
 from lance_spark.table.operations.rewrite import Rewrite, RewriteGroup, with_reuse
 from lance_spark.table.paths import BasePath, TablePaths
+from lance_spark.table.placement import placement_of
 from lance_spark.table.row_counts import counted_fragments
 from lance_spark.table.row_ids import carry, created_versions_of, row_ids_of, updated_versions_of
 from lance_spark.table.row_index import first_address
@@ -130,6 +132,10 @@ class CompactionTask:
     storage_options : mapping, not shown by `repr`
     tag : bytes
         Which the new files carry.
+    targets : tuple of int or None
+        Ids of the base paths that the new files go to in turns; None for the table itself.
+    first : int
+        Which of them comes first; see `FragmentWriter`.
     """
 
     uri: str = field(repr=False)
@@ -142,6 +148,8 @@ class CompactionTask:
     base_paths: Mapping[int, BasePath] = field(default_factory=dict)
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     tag: bytes = b""
+    targets: tuple[Target, ...] = (None,)
+    first: int = 0
 
     @property
     def num_rows(self) -> int:
@@ -158,14 +166,15 @@ class CompactionTask:
         paths = TablePaths.open(self.uri, self.storage_options, self.base_paths)
         deleted = [read_deletions(paths, fragment) for fragment in self.fragments]
         writer = FragmentWriter(
-            paths.store,
+            paths,
             self.schema,
             self.file_version,
             max_rows_per_file=self._rows_per_file(),
             max_bytes_per_file=self.max_bytes_per_file,
             blobs=keeping_references(self.base_paths),
-            storage_options=self.storage_options,
             tag=self.tag,
+            targets=self.targets,
+            first=self.first,
         )
         try:
             for fragment in self.fragments:
@@ -265,6 +274,8 @@ def plan_compaction(
         )
     check_types(table.schema, manifest.data_storage_version)
     fragments = counted_fragments(table.paths, manifest)
+    placement = placement_of(table)
+    groups = plan_groups(fragments, covered_fragments(table), options, placement)
     return [
         CompactionTask(
             uri=table.store.uri,
@@ -272,13 +283,20 @@ def plan_compaction(
             file_version=manifest.data_storage_version,
             fragments=group,
             stable_row_ids=manifest.flags.stable_row_ids,
-            target_rows_per_fragment=options.target_rows(group),
+            # A fragment that moves stays one.
+            target_rows_per_fragment=max(
+                options.target_rows(group), *(one.physical_rows for one in group)
+            )
+            if options.moved_fragment_ids is not None
+            else options.target_rows(group),
             max_bytes_per_file=options.max_bytes_per_file,
             base_paths=manifest.base_paths,
             storage_options=table.store.options,
             tag=tag,
+            targets=placement.of(group[0]),
+            first=number,
         )
-        for group in plan_groups(fragments, covered_fragments(table), options)
+        for number, group in enumerate(groups)
     ]
 
 
@@ -403,7 +421,7 @@ def committed_of(
 def undo(table: OpenTable, result: CompactionResult) -> None:
     """Delete the files of a task that is not committed; what cannot be deleted is left to cleanup."""
     with suppress(StorageError):
-        delete_fragments(table.store, result.new)
+        delete_fragments(table.paths, result.new)
 
 
 def _with_ids(results: Iterable[CompactionResult], first: int) -> Iterable[MovedRows]:

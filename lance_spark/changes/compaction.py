@@ -60,7 +60,7 @@ class Compaction:
     def __init__(
         self, options: CompactionOptions, conflict_retries: int = DEFAULT_CONFLICT_RETRIES
     ) -> None:
-        self._options = options
+        self.options = options
         self._attempts = 0
         self._patience = conflict_retries // 2
         self._done: list[CompactionResult] = []
@@ -118,7 +118,7 @@ class Compaction:
         """
         self._keep(table)
         self._table = table
-        options = self._options
+        options = self.options
         by = runner_for(
             table, runner, options.num_threads or (1 if table.store.is_local else _AT_ONCE)
         )
@@ -155,7 +155,7 @@ class Compaction:
 
     def _missing(self, table: OpenTable, more: Collection[int], tag: bytes) -> list[CompactionTask]:
         """Return the tasks for what has not been rewritten."""
-        options = self._options
+        options = self.options
         done = [fragment for result in self._done for fragment in result.old]
         # Of each limit, what is left of it.
         used = {

@@ -10,6 +10,9 @@ Fragments are looked at in the order of their ids:
 
 Candidates next to each other that the same indexes cover are a group. What an index covers and what it does not never get mixed: the
 new fragment would be neither. A group is cut as soon as it has the wanted rows, if as many are left. These are the rules of pylance.
+
+Fragments whose files go to different base paths (`lance_spark.table.placement`) are not put together either: what is next to one another
+is told among the fragments of one base path. pylance writes all of them to the table itself.
 """
 
 from __future__ import annotations
@@ -20,8 +23,10 @@ from dataclasses import dataclass, field
 from pyroaring import BitMap
 
 from lance_spark.errors import InvalidOptionError
+from lance_spark.table.bases import Target
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.fragment_writer import DEFAULT_MAX_BYTES_PER_FILE, DEFAULT_MAX_ROWS_PER_FILE
+from lance_spark.table.placement import Placement
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,8 @@ class CompactionOptions:
     target_bytes_per_fragment : int, optional
         Counts in the place of rows: fragments with fewer bytes in data files are candidates, and new ones get as many rows as
         have so many bytes in the old ones. Fragments whose bytes are not noted go by their rows.
+    moved_fragment_ids : collection of int, optional
+        Only these fragments are rewritten, each by itself, unless all of their data files are where new ones go already.
 
     Raises
     ------
@@ -67,6 +74,7 @@ class CompactionOptions:
     max_source_bytes: int | None = None
     excluded_fragment_ids: Collection[int] = field(default=())
     target_bytes_per_fragment: int | None = None
+    moved_fragment_ids: Collection[int] | None = None
 
     def __post_init__(self) -> None:
         for name in (
@@ -128,7 +136,10 @@ class _Bin:
 
 
 def plan_groups(
-    fragments: Sequence[Fragment], covered: Sequence[BitMap], options: CompactionOptions
+    fragments: Sequence[Fragment],
+    covered: Sequence[BitMap],
+    options: CompactionOptions,
+    placement: Placement,
 ) -> list[tuple[Fragment, ...]]:
     """Return the groups of fragments that are rewritten.
 
@@ -139,27 +150,44 @@ def plan_groups(
     covered : sequence of BitMap
         The fragments that each segment of an index covers.
     options : CompactionOptions
+    placement : Placement
+        Where new files go.
 
     Returns
     -------
     list of tuple of Fragment
-        In the order of their ids.
+        In the order of their ids; the files of all fragments of a group go to the same places.
     """
     excluded = frozenset(options.excluded_fragment_ids)
+    if options.moved_fragment_ids is not None:
+        chosen = frozenset(options.moved_fragment_ids) - excluded
+        moved: list[tuple[Fragment, ...]] = [
+            (one,)
+            for one in sorted(fragments, key=lambda one: one.id)
+            if one.id in chosen and not _is_at(one, placement)
+        ]
+        return _within_limits(moved, options)
     bins: list[_Bin] = []
-    open_bin: _Bin | None = None
+    open_bins: dict[tuple[Target, ...], _Bin | None] = {}
     for fragment in sorted(fragments, key=lambda one: one.id):
         dirty = _is_dirty(fragment, options)
         small = options.size(fragment) < 1
+        places = placement.of(fragment)
         if fragment.id in excluded or not (dirty or small):
-            open_bin = None
+            open_bins[places] = None
             continue
         indexes = tuple(at for at, bitmap in enumerate(covered) if fragment.id in bitmap)
+        open_bin = open_bins.get(places)
         if open_bin is None or open_bin.covered_by != indexes:
-            open_bin = _Bin(indexes, [], dirty)
+            open_bin = open_bins[places] = _Bin(indexes, [], dirty)
             bins.append(open_bin)
         open_bin.fragments.append(fragment)
     return _within_limits([group for one in bins for group in one.groups(options)], options)
+
+
+def _is_at(fragment: Fragment, placement: Placement) -> bool:
+    """Tell whether all data files of a fragment lie in places that new ones of it go to."""
+    return {file.base_id for file in fragment.files} <= set(placement.of(fragment))
 
 
 def _is_dirty(fragment: Fragment, options: CompactionOptions) -> bool:

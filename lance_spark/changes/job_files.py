@@ -89,7 +89,7 @@ def sweep(
         found |= {f"{name}.lance" for name in written_by(store.list_folders(folder), tag)}
         gone = [name for name in sorted(found) if (target, name) not in data]
         files = tuple(DataFile(name, (), (), 0, 0, 0, target) for name in gone)
-        delete_fragments(table.store, [Fragment(0, files, 0)], table.paths)
+        delete_fragments(table.paths, [Fragment(0, files, 0)])
         count += len(gone)
     return count + _sweep_deletions(table.store, tag, deletions)
 

@@ -6,7 +6,7 @@ The names, arguments and results are those of pylance's `LanceDataset`, where it
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 from lance_spark.table.handle import TableHandle
@@ -100,6 +100,64 @@ class MaintenanceHandle(TableHandle):
         table, metrics = compact(
             self._table,
             options,
+            conflict_retries=conflict_retries,
+            max_retries=max_retries,
+            properties=with_message(transaction_properties, commit_message),
+        )
+        return type(self)(table, self._storage_options), metrics
+
+    def move_fragments(
+        self,
+        base: str,
+        fragment_ids: Collection[int] | None = None,
+        *,
+        num_threads: int | None = None,
+        commit_message: str | None = None,
+        transaction_properties: Mapping[str, str] | None = None,
+        conflict_retries: int = 0,
+        max_retries: int = 20,
+    ) -> tuple[Self, CompactionMetrics]:
+        """Move fragments to a base path, or back to the table itself, by writing their rows there.
+
+        Fragments whose data files are all there already stay as they are. The old files stay for older versions: cleanup removes
+        those in the table itself, and none in base paths.
+
+        Parameters
+        ----------
+        base : str
+            Name or path of the base path; the path of the table stands for the table itself.
+        fragment_ids : collection of int, optional
+            Ids of the fragments that move; all by default.
+        num_threads, commit_message, transaction_properties, conflict_retries, max_retries
+            As for `compact_files`.
+
+        Returns
+        -------
+        (Dataset, CompactionMetrics)
+            The version that was committed, this one if there was nothing to do; and what was done.
+
+        Raises
+        ------
+        InvalidInputError
+            There is no such fragment.
+        InvalidOptionError
+            The table has no such base path, or it is the root of another table.
+        CommitConflictError
+            Others changed the same fragments.
+        UnsupportedFeatureError, CorruptFileError, CorruptTableError, StorageError
+
+        Examples
+        --------
+        >>> old = [one.id for one in dataset.fragments][:100]
+        >>> dataset, metrics = dataset.move_fragments("cold", old)
+        """
+        from lance_spark.changes.move_fragments import move_fragments
+
+        table, metrics = move_fragments(
+            self._table,
+            base,
+            fragment_ids,
+            num_threads=num_threads,
             conflict_retries=conflict_retries,
             max_retries=max_retries,
             properties=with_message(transaction_properties, commit_message),

@@ -6,11 +6,12 @@ created in; the commit notes its own version as that of their last change. Speci
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
@@ -21,10 +22,13 @@ from lance_spark.errors import InvalidInputError, StorageError
 from lance_spark.file.blob_fields import input_schema
 from lance_spark.file.schema import Schema
 from lance_spark.table.align import align
+from lance_spark.table.bases import Target
 from lance_spark.table.deletion_writer import encode_bitmap
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.fragment_writer import DEFAULT_MAX_ROWS_PER_FILE, FragmentWriter
 from lance_spark.table.open import OpenTable
+from lance_spark.table.placement import placement_of
+from lance_spark.table.row_index import OFFSET_BITS
 from lance_spark.table.segments import Words
 
 #: Rows that are moved at once, at most.
@@ -74,6 +78,22 @@ class _Rest:
     reads: bool
 
 
+@dataclass(slots=True)
+class _Moving:
+    """Rows that move to the same places.
+
+    Attributes
+    ----------
+    writer : FragmentWriter
+    ids, created : list of uint64 array
+        Ids of the rows that were written, and the versions that they were created in, in tables with stable row ids.
+    """
+
+    writer: FragmentWriter
+    ids: list[Words] = field(default_factory=list)
+    created: list[Words] = field(default_factory=list)
+
+
 class RowMover:
     """Writes rows that move, and new ones. One for each task.
 
@@ -88,6 +108,8 @@ class RowMover:
     tag : bytes
         Ends the names of the files.
     max_rows_per_file : int
+    first : int
+        Which of several target bases comes first; see `FragmentWriter`.
     """
 
     def __init__(
@@ -98,6 +120,7 @@ class RowMover:
         *,
         tag: bytes,
         max_rows_per_file: int = DEFAULT_MAX_ROWS_PER_FILE,
+        first: int = 0,
     ) -> None:
         self._table = table
         self._schema = schema
@@ -107,9 +130,11 @@ class RowMover:
         self._stable = table.manifest.flags.stable_row_ids
         self._tag = tag
         self._max_rows = max_rows_per_file
-        self._moving: FragmentWriter | None = None
+        self._first = first
+        self._placement = placement_of(table)
+        self._moving: dict[tuple[Target, ...], _Moving] = {}
         self._inserting: FragmentWriter | None = None
-        self._ids, self._created = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
+        self._places: dict[int, tuple[Target, ...]] | None = None
         self._rows: dict[int, BitMap] = {}
         self._num_rows = self._num_inserted = 0
 
@@ -141,11 +166,11 @@ class RowMover:
         self._note(addresses)
         rest = self._rest_of(self._given if given is None else tuple(given))
         values = align(values, rest.given)
-        step = _BATCH_ROWS
-        if rest.reads:
-            step = min(step, rest.rows.window_rows(int(addresses[0])))
-        for at in range(0, len(addresses), step):
-            self._write(rest, addresses[at : at + step], values.slice(at, step))
+        for places, rows in self._by_places(addresses):
+            if rows is None:
+                self._move(rest, places, addresses, values)
+            else:
+                self._move(rest, places, addresses[rows], values.take(pa.array(rows)))
 
     def mark(self, addresses: Words) -> None:
         """Note rows that go, and are not written anywhere.
@@ -167,19 +192,20 @@ class RowMover:
             All columns, in the types that a writer of the table takes.
         """
         if self._inserting is None:
-            self._inserting = self._writer()
+            self._inserting = self._writer(self._placement.of_new_rows)
         self._inserting.write(values)
         self._num_inserted += values.num_rows
 
     def finish(self) -> Moved:
         """Close the files, and return what was written."""
         self._close()
-        fragments = self._moving.finish() if self._moving is not None else []
+        fragments: list[Fragment] = []
+        for moving in self._moving.values():
+            new = moving.writer.finish()
+            if self._stable:
+                new = carrying(new, np.concatenate(moving.ids), np.concatenate(moving.created))
+            fragments += new
         inserted = self._inserting.finish() if self._inserting is not None else []
-        if self._stable:
-            fragments = carrying(
-                fragments, np.concatenate(self._ids), np.concatenate(self._created)
-            )
         return Moved(
             tuple(fragments),
             tuple(inserted),
@@ -191,7 +217,7 @@ class RowMover:
     def abort(self) -> None:
         """Delete everything that was written; what cannot be deleted is left to cleanup."""
         self._close()
-        for writer in (self._moving, self._inserting):
+        for writer in (*(one.writer for one in self._moving.values()), self._inserting):
             if writer is not None:
                 with suppress(StorageError):
                     writer.abort()
@@ -209,31 +235,62 @@ class RowMover:
         for rest in self._rests.values():
             rest.rows.close()
 
-    def _write(self, rest: _Rest, addresses: Words, values: pa.RecordBatch) -> None:
+    def _by_places(
+        self, addresses: Words
+    ) -> Iterator[tuple[tuple[Target, ...], npt.NDArray[np.intp] | None]]:
+        """Yield where files go, and which rows these are of; None if all are."""
+        if self._placement.chosen or not self._placement.homes:
+            yield self._placement.of_new_rows, None
+            return
+        if self._places is None:
+            fragments = self._table.manifest.fragments
+            self._places = {one.id: self._placement.of(one) for one in fragments}
+        numbers, inverse = np.unique(addresses >> np.uint64(OFFSET_BITS), return_inverse=True)
+        # A fragment that the table does not have is refused when its rows are read.
+        places = [self._places.get(number, (None,)) for number in numbers.tolist()]
+        kinds = list(dict.fromkeys(places))
+        codes = np.array([kinds.index(one) for one in places])[inverse]
+        for code, kind in enumerate(kinds):
+            yield kind, None if len(kinds) == 1 else np.flatnonzero(codes == code)
+
+    def _move(
+        self, rest: _Rest, places: tuple[Target, ...], addresses: Words, values: pa.RecordBatch
+    ) -> None:
+        step = _BATCH_ROWS
+        if rest.reads:
+            step = min(step, rest.rows.window_rows(int(addresses[0])))
+        for at in range(0, len(addresses), step):
+            self._write(rest, places, addresses[at : at + step], values.slice(at, step))
+
+    def _write(
+        self, rest: _Rest, places: tuple[Target, ...], addresses: Words, values: pa.RecordBatch
+    ) -> None:
+        moving = self._moving.get(places)
+        if moving is None:
+            moving = self._moving[places] = _Moving(self._writer(places))
         new = dict(zip(values.schema.names, values.columns, strict=True))
         if rest.reads or self._stable:
             there = rest.rows.read(addresses)
             new.update(zip(there.values.schema.names, there.values.columns, strict=True))
             if self._stable:
-                self._ids.append(there.row_ids)
-                self._created.append(there.created)
+                moving.ids.append(there.row_ids)
+                moving.created.append(there.created)
         names = self._schema.names
-        if self._moving is None:
-            self._moving = self._writer()
-        self._moving.write(pa.RecordBatch.from_arrays([new[one] for one in names], names=names))
+        moving.writer.write(pa.RecordBatch.from_arrays([new[one] for one in names], names=names))
 
     def _note(self, addresses: Words) -> None:
         note_once(self._table, self._rows, addresses)
         self._num_rows += len(addresses)
 
-    def _writer(self) -> FragmentWriter:
+    def _writer(self, targets: Sequence[Target]) -> FragmentWriter:
         manifest = self._table.manifest
         return FragmentWriter(
-            self._table.store,
+            self._table.paths,
             self._schema,
             manifest.data_storage_version,
             max_rows_per_file=self._max_rows,
             tag=self._tag,
             blobs=keeping_references(manifest.base_paths),
-            storage_options=self._table.store.options,
+            targets=targets,
+            first=self._first,
         )

@@ -50,7 +50,8 @@ _R = TypeVar("_R")
 def at_version(table: OpenTable, manifest: Manifest) -> OpenTable:
     """Return a table at another of its versions."""
     store = table.store
-    return OpenTable(TablePaths(store, manifest.base_paths, store.options), manifest)
+    paths = TablePaths(store, manifest.base_paths, store.options)
+    return OpenTable(paths, manifest, table.target_bases)
 
 
 def retried(
@@ -236,7 +237,7 @@ def discard(table: OpenTable, operation: Delete | Update) -> None:
         files = [file for one in operation.fragments for file in one.files]
         new = Fragment(0, [file for file in files if file.path not in known], 0)
         with suppress(StorageError):
-            delete_fragments(table.store, [*operation.new_fragments, new])
+            delete_fragments(table.paths, [*operation.new_fragments, new])
 
 
 def _new_deletion_files(table: OpenTable, operation: Delete | Update) -> set[str]:

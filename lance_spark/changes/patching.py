@@ -36,6 +36,7 @@ from lance_spark.table.fragment import Fragment
 from lance_spark.table.fragment_files import DataFile
 from lance_spark.table.fragment_writer import FragmentWriter, delete_fragments
 from lance_spark.table.open import OpenTable
+from lance_spark.table.placement import Placement, placement_of
 from lance_spark.table.row_counts import counted_fragments
 from lance_spark.table.row_index import OFFSET_BITS
 from lance_spark.table.segments import Words
@@ -98,6 +99,7 @@ class ColumnPatch:
         self._arrow = input_schema(schema)
         self._old = old
         self._tag = tag
+        self._placement = placement_of(table)
         self._fragments = {one.id: one for one in counted_fragments(table.paths, table.manifest)}
         self._done: dict[int, Patched] = {}
         self._open: _FragmentPatch | None = None
@@ -164,9 +166,10 @@ class ColumnPatch:
                 f"{name}: version {self._table.version} has no fragment {number}, which a _rowaddr names"
             )
         if self._old:
-            self._open = _OldColumns(self._table, fragment, self._schema, self._tag)
+            kind: type[_FragmentPatch] = _OldColumns
         else:
-            self._open = _NewColumns(self._table, fragment, self._schema, self._tag)
+            kind = _NewColumns
+        self._open = kind(self._table, fragment, self._schema, self._tag, self._placement)
         return self._open
 
     def _close(self) -> None:
@@ -183,7 +186,14 @@ class ColumnPatch:
 class _FragmentPatch:
     """The file of one fragment, while it is written."""
 
-    def __init__(self, table: OpenTable, fragment: Fragment, schema: Schema, tag: bytes) -> None:
+    def __init__(
+        self,
+        table: OpenTable,
+        fragment: Fragment,
+        schema: Schema,
+        tag: bytes,
+        placement: Placement,
+    ) -> None:
         manifest = table.manifest
         self.fragment = fragment
         self._name = table.store.display
@@ -191,14 +201,14 @@ class _FragmentPatch:
         self._version = manifest.data_storage_version
         self._deleted = read_deletions(table.paths, fragment)
         self._writer = FragmentWriter(
-            table.store,
+            table.paths,
             schema,
             self._version,
             max_rows_per_file=_UNLIMITED,
             max_bytes_per_file=_UNLIMITED,
             tag=tag,
             blobs=keeping_references(manifest.base_paths),
-            storage_options=table.store.options,
+            targets=placement.of_one_file(fragment),
         )
         #: The first physical row that is not written yet.
         self._next = 0
@@ -263,8 +273,15 @@ class _FragmentPatch:
 class _NewColumns(_FragmentPatch):
     """Columns that the table does not have yet: the other rows are filled."""
 
-    def __init__(self, table: OpenTable, fragment: Fragment, schema: Schema, tag: bytes) -> None:
-        super().__init__(table, fragment, schema, tag)
+    def __init__(
+        self,
+        table: OpenTable,
+        fragment: Fragment,
+        schema: Schema,
+        tag: bytes,
+        placement: Placement,
+    ) -> None:
+        super().__init__(table, fragment, schema, tag, placement)
         # Structs are never null in files of version 2.0.
         nullable = self._version > (2, 0) and all(one.nullable for one in schema.fields)
         self._filler = Filler(nullable)
@@ -284,8 +301,15 @@ class _NewColumns(_FragmentPatch):
 class _OldColumns(_FragmentPatch):
     """Columns that the table has: the other rows keep their values."""
 
-    def __init__(self, table: OpenTable, fragment: Fragment, schema: Schema, tag: bytes) -> None:
-        super().__init__(table, fragment, schema, tag)
+    def __init__(
+        self,
+        table: OpenTable,
+        fragment: Fragment,
+        schema: Schema,
+        tag: bytes,
+        placement: Placement,
+    ) -> None:
+        super().__init__(table, fragment, schema, tag, placement)
         manifest = table.manifest
         self._arrow = input_schema(schema)
         self._there = RowReader(
@@ -383,4 +407,4 @@ def delete_patched(table: OpenTable, patched: Iterable[Patched]) -> None:
     ------
     StorageError
     """
-    delete_fragments(table.store, [Fragment(0, [one.file for one in patched], 0)])
+    delete_fragments(table.paths, [Fragment(0, [one.file for one in patched], 0)])

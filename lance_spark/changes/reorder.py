@@ -36,6 +36,7 @@ from lance_spark.errors import (
 )
 from lance_spark.file.writer import check_types
 from lance_spark.table import fragment_reuse, indexes
+from lance_spark.table.bases import Target
 from lance_spark.table.commit import DEFAULT_MAX_RETRIES, commit
 from lance_spark.table.deletion_writer import bitmap_of
 from lance_spark.table.deletions import read_deletions
@@ -45,6 +46,7 @@ from lance_spark.table.manifest import Manifest
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.reserve_fragments import ReserveFragments
 from lance_spark.table.operations.rewrite import Rewrite, RewriteGroup
+from lance_spark.table.placement import placement_of
 from lance_spark.table.row_counts import counted_fragments
 from lance_spark.table.row_ids import carry
 from lance_spark.table.segments import Words
@@ -80,6 +82,10 @@ class Reorder:
         Ends the names of the files.
     max_rows_per_file, max_bytes_per_file : int
         A data file is closed once it has so many.
+    targets : sequence of int or None
+        Ids of the base paths that files go to in turns; None for the table itself.
+    first : int
+        Which of them comes first; see `FragmentWriter`.
     """
 
     def __init__(
@@ -89,6 +95,8 @@ class Reorder:
         tag: bytes = b"",
         max_rows_per_file: int = _UNLIMITED,
         max_bytes_per_file: int = _UNLIMITED,
+        targets: Sequence[Target] = (None,),
+        first: int = 0,
     ) -> None:
         manifest = table.manifest
         self._table = table
@@ -97,14 +105,15 @@ class Reorder:
         self._lineage: list[tuple[Words, Words, Words]] = []
         self._rows: dict[int, BitMap] = {}
         self._writer = FragmentWriter(
-            table.store,
+            table.paths,
             table.schema,
             manifest.data_storage_version,
             max_rows_per_file=max_rows_per_file,
             max_bytes_per_file=max_bytes_per_file,
             tag=tag,
             blobs=keeping_references(manifest.base_paths),
-            storage_options=table.store.options,
+            targets=targets,
+            first=first,
         )
 
     def write(self, addresses: Words) -> None:
@@ -159,7 +168,7 @@ def groups_of(table: OpenTable, excluded: Collection[int] = ()) -> list[tuple[Fr
     Returns
     -------
     list of tuple of Fragment
-        Fragments that the same indexes cover, in the order of their ids.
+        Fragments that the same indexes cover, and whose files go to the same base paths, in the order of their ids.
 
     Raises
     ------
@@ -176,11 +185,12 @@ def groups_of(table: OpenTable, excluded: Collection[int] = ()) -> list[tuple[Fr
             "compact it without sorting, or drop its indexes first"
         )
     covered = covered_fragments(table)
-    groups: dict[tuple[int, ...], list[Fragment]] = {}
+    placement = placement_of(table)
+    groups: dict[tuple[object, ...], list[Fragment]] = {}
     for one in sorted(counted_fragments(table.paths, manifest), key=lambda one: one.id):
         if one.id not in excluded and one.num_rows:
             known = tuple(at for at, bitmap in enumerate(covered) if one.id in bitmap)
-            groups.setdefault(known, []).append(one)
+            groups.setdefault((placement.of(one), known), []).append(one)
     return [tuple(group) for group in groups.values()]
 
 
@@ -246,7 +256,7 @@ def commit_reordered(
 def undo(table: OpenTable, written: Iterable[Reordered]) -> None:
     """Delete the files of what is not committed; what cannot be deleted is left to cleanup."""
     with suppress(StorageError):
-        delete_fragments(table.store, [fragment for one in written for fragment in one.new])
+        delete_fragments(table.paths, [fragment for one in written for fragment in one.new])
 
 
 def _check_complete(

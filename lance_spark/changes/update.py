@@ -47,6 +47,7 @@ from lance_spark.table.commit import DEFAULT_MAX_RETRIES
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.update import Update, UpdateMode
+from lance_spark.table.placement import placement_of
 
 
 def plan_update(
@@ -92,6 +93,7 @@ def plan_update(
     check_types(schema, manifest.data_storage_version)
     comparisons = parse_conditions(table, filters)
     fragments = candidates(table, None)
+    placement = placement_of(table)
     size = fragments_per_task or max(len(fragments), 1)
     return [
         UpdateTask(
@@ -107,6 +109,8 @@ def plan_update(
             base_paths=manifest.base_paths,
             storage_options=table.store.options,
             tag=tag,
+            placement=placement,
+            first=at // size,
         )
         for at in range(0, len(fragments), size)
     ]

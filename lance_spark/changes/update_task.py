@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -22,11 +23,13 @@ from lance_spark.changes.rewriting import (
     merged,
     with_file,
 )
+from lance_spark.errors import StorageError
 from lance_spark.file.blob_fields import input_schema
 from lance_spark.file.schema import Field, Schema
 from lance_spark.scan.conditions import Condition
 from lance_spark.scan.fragment import WINDOW_BYTES
 from lance_spark.table.align import align
+from lance_spark.table.bases import Target
 from lance_spark.table.deletion_writer import bitmap_of, encode_bitmap
 from lance_spark.table.deletions import Offsets, offsets_of
 from lance_spark.table.fragment import Fragment
@@ -37,6 +40,7 @@ from lance_spark.table.fragment_writer import (
     delete_fragments,
 )
 from lance_spark.table.paths import BasePath, TablePaths
+from lance_spark.table.placement import Placement
 from lance_spark.table.row_ids import carry
 from lance_spark.table.segments import Words
 
@@ -116,6 +120,10 @@ class UpdateTask:
     storage_options : mapping, not shown by `repr`
     tag : bytes
         Which the new files carry.
+    placement : Placement
+        Where they go.
+    first : int
+        Which of several target bases comes first; see `FragmentWriter`.
     """
 
     uri: str = field(repr=False)
@@ -131,6 +139,8 @@ class UpdateTask:
     base_paths: Mapping[int, BasePath] = field(default_factory=dict)
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     tag: bytes = b""
+    placement: Placement = field(default_factory=Placement)
+    first: int = 0
 
     def run(self) -> UpdateResult:
         """Write the new files; if that fails, delete them again.
@@ -145,11 +155,29 @@ class UpdateTask:
         return self._rewrite_rows(paths) if self.mode == "rows" else self._rewrite_columns(paths)
 
     def _rewrite_rows(self, paths: TablePaths) -> UpdateResult:
-        writer = self._writer(paths, self.schema, self.max_rows_per_file)
+        results: list[UpdateResult] = []
+        try:
+            for targets, fragments in self.placement.groups(self.fragments):
+                results.append(self._rewrite_rows_of(paths, fragments, targets))
+        except BaseException:
+            for result in results:
+                with suppress(StorageError):
+                    undo(paths, result)
+            raise
+        return UpdateResult(
+            tuple(one for result in results for one in result.new_fragments),
+            tuple(one for result in results for one in result.deletions),
+        )
+
+    def _rewrite_rows_of(
+        self, paths: TablePaths, fragments: Sequence[Fragment], targets: Sequence[Target]
+    ) -> UpdateResult:
+        """Rewrite rows of fragments whose files go to the same places."""
+        writer = self._writer(paths, self.schema, self.max_rows_per_file, targets)
         ids, created = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
         deletions: list[FragmentDeletion] = []
         try:
-            for fragment in self.fragments:
+            for fragment in fragments:
                 reader = self._reader(paths, fragment, self._read_fields())
                 found = BitMap()
                 try:
@@ -167,14 +195,14 @@ class UpdateTask:
                 )
                 if deletion is not None:
                     deletions.append(deletion)
-            fragments = writer.finish()
+            new = writer.finish()
         except BaseException:
             writer.abort()
             undo_deletions(paths.store, deletions)
             raise
         if self.stable_row_ids:
-            fragments = carrying(fragments, np.concatenate(ids), np.concatenate(created))
-        return UpdateResult(tuple(fragments), tuple(deletions))
+            new = carrying(new, np.concatenate(ids), np.concatenate(created))
+        return UpdateResult(tuple(new), tuple(deletions))
 
     def _rewrite_columns(self, paths: TablePaths) -> UpdateResult:
         changed: list[ChangedColumns] = []
@@ -192,7 +220,7 @@ class UpdateTask:
         schema = Schema(tuple(one.field for one in self.assignments))
         reader = self._reader(paths, fragment, self._read_fields())
         there = self._reader(paths, fragment, schema.fields)
-        writer = self._writer(paths, schema, _NO_LIMIT)
+        writer = self._writer(paths, schema, _NO_LIMIT, self.placement.of_one_file(fragment))
         try:
             found = reader.matching_offsets()
             if not found:
@@ -259,16 +287,19 @@ class UpdateTask:
     def _reader(self, paths: TablePaths, fragment: Fragment, fields: Sequence[Field]) -> RowReader:
         return RowReader(paths, fragment, fields, self.file_version, self.base_paths, self.filters)
 
-    def _writer(self, paths: TablePaths, schema: Schema, max_rows: int) -> FragmentWriter:
+    def _writer(
+        self, paths: TablePaths, schema: Schema, max_rows: int, targets: Sequence[Target]
+    ) -> FragmentWriter:
         return FragmentWriter(
-            paths.store,
+            paths,
             schema,
             self.file_version,
             max_rows_per_file=max_rows,
             max_bytes_per_file=_NO_LIMIT if max_rows == _NO_LIMIT else DEFAULT_MAX_BYTES_PER_FILE,
             blobs=keeping_references(self.base_paths),
-            storage_options=self.storage_options,
             tag=self.tag,
+            targets=targets,
+            first=self.first,
         )
 
 
@@ -281,7 +312,7 @@ def undo(paths: TablePaths, result: UpdateResult) -> None:
     """
     undo_deletions(paths.store, result.deletions)
     new = [Fragment(0, one.fragment.files[-1:], 0) for one in result.columns]
-    delete_fragments(paths.store, [*result.new_fragments, *new])
+    delete_fragments(paths, [*result.new_fragments, *new])
 
 
 def carrying(fragments: Iterable[Fragment], ids: Words, created: Words) -> list[Fragment]:

@@ -58,6 +58,36 @@ class FragmentFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class BaseFacts:
+    """A place that data files lie in: the table itself, or a base path.
+
+    Attributes
+    ----------
+    id : int or None
+        None for the table itself.
+    name : str or None
+    path : str
+        Without credentials.
+    is_dataset_root : bool
+        Whether data files lie in data/ below it.
+    num_fragments : int
+        With data files there.
+    num_files : int
+        Data files.
+    num_bytes : int
+        Of these files, as far as noted.
+    """
+
+    id: int | None
+    name: str | None
+    path: str
+    is_dataset_root: bool
+    num_fragments: int
+    num_files: int
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class VersionFacts:
     """What one manifest says.
 
@@ -77,6 +107,8 @@ class VersionFacts:
     columns : tuple of SchemaColumn
     fragments : tuple of FragmentFacts
     config, metadata : mapping of str to str
+    bases : tuple of BaseFacts
+        The table itself, then its base paths by id.
     """
 
     name: str
@@ -92,6 +124,7 @@ class VersionFacts:
     fragments: tuple[FragmentFacts, ...]
     config: Mapping[str, str]
     metadata: Mapping[str, str]
+    bases: tuple[BaseFacts, ...] = ()
 
     @property
     def physical_rows(self) -> int:

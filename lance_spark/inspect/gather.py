@@ -23,6 +23,7 @@ from lance_spark.file.open import open_file
 from lance_spark.file.schema import Field
 from lance_spark.inspect import DEFAULT_FILES, DEFAULT_VERSIONS
 from lance_spark.inspect.facts import (
+    BaseFacts,
     ColumnTotal,
     FileFacts,
     FragmentFacts,
@@ -35,6 +36,7 @@ from lance_spark.inspect.facts import (
 from lance_spark.inspect.pages import ColumnPages, columns_of
 from lance_spark.storage.small_reads import read_all
 from lance_spark.storage.store import ObjectStore
+from lance_spark.storage.uri import parse_uri
 from lance_spark.table import flags
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.fragment_files import DataFile
@@ -71,6 +73,34 @@ def version_facts(table: OpenTable) -> VersionFacts:
         fragments=tuple(_fragment(one) for one in fragments),
         config=dict(manifest.config),
         metadata=dict(manifest.table_metadata),
+        bases=base_facts(table),
+    )
+
+
+def base_facts(table: OpenTable) -> tuple[BaseFacts, ...]:
+    """Return the places that data files of a version lie in; reads no file.
+
+    Raises
+    ------
+    CorruptTableError
+    """
+    fragments: Counter[int | None] = Counter()
+    files: Counter[int | None] = Counter()
+    sizes: Counter[int | None] = Counter()
+    for fragment in table.manifest.fragments:
+        fragments.update({file.base_id for file in fragment.files})
+        for file in fragment.files:
+            files[file.base_id] += 1
+            sizes[file.base_id] += file.file_size_bytes
+    places: list[tuple[int | None, str | None, str, bool]] = [
+        (None, None, table.store.display, True)
+    ]
+    for number, base in sorted(table.manifest.base_paths.items()):
+        shown = parse_uri(base.path).display
+        places.append((number, base.name, shown, base.is_dataset_root))
+    return tuple(
+        BaseFacts(number, name, path, is_root, fragments[number], files[number], sizes[number])
+        for number, name, path, is_root in places
     )
 
 

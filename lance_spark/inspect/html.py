@@ -8,9 +8,11 @@ from html import escape
 from lance_spark.inspect.facts import FragmentFacts, TableFacts, VersionFacts
 from lance_spark.inspect.plots import Bar, columns_plot, rows_plot, shared
 from lance_spark.inspect.rows import (
+    BASE_NAMES,
     FRAGMENT_NAMES,
     INDEX_NAMES,
     VERSION_NAMES,
+    base_rows,
     fragment_rows,
     index_rows,
     version_rows,
@@ -238,6 +240,9 @@ def _files(facts: TableFacts) -> str:
 
 def _around(facts: TableFacts) -> str:
     parts = []
+    if len(facts.version.bases) > 1:
+        told = _table(BASE_NAMES, base_rows(facts.version.bases), "rncnrrr")
+        parts.append(f"<h2>Base paths</h2>{told}")
     if facts.indexes:
         told = _table(INDEX_NAMES, index_rows(facts.indexes), "nntrrr")
         parts.append(f"<h2>Indexes</h2>{told}")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lance_spark.inspect.facts import FragmentFacts, IndexFacts, PastVersion
+from lance_spark.inspect.facts import BaseFacts, FragmentFacts, IndexFacts, PastVersion
 from lance_spark.inspect.words import moment, number, size
 
 FRAGMENT_NAMES = ["fragment", "rows", "deleted", "deletions", "data files", "size"]
+BASE_NAMES = ["id", "name", "path", "layout", "fragments", "data files", "size"]
 INDEX_NAMES = ["name", "type", "columns", "rows", "segments", "size"]
 VERSION_NAMES = [
     "version",
@@ -33,6 +34,22 @@ def fragment_rows(fragments: Iterable[FragmentFacts]) -> list[list[str]]:
             size(one.num_bytes),
         ]
         for one in fragments
+    ]
+
+
+def base_rows(bases: Iterable[BaseFacts]) -> list[list[str]]:
+    """Return a row for each place that data files lie in, as `BASE_NAMES` says."""
+    return [
+        [
+            "" if one.id is None else str(one.id),
+            "(the table)" if one.id is None else one.name or "",
+            one.path,
+            "table root" if one.is_dataset_root else "folder",
+            number(one.num_fragments),
+            number(one.num_files),
+            size(one.num_bytes),
+        ]
+        for one in bases
     ]
 
 

@@ -8,9 +8,11 @@ from lance_spark.inspect.facts import FileFacts, TableFacts, VersionFacts
 from lance_spark.inspect.features import feature_names
 from lance_spark.inspect.pages import ColumnPages
 from lance_spark.inspect.rows import (
+    BASE_NAMES,
     FRAGMENT_NAMES,
     INDEX_NAMES,
     VERSION_NAMES,
+    base_rows,
     fragment_rows,
     index_rows,
     version_rows,
@@ -76,6 +78,8 @@ def _sections(facts: TableFacts, chosen: Collection[int] | None) -> Iterator[str
         title = "versions, newest first" + (f" ({number(more)} older ones)" if more > 0 else "")
         yield _versions(title, facts)
     yield _fragments(facts.version, chosen)
+    if len(facts.version.bases) > 1:
+        yield _table("base paths", BASE_NAMES, base_rows(facts.version.bases), "rlllrrr")
     yield _columns(facts)
     if facts.indexes:
         yield _table("indexes", INDEX_NAMES, index_rows(facts.indexes), "lllrrr")

@@ -37,6 +37,7 @@ from lance_spark.spark.attempts import raised_by_task, wait_for_attempts
 from lance_spark.spark.progress import shown
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.open import OpenTable, open_table, read_latest
+from lance_spark.table.placement import placement_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -208,7 +209,7 @@ class Job(AbstractContextManager["Job"]):
         if self._again:
             self._wait_for_attempts()
             with suppress(StorageError):
-                sweep(self._table, self.tag, manifest)
+                sweep(self._table, self.tag, manifest, targets=self._places())
 
     def __exit__(
         self,
@@ -225,7 +226,11 @@ class Job(AbstractContextManager["Job"]):
             self._wait_for_attempts()
             kept = self._committed_since()
             if kept is not None:
-                sweep(self._table, self.tag, kept)
+                sweep(self._table, self.tag, kept, targets=self._places())
+
+    def _places(self) -> tuple[int | None, ...]:
+        """Return the base paths that tasks may have written to, and None for the table itself."""
+        return placement_of(self._table).all
 
     def _committed_since(self) -> list[Manifest] | None:
         """Return the versions that came after the table was opened; None if there are too many to look at.

@@ -190,8 +190,8 @@ def json_list(text: str) -> list[Any] | None:
     return value if isinstance(value, list) else None
 
 
-def json_object(text: str) -> dict[str, Any]:
-    """Return the JSON object of the option storage_options.
+def json_object(text: str, name: str = "storage_options") -> dict[str, Any]:
+    """Return the JSON object of an option about stores.
 
     Raises
     ------
@@ -206,7 +206,9 @@ def json_object(text: str) -> dict[str, Any]:
     # Not even a part of the text is shown: it holds secrets.
     if not isinstance(value, dict):
         raise InvalidOptionError(
-            'option storage_options: give a JSON object, such as {"endpoint": "http://localhost:9000"}'
+            f'option {name}: give a JSON object, such as {{"endpoint": "http://localhost:9000"}}'
+            if name == "storage_options"
+            else f"option {name}: give a JSON object, from the path of each base path to its storage options"
         )
     return value
 

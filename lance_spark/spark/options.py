@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from lance_spark.errors import InvalidOptionError
-from lance_spark.spark import feed_names, storage_options, write_names
+from lance_spark.spark import base_path_options, feed_names, storage_options, write_names
 from lance_spark.spark.option_values import (
     choice,
     column_names,
@@ -30,6 +30,9 @@ from lance_spark.spark.option_values import (
     timezone_of,
     whole,
 )
+from lance_spark.storage.base_options import BASE_STORE_PARAMS, with_base_params
+from lance_spark.table.bases import TargetBases
+from lance_spark.table.paths import BasePath
 
 #: Tuning of other connectors that changes no result; nothing here needs it.
 _IGNORED = frozenset(
@@ -71,6 +74,7 @@ _WRITE = (
     "blob_pack_file_size_threshold",
     "commit_retries",
     "commit_message",
+    *base_path_options.NAMES,
     *feed_names.STREAM_NAMES,
     *write_names.RULE_NAMES,
 )
@@ -168,6 +172,8 @@ class ReadOptions:
         What is said of changes and streams; `feed_options` parses it.
     storage_options : mapping, not shown by `repr`
         Arguments of the fsspec file system.
+    target_bases : TargetBases
+        Which base paths data files go to, of changes by `LanceTable`; a read has none.
     """
 
     path: str
@@ -190,6 +196,7 @@ class ReadOptions:
     scan_metrics: bool = False
     feed: Mapping[str, str] = field(default_factory=dict)
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    target_bases: TargetBases = field(default_factory=TargetBases)
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:
@@ -228,6 +235,7 @@ class ReadOptions:
             scan_metrics=flag("scan_metrics", plain),
             feed={name: plain[name] for name in feed_names.FEED_NAMES if name in plain},
             storage_options=parts.storage,
+            target_bases=base_path_options.target_bases(plain),
         )
 
 
@@ -259,6 +267,10 @@ class WriteOptions:
         How often the commit starts again after other writers were faster.
     commit_message : str or None
         Kept with the transaction.
+    initial_bases : tuple of BasePath
+        Base paths of a new table.
+    target_bases : TargetBases
+        Which base paths data files go to.
     streaming_query_id : str or None
         Name of a stream that is written, in the transactions of its batches; the id of Spark's query if None.
     lookback_versions : int or None
@@ -283,6 +295,8 @@ class WriteOptions:
     blob_pack_file_size_threshold: int | None = None
     commit_retries: int | None = None
     commit_message: str | None = None
+    initial_bases: tuple[BasePath, ...] = ()
+    target_bases: TargetBases = field(default_factory=TargetBases)
     streaming_query_id: str | None = None
     lookback_versions: int | None = None
     rules: Mapping[str, str] = field(default_factory=dict)
@@ -329,6 +343,8 @@ class WriteOptions:
             blob_pack_file_size_threshold=whole("blob_pack_file_size_threshold", plain),
             commit_retries=whole("commit_retries", plain, least=0),
             commit_message=plain.get("commit_message"),
+            initial_bases=base_path_options.initial_bases(plain),
+            target_bases=base_path_options.target_bases(plain),
             streaming_query_id=name_of("streaming_query_id", plain),
             lookback_versions=whole(feed_names.LOOKBACK, plain),
             rules=_rules(plain),
@@ -365,6 +381,8 @@ def _sort(options: Mapping[str, str]) -> _Parts:
                 )
         elif name == "storage_options":
             store.update(json_object(value))
+        elif name == BASE_STORE_PARAMS:
+            store.update(with_base_params(store, json_object(value, name)))
         elif prefixed := _STORAGE_PREFIX.fullmatch(given):
             store[prefixed["name"]] = value
         elif column := _COLUMN_OPTION.fullmatch(given):
@@ -387,7 +405,15 @@ def _unknown(name: str) -> str:
 
     if name.lower() in _ELSEWHERE:
         return f"option {name} is not one of this source: {_ELSEWHERE[name.lower()]}"
-    known = ["path", *READ_NAMES, *_WRITE, *_SAME, "use_large_var_types", "storage_options"]
+    known = [
+        "path",
+        *READ_NAMES,
+        *_WRITE,
+        *_SAME,
+        "use_large_var_types",
+        "storage_options",
+        BASE_STORE_PARAMS,
+    ]
     known += sorted(storage_options.KNOWN)
     column, dot, rest = name.partition(".")
     if dot and rest.split(".")[0].lower() in ("arrow", "lance"):

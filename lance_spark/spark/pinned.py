@@ -6,10 +6,11 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lance_spark.errors import VersionNotFoundError
+from lance_spark.table.bases import TargetBases
 from lance_spark.table.open import OpenTable, open_table
 
 #: Tables that a process keeps open.
@@ -30,12 +31,15 @@ class Pinned:
     storage_options : mapping, not shown by `repr`
     written : int
         When the version was written, in nanoseconds: a table that is made anew in the place of another one has the same numbers.
+    target_bases : TargetBases
+        Which base paths the data files of the change go to.
     """
 
     uri: str = field(repr=False)
     version: int
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     written: int = 0
+    target_bases: TargetBases = field(default_factory=TargetBases)
 
     def open(self) -> OpenTable:
         """Open the table; the last two that were opened are kept by the process.
@@ -62,10 +66,12 @@ class Pinned:
             _opened[key] = found
             while len(_opened) > _KEPT:
                 _opened.popitem(last=False)
-        return found
+        return replace(found, target_bases=self.target_bases)
 
 
 def pinned(table: OpenTable) -> Pinned:
     """Return what executors open a table at its version by."""
     manifest, store = table.manifest, table.store
-    return Pinned(store.uri, table.version, store.options, manifest.timestamp_ns)
+    return Pinned(
+        store.uri, table.version, store.options, manifest.timestamp_ns, table.target_bases
+    )

@@ -21,6 +21,7 @@ from lance_spark.spark.incoming import Incoming
 from lance_spark.spark.options import WriteOptions
 from lance_spark.spark.projection import find
 from lance_spark.spark.reader import display
+from lance_spark.spark.task_number import task_number
 from lance_spark.spark.types import to_arrow_schema
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ class LanceWriter(DataSourceArrowWriter):
         if first is None:
             return self.message([], watcher)
         convert = Incoming(self.job.arrow_schema, self.names)
-        writer = self.job.writer()
+        writer = self.job.writer(task_number())
 
         def write(batch: pa.RecordBatch) -> None:
             for piece in convert(batch):
@@ -202,6 +203,9 @@ def make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> D
         mode=mode or ("overwrite" if overwrite else "append"),
         branch=options.branch,
         data_storage_version=options.data_storage_version,
+        initial_bases=options.initial_bases,
+        target_bases=options.target_bases.names,
+        target_all_bases=options.target_bases.all_bases,
         storage_options=options.storage_options or None,
         blobs=blob_options(
             options.external_blob_mode,

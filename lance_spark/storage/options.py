@@ -22,6 +22,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from lance_spark.errors import InvalidOptionError
 from lance_spark.storage import option_places as places
+from lance_spark.storage.base_options import is_of_base
 from lance_spark.storage.errors import translated
 from lance_spark.storage.option_places import AZURE, GOOGLE, S3, Place, parse_flag
 
@@ -140,6 +141,8 @@ def _translated(family: str | None, options: Mapping[str, Any]) -> dict[str, Any
                 f"storage option {name}: give a mapping, not {type(value).__name__}"
             )
         text = str(value).lower() if isinstance(value, bool) else value
+        if is_of_base(name):
+            continue
         if lower in OWN:
             found[lower] = value
         elif lower in _OF_CLIENTS:

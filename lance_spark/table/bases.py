@@ -13,15 +13,43 @@ Names and paths are unique within a table. Ids of a new table's begin with 1.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from lance_spark.errors import InvalidInputError, InvalidOptionError
+from lance_spark.storage.store import ObjectStore
 from lance_spark.storage.uri import parse_uri
 from lance_spark.table.paths import BasePath
 
 #: Of a data file: the id of its base path, or None for the table itself.
 Target = int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TargetBases:
+    """Which base paths the new data files of changes go to, as it was asked for; see `targets`. False if nothing was.
+
+    Attributes
+    ----------
+    names : tuple of str, optional
+        Names or paths of base paths, or the path of the table itself.
+    all_bases : bool, optional
+        True: the table itself and all base paths; False: all base paths.
+
+    Raises
+    ------
+    InvalidOptionError
+        Both are given, or the names are one string.
+    """
+
+    names: tuple[str, ...] | None = None
+    all_bases: bool | None = None
+
+    def __post_init__(self) -> None:
+        check_choice(self.names, self.all_bases)
+
+    def __bool__(self) -> bool:
+        return bool(self.names) or self.all_bases is not None
 
 
 class BaseLike(Protocol):
@@ -81,7 +109,7 @@ def targets(
     bases: Mapping[int, BasePath],
     target_bases: Sequence[str] | None,
     target_all_bases: bool | None,
-    table: str,
+    store: ObjectStore,
 ) -> tuple[Target, ...]:
     """Return where new data files go, to be taken in turns.
 
@@ -89,32 +117,52 @@ def targets(
     ----------
     bases : mapping of int to BasePath
     target_bases : sequence of str, optional
-        Names or paths.
+        Names or paths; the path of the table itself stands for the table.
     target_all_bases : bool, optional
-    table : str
-        What errors call the table.
+    store : ObjectStore
+        The table's root.
 
     Raises
     ------
     InvalidOptionError
         Both are given, or the table has no such base path.
     """
+    check_choice(target_bases, target_all_bases)
+    if target_all_bases is not None:
+        if not target_all_bases and not bases:
+            raise InvalidOptionError(f"{store.display} has no base paths that files could go to")
+        return (None, *sorted(bases)) if target_all_bases else tuple(sorted(bases))
+    if not target_bases:
+        return (None,)
+    return tuple(_find(bases, text, store) for text in target_bases)
+
+
+def check_choice(target_bases: Sequence[str] | None, target_all_bases: bool | None) -> None:
+    """Refuse target bases that are one string, or that are given in two ways.
+
+    Raises
+    ------
+    InvalidOptionError
+    """
     if isinstance(target_bases, str):
         raise InvalidOptionError(
             f"target_bases must be a list of names, not the string {target_bases!r}"
         )
-    if target_all_bases is not None:
-        if target_bases:
-            raise InvalidOptionError("give target_bases or target_all_bases, not both")
-        if not target_all_bases and not bases:
-            raise InvalidOptionError(f"{table} has no base paths that files could go to")
-        return (None, *sorted(bases)) if target_all_bases else tuple(sorted(bases))
-    if not target_bases:
-        return (None,)
-    return tuple(_find(bases, text, table) for text in target_bases)
+    if target_bases and target_all_bases is not None:
+        raise InvalidOptionError("give target_bases or target_all_bases, not both")
 
 
-def _find(bases: Mapping[int, BasePath], text: str, table: str) -> int:
+def same_bases(given: Iterable[BaseLike], existing: Iterable[BasePath]) -> bool:
+    """Tell whether a table has all of some base paths, by path, name and layout; ids count where they are given."""
+    known = {(base.path, base.name, base.is_dataset_root): base.id for base in existing}
+    for base in given:
+        number = known.get((parse_uri(base.path).uri, base.name, bool(base.is_dataset_root)))
+        if number is None or (base.id and base.id != number):
+            return False
+    return True
+
+
+def _find(bases: Mapping[int, BasePath], text: str, store: ObjectStore) -> Target:
     for number, base in bases.items():
         if base.name == text:
             return number
@@ -122,9 +170,13 @@ def _find(bases: Mapping[int, BasePath], text: str, table: str) -> int:
     for number, base in bases.items():
         if base.path == path:
             return number
+    if path in (store.uri, store.base_uri):
+        return None
     names = ", ".join(repr(base.name or parse_uri(base.path).display) for base in bases.values())
     wanted = parse_uri(text).display if "://" in text else text
-    raise InvalidOptionError(f"{table} has no base path {wanted!r}: it has {names or 'none'}")
+    raise InvalidOptionError(
+        f"{store.display} has no base path {wanted!r}: it has {names or 'none'}"
+    )
 
 
 def _check_unique(what: str, values: list[str]) -> None:

@@ -2,8 +2,8 @@
 
 | a write, overtaken by | is committed on top of it if |
 | --- | --- |
-| an append, by an overwrite or a restored version | the columns are stored as its data files have them: ids, names, types, metadata; and the version of the files, and the base paths |
-| an overwrite, by an overwrite | the base paths are the same |
+| an append, by an overwrite or a restored version | the columns are stored as its data files have them: ids, names, types, metadata; and the version of the files, and the base paths that there were |
+| an overwrite, by an overwrite | the base paths that there were are the same |
 
 A commit alone refuses both, as the format's table of conflicts has it (table/transaction.md): it cannot know what was meant. Who writes by
 Spark means the table that there is when the write is done; the rows are written, and writing them again would make the same files.
@@ -89,7 +89,8 @@ def on_newest(job: WriteJob) -> WriteJob | None:
     newest = read_latest(ObjectStore.from_uri(job.uri, job.storage_options))
     if not 0 < job.read_version < newest.version:
         return None
-    if dict(newest.base_paths) != dict(job.base_paths):
+    # Base paths that were added meanwhile do not matter.
+    if any(newest.base_paths.get(number) != base for number, base in job.base_paths.items()):
         return None
     if job.mode == "append" and not fits(job, newest):
         return None

@@ -7,9 +7,8 @@ write at once; nothing refers to them until a manifest does. A writer that fails
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Any
 
 import pyarrow as pa
 
@@ -23,7 +22,7 @@ from lance_spark.storage.uri import join
 from lance_spark.table.align import align
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.fragment_files import DataFile
-from lance_spark.table.paths import DATA, BasePath, TablePaths, sidecar_path
+from lance_spark.table.paths import DATA, TablePaths, sidecar_path
 
 #: What pylance and the Java connector cut files at.
 DEFAULT_MAX_ROWS_PER_FILE = 1024 * 1024
@@ -57,8 +56,8 @@ class FragmentWriter:
 
     Parameters
     ----------
-    store : ObjectStore
-        The table's root.
+    paths : TablePaths
+        Of the table.
     schema : Schema
         The table's columns with their field ids; batches have its columns.
     version : tuple of int
@@ -69,17 +68,16 @@ class FragmentWriter:
         Ends the names of the files; see `new_data_file_name`.
     blobs : BlobOptions
         How values of blob columns are written.
-    storage_options : mapping, optional
-        For objects of the same scheme that blobs name, and for base paths.
-    base_paths : mapping of int to BasePath, optional
-        The table's.
     targets : sequence of int or None
         Ids of the base paths that files go to in turns; None for the table itself.
+    first : int
+        Which of them, counted from 0 and beyond the last one, comes first: writers of one job that each write a single file do not all
+        begin with the same.
     """
 
     def __init__(
         self,
-        store: ObjectStore,
+        paths: TablePaths,
         schema: Schema,
         version: tuple[int, int],
         *,
@@ -87,18 +85,17 @@ class FragmentWriter:
         max_bytes_per_file: int = DEFAULT_MAX_BYTES_PER_FILE,
         tag: bytes = b"",
         blobs: BlobOptions | None = None,
-        storage_options: Mapping[str, Any] | None = None,
-        base_paths: Mapping[int, BasePath] | None = None,
         targets: Sequence[int | None] = (None,),
+        first: int = 0,
     ) -> None:
         self._schema = schema
         self._arrow_schema = input_schema(schema)
         self._has_blobs = any(has_blobs(field) for field in schema.fields)
         self._blobs = blobs or BlobOptions()
-        self._paths = TablePaths(store, base_paths, storage_options)
+        self._paths = paths
         self._targets = tuple(targets)
         self._target: int | None = None
-        self._started = 0
+        self._started = first
         self._blob_writer: BlobWriter | None = None
         self._version = version
         self._max_rows = max_rows_per_file
@@ -194,26 +191,15 @@ class FragmentWriter:
         self._fragments.append(Fragment(id=0, files=(file,), physical_rows=written.num_rows))
 
 
-def delete_fragments(
-    store: ObjectStore, fragments: Iterable[Fragment], paths: TablePaths | None = None
-) -> None:
+def delete_fragments(paths: TablePaths, fragments: Iterable[Fragment]) -> None:
     """Delete the data files of fragments that no manifest refers to, and their blobs.
 
-    Parameters
-    ----------
-    store : ObjectStore
-        The table's root.
-    fragments : iterable of Fragment
-    paths : TablePaths, optional
-        Where files of base paths are; without, only those in the table itself are deleted.
+    Raises
+    ------
+    StorageError
     """
-    names = [
-        (file.base_id, file.path)
-        for fragment in fragments
-        for file in fragment.files
-        if paths is not None or file.base_id is None
-    ]
-    _delete_files(paths or TablePaths(store), names)
+    names = [(file.base_id, file.path) for fragment in fragments for file in fragment.files]
+    _delete_files(paths, names)
 
 
 def delete_written(paths: TablePaths, target: int | None, tag: bytes) -> None:

@@ -6,11 +6,13 @@ The names, arguments and results are those of pylance's `LanceDataset`, where it
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import history, versions
+from lance_spark.table.bases import TargetBases
 from lance_spark.table.history import VersionInfo
 from lance_spark.table.open import OpenTable, open_table
 from lance_spark.table.paths import BasePath, TablePaths
@@ -115,6 +117,35 @@ class TableHandle:
     def base_paths(self) -> dict[int, BasePath]:
         """Return the other places that files of the version can lie in, by id."""
         return dict(self._table.manifest.base_paths)
+
+    def with_target_bases(
+        self,
+        target_bases: Sequence[str] | None = None,
+        *,
+        target_all_bases: bool | None = None,
+    ) -> Self:
+        """Return the same version, with other places for the data files of changes that are made from it.
+
+        Parameters
+        ----------
+        target_bases : sequence of str, optional
+            Names or paths of base paths; the path of the table stands for the table itself. New data files go to them one after the
+            other. None: rows and columns of a fragment stay in its base path, and new rows go to the table itself.
+        target_all_bases : bool, optional
+            True: new data files go to the table itself and all base paths, one after the other; False: to all base paths.
+
+        Raises
+        ------
+        InvalidOptionError
+            Both are given. A change raises it too if the table has no such base path.
+        """
+        names = (
+            target_bases
+            if target_bases is None or isinstance(target_bases, str)
+            else tuple(target_bases)
+        )
+        wish = TargetBases(names, target_all_bases)  # type: ignore[arg-type]
+        return type(self)(replace(self._table, target_bases=wish), self._storage_options)
 
     def checkout_version(self, version: Reference) -> Self:
         """Open another version.

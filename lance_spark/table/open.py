@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lance_spark.errors import InvalidOptionError, MissingFileError
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import ref_names, versions
+from lance_spark.table.bases import TargetBases
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.manifest_file import read_manifest, read_version
 from lance_spark.table.paths import TablePaths
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 #: How often to look for the newest version again when it is cleaned up between listing and reading.
 _TRIES = 3
+_NO_TARGETS = TargetBases()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +34,13 @@ class OpenTable:
     paths : TablePaths
         Opens the table's files.
     manifest : Manifest
+    target_bases : TargetBases
+        Which base paths the new data files of changes go to; by default see `lance_spark.table.placement`.
     """
 
     paths: TablePaths
     manifest: Manifest
+    target_bases: TargetBases = _NO_TARGETS
 
     @property
     def store(self) -> ObjectStore:

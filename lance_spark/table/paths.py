@@ -22,6 +22,7 @@ from urllib.parse import unquote
 
 from lance_spark.errors import CorruptTableError, InvalidInputError, StorageError
 from lance_spark.proto import table_pb2
+from lance_spark.storage.base_options import options_of_base
 from lance_spark.storage.source import ByteRange, ByteSource
 from lance_spark.storage.store import ObjectStore
 from lance_spark.storage.uri import Location, check_relative, escaped, parse_uri
@@ -83,12 +84,15 @@ class TablePaths:
         The table's root.
     base_paths : mapping of int to BasePath
     storage_options : mapping, optional
-        Handed on to base paths of the table's own scheme, and server if their URIs name one, to no others.
+        Handed on to base paths of the table's own scheme, and server if their URIs name one, to no others. Base paths can have
+        settings of their own among them; see `lance_spark.storage.base_options`.
 
     Attributes
     ----------
     deletions : DeletionCache
         What the deletion files that were read hold.
+    foreign_roots : dict of int to bool
+        For base paths that were asked about, whether they are roots of other tables; see `lance_spark.table.placement`.
     """
 
     def __init__(
@@ -102,6 +106,7 @@ class TablePaths:
         self._options = dict(storage_options or {})
         self._stores: dict[int, ObjectStore] = {}
         self.deletions = DeletionCache()
+        self.foreign_roots: dict[int, bool] = {}
 
     @classmethod
     def open(
@@ -117,6 +122,11 @@ class TablePaths:
         InvalidInputError, StorageError
         """
         return cls(ObjectStore.from_uri(uri, storage_options), base_paths, storage_options)
+
+    @property
+    def base_paths(self) -> Mapping[int, BasePath]:
+        """The base paths, by id."""
+        return self._bases
 
     def with_bases(self, base_paths: Mapping[int, BasePath]) -> TablePaths:
         """Return what opens the files of another version of the table."""
@@ -280,14 +290,30 @@ class TablePaths:
             raise CorruptTableError(
                 f"{self.store.display}: {name} lies below base path {base_id}, which the manifest does not have"
             )
-        store = self._stores.get(base_id)
+        return self.store_of(base), f"{folder}/{name}" if base.is_dataset_root else name
+
+    def store_of(self, base: BasePath) -> ObjectStore:
+        """Return the store of a base path of the table, with the settings that it has.
+
+        Raises
+        ------
+        InvalidOptionError, StorageError
+        """
+        store = self._stores.get(base.id)
         if store is None:
-            store = self._stores[base_id] = self._store_at(parse_uri(base.path))
-        return store, f"{folder}/{name}" if base.is_dataset_root else name
+            place = parse_uri(base.path)
+            options = options_of_base(
+                self._options, base.id, base.path, inherits=self._is_trusted(place)
+            )
+            store = self._stores[base.id] = ObjectStore(place, options)
+        return store
 
     def _store_at(self, place: Location) -> ObjectStore:
-        trusted = place.objects.is_served_as(self.store.place)
-        return ObjectStore(place, self._options if trusted else None)
+        return ObjectStore(place, self._options if self._is_trusted(place) else None)
+
+    def _is_trusted(self, place: Location) -> bool:
+        """Tell whether the settings of the table may be told to the server of another place."""
+        return place.objects.is_served_as(self.store.place)
 
 
 def _check_file(store: ObjectStore, path: str) -> None:

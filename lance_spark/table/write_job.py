@@ -38,7 +38,14 @@ from lance_spark.storage.store import ObjectStore
 from lance_spark.storage.uri import parse_uri
 from lance_spark.table import file_versions, ref_names, versions
 from lance_spark.table.append_schema import filled_by
-from lance_spark.table.bases import BaseLike, Target, folders, new_bases, targets
+from lance_spark.table.bases import (
+    BaseLike,
+    Target,
+    folders,
+    new_bases,
+    same_bases,
+    targets,
+)
 from lance_spark.table.commit import DEFAULT_MAX_RETRIES, commit
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.fragment_writer import (
@@ -57,6 +64,7 @@ from lance_spark.table.open import branch_of, open_table, read_latest
 from lance_spark.table.operations.append import Append, field_paths
 from lance_spark.table.operations.overwrite import Overwrite
 from lance_spark.table.paths import BasePath, TablePaths
+from lance_spark.table.placement import check_targets
 from lance_spark.table.row_ids import check_names
 from lance_spark.table.transaction import Transaction
 
@@ -125,19 +133,24 @@ class WriteJob:
         """What batches are brought to before they are written."""
         return input_schema(self.schema)
 
-    def writer(self) -> FragmentWriter:
-        """Return a new writer of data files; any number may write at once."""
+    def writer(self, first: int = 0) -> FragmentWriter:
+        """Return a new writer of data files; any number may write at once.
+
+        Parameters
+        ----------
+        first : int
+            Which of several target bases comes first; see `FragmentWriter`.
+        """
         return FragmentWriter(
-            self._store(),
+            self.paths(),
             self.schema,
             self.file_version,
             max_rows_per_file=self.max_rows_per_file,
             max_bytes_per_file=self.max_bytes_per_file,
             tag=self.tag,
             blobs=self.blobs,
-            storage_options=self.storage_options,
-            base_paths=self.base_paths,
             targets=self.targets,
+            first=first,
         )
 
     def commit(
@@ -213,7 +226,7 @@ class WriteJob:
         ------
         StorageError
         """
-        delete_fragments(self._store(), fragments, self.paths())
+        delete_fragments(self.paths(), fragments)
 
     def abort_all(self) -> None:
         """Delete every data file that a writer of this job has written, of a job that was not committed.
@@ -349,7 +362,7 @@ def begin_write(
     branch : str, optional
         Write to this branch, which there is; ``main`` for the main one. The one that `uri` is the root of, if none is given.
     initial_bases : sequence of BasePath, optional
-        Other places where files of a new table can lie.
+        Other places where files of a new table can lie. A table that exists must have them already.
     target_bases : sequence of str, optional
         Names or paths of the base paths that new data files go to, one after the other.
     target_all_bases : bool, optional
@@ -414,16 +427,16 @@ def begin_write(
         commit_retries=commit_retries,
         base_paths={path.id: path for path in new_bases(initial_bases or ())},
     )
-    if initial_bases and mode != "create":
-        raise InvalidOptionError(
-            f"{store.display}: initial_bases are for the mode create; add base paths to a table by Dataset.add_bases"
-        )
     if base is not None:
+        if not same_bases(initial_bases or (), base.base_paths.values()):
+            raise InvalidOptionError(
+                f"{store.display}: initial_bases are for a new table, and this one exists and does not have all of them; add base "
+                "paths to it by Dataset.add_bases or LanceTable.addBases"
+            )
         job = replace(job, base_paths=dict(base.base_paths))
     job = replace(job, blobs=replace(job.blobs, bases=folders(job.base_paths)))
-    job = replace(
-        job, targets=targets(job.base_paths, target_bases, target_all_bases, store.display)
-    )
+    job = replace(job, targets=targets(job.base_paths, target_bases, target_all_bases, store))
+    check_targets(job.paths(), job.base_paths, job.targets)
     if base is not None:
         job = _planned_on(job, base, wanted, store, fit)
     if base is None or mode == "overwrite":

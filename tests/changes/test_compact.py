@@ -27,6 +27,7 @@ from lance_spark.proto import table_pb2
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.fragment_files import DeletionFile, DeletionFileType
 from lance_spark.table.open import OpenTable, open_table
+from lance_spark.table.placement import Placement
 from lance_spark.write import write_dataset
 from tests.table.indexed_tables import copy
 
@@ -39,7 +40,9 @@ def fragment(number: int, rows: int, deleted: int = 0) -> Fragment:
 
 
 def groups(fragments: list[Fragment], *covered: list[int], **options: Any) -> list[list[int]]:
-    found = plan_groups(fragments, [BitMap(one) for one in covered], CompactionOptions(**options))
+    found = plan_groups(
+        fragments, [BitMap(one) for one in covered], CompactionOptions(**options), Placement()
+    )
     return [[one.id for one in group] for group in found]
 
 

@@ -21,6 +21,7 @@ from lance_spark.errors import CommitConflictError, InvalidOptionError, StorageE
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.fragment_files import DataFile
 from lance_spark.table.open import open_table
+from lance_spark.table.placement import Placement
 
 OPTIONS = CompactionOptions(target_rows_per_fragment=20)
 
@@ -277,7 +278,9 @@ def test_fragments_of_so_many_bytes() -> None:
 
     def groups(*sizes: tuple[int, int]) -> list[list[int]]:
         fragments = [sized(number, *size) for number, size in enumerate(sizes)]
-        return [[one.id for one in group] for group in plan_groups(fragments, [], options)]
+        return [
+            [one.id for one in group] for group in plan_groups(fragments, [], options, Placement())
+        ]
 
     assert groups((10, 500), (10, 500), (10, 1_500), (10, 100), (10, 100)) == [[0, 1], [3, 4]]
     # Few rows, but large ones: these stay.

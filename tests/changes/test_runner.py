@@ -109,7 +109,7 @@ def test_sweeping_leaves_no_blobs(tmp_path: Path) -> None:
     table = open_table(str(path))
     before = sorted((path / "data").rglob("*"))
     tag = new_tag()
-    writer = FragmentWriter(table.store, table.schema, (2, 2), tag=tag)
+    writer = FragmentWriter(table.paths, table.schema, (2, 2), tag=tag)
     big = [b"x" * 5_000_000, b"y" * 100_000]
     writer.write(pa.record_batch({"id": [2, 3], "b": pa.array(big, pa.large_binary())}))
     assert len(writer.finish()) == 1

@@ -115,5 +115,5 @@ def test_messages_without_secrets() -> None:
     with pytest.raises(InvalidInputError, match="two base paths have the path") as twice:
         new_bases([base, BasePath(2, secret, True)])
     with pytest.raises(InvalidOptionError, match="no base path") as missing:
-        targets({1: base}, [secret + "2"], None, "t")
+        targets({1: base}, [secret + "2"], None, ObjectStore.from_uri("/t"))
     assert "hidden" not in f"{twice.value} {missing.value}"

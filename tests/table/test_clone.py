@@ -613,7 +613,7 @@ def test_blobs_in_other_roots(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"mode": "append", "initial_bases": [BasePath(0, "/x", False)]}, "for the mode create"),
+        ({"mode": "append", "initial_bases": [BasePath(0, "/x", False)]}, "are for a new table"),
         (
             {"mode": "append", "target_bases": ["nope"]},
             "no base path 'nope': it has 'folder', 'root'",

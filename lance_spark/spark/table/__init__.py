@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from lance_spark.errors import InvalidInputError, TableNotFoundError
 from lance_spark.spark.table.base import ChangeResult, option_text
+from lance_spark.spark.table.bases import BaseMethods
 from lance_spark.spark.table.columns import ColumnMethods
 from lance_spark.spark.table.history import HistoryMethods
 from lance_spark.spark.table.maintenance import MaintenanceMethods
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["ChangeResult", "LanceTable"]
 
 
-class LanceTable(RowMethods, ColumnMethods, MaintenanceMethods, HistoryMethods):
+class LanceTable(RowMethods, ColumnMethods, MaintenanceMethods, HistoryMethods, BaseMethods):
     """A Lance table in the hands of a Spark session; made by `forPath`.
 
     Follows the table: each call sees the newest version, unless the options name one.
@@ -35,7 +36,8 @@ class LanceTable(RowMethods, ColumnMethods, MaintenanceMethods, HistoryMethods):
         path : str
             Folder or URI.
         **options
-            Those of a read: settings of the store, and ``branch``; with ``version``, ``tag`` or ``timestamp`` the table can
+            Those of a read: settings of the store, and ``branch``; ``target_bases`` and ``target_all_bases`` say where changes write
+            their data files; with ``version``, ``tag`` or ``timestamp`` the table can
             only be read.
 
         Raises

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from lance_spark.changes.optimistic import DEFAULT_CONFLICT_RETRIES, retried
@@ -49,7 +50,7 @@ class TableBase:
     path : str
         Folder or URI.
     options : mapping of str to str
-        Those of a read: settings of the store, and ``branch``; ``version``, ``tag`` and ``timestamp`` make a table that is only read.
+        Those of a read: settings of the store, ``branch``, ``target_bases`` and ``target_all_bases``; ``version``, ``tag`` and ``timestamp`` make a table that is only read.
     alias : str, optional
         Name of the table in conditions and expressions.
 
@@ -100,7 +101,7 @@ class TableBase:
                     f"{what}: this is {reader.display(self.path)} at {name} {value}, which can only be read; leave the option "
                     f"{name} out to change the newest version"
                 )
-        return self.dataset()._table
+        return replace(self.dataset()._table, target_bases=self._read_options.target_bases)
 
     def change(
         self,
@@ -156,5 +157,7 @@ class TableBase:
 
 
 def option_text(value: Any) -> str:
-    """Return the value of an option as Spark has it."""
+    """Return the value of an option as Spark has it: lists and mappings as JSON."""
+    if isinstance(value, (list, tuple, Mapping)):
+        return json.dumps(list(value) if isinstance(value, tuple) else value)
     return str(value).lower() if isinstance(value, bool) else str(value)

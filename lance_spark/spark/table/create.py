@@ -14,6 +14,7 @@ from lance_spark.errors import (
     UnsupportedError,
 )
 from lance_spark.spark.options import WriteOptions
+from lance_spark.spark.table.base import option_text
 from lance_spark.spark.types import LARGE_BINARY, LARGE_STRING, VECTOR_SIZE, to_arrow_schema
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ Mode = Literal["create", "createIfNotExists", "replace", "createOrReplace"]
 _COMMENT = "comment"
 _PRIMARY_KEY = "lance-schema:unenforced-primary-key"
 #: Properties that say how the table is made, and are not kept with it.
+_OF_BASES = ("base_store_params", "target_bases", "target_all_bases")
 _OF_WRITES = ("enable_stable_row_ids", "data_storage_version")
 
 
@@ -95,7 +97,7 @@ class TableBuilder:
 
     def option(self, key: str, value: Any) -> Self:
         """Set an option of the write, such as a setting of the store."""
-        self._options[key] = str(value).lower() if isinstance(value, bool) else str(value)
+        self._options[key] = option_text(value)
         return self
 
     def addColumn(  # noqa: N802 - as DeltaTableBuilder has it
@@ -230,6 +232,7 @@ class TableBuilder:
                 data_storage_version=options.data_storage_version,
                 enable_stable_row_ids=bool(options.enable_stable_row_ids),
                 storage_options=options.storage_options or None,
+                initial_bases=options.initial_bases,
                 config={k: v for k, v in kept.items() if k.startswith("lance.")},
                 table_metadata={k: v for k, v in kept.items() if not k.startswith("lance.")},
             ).commit([])
@@ -263,6 +266,6 @@ class TableBuilder:
         options = {
             name: value
             for name, value in self._options.items()
-            if name.lower().startswith("storage") or name.lower() == "branch"
+            if name.lower().startswith("storage") or name.lower() in ("branch", *_OF_BASES)
         }
         return self._kind(self._spark, path, options)

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 _METRICS = ("fragments_removed", "fragments_added", "files_removed", "files_added")
 #: Options of the Java connector that say nothing here.
 _IGNORED = frozenset({"max_rows_per_group", "batch_size", "num_threads"})
+#: What `moveFragments` sets.
+_INTERNAL = frozenset({"moved_fragment_ids"})
 
 
 class MaintenanceMethods(TableBase):
@@ -290,7 +292,7 @@ def compaction_options(given: Mapping[str, Any]) -> CompactionOptions:
     InvalidOptionError
         There is no such option, or its value is out of range.
     """
-    known = {one.name for one in fields(CompactionOptions)} - _IGNORED
+    known = {one.name for one in fields(CompactionOptions)} - _IGNORED - _INTERNAL
     for name in given:
         if name not in known | _IGNORED:
             raise InvalidOptionError(

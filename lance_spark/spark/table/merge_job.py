@@ -35,6 +35,7 @@ from lance_spark.spark.pinned import Pinned, pinned
 from lance_spark.spark.table.delete_job import run
 from lance_spark.spark.table.merge_clauses import Action, Step
 from lance_spark.spark.table.merge_frame import merge_frame
+from lance_spark.spark.task_number import task_number
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.open import OpenTable
 from lance_spark.table.row_index import OFFSET_BITS
@@ -121,7 +122,7 @@ class _Rows:
     def __init__(self, work: MergeRows) -> None:
         self._work = work
         self._table = table = work.table.open()
-        self._mover = RowMover(table, table.schema, work.names, tag=work.tag)
+        self._mover = RowMover(table, table.schema, work.names, tag=work.tag, first=task_number())
         self._arrow = input_schema(table.schema)
         self._incoming = [Incoming(self._arrow, one.names) for one in work.steps]
         self._key = [tuple(node.name for node in path) for path in primary_key(table.schema)]

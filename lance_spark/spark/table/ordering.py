@@ -20,6 +20,9 @@ from lance_spark.spark import frames
 from lance_spark.spark.found_addresses import addresses_of
 from lance_spark.spark.pinned import Pinned, pinned
 from lance_spark.spark.table.zorder import PLACE, with_places
+from lance_spark.spark.task_number import task_number
+from lance_spark.table.bases import Target
+from lance_spark.table.placement import placement_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -42,16 +45,23 @@ class ReorderRows:
     tag : bytes
         Ends the names of the files.
     max_bytes_per_file : int
+    targets : tuple of int or None
+        Ids of the base paths that files go to in turns; None for the table itself.
     """
 
     table: Pinned
     tag: bytes
     max_bytes_per_file: int
+    targets: tuple[Target, ...] = (None,)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Reordered]:
         """Yield what was written of a partition."""
         writer = Reorder(
-            self.table.open(), tag=self.tag, max_bytes_per_file=self.max_bytes_per_file
+            self.table.open(),
+            tag=self.tag,
+            max_bytes_per_file=self.max_bytes_per_file,
+            targets=self.targets,
+            first=task_number(),
         )
         try:
             for batch in batches:
@@ -109,7 +119,7 @@ def sort_rows(
     """
     table = dataset._table
     names = frames.resolved(base, dataset, frames.named_in(dataset, *columns), *columns)
-    work = ReorderRows(pinned(table), job.tag, options.max_bytes_per_file)
+    placement = placement_of(table)
     written = []
     for group in groups_of(table, excluded | frozenset(options.excluded_fragment_ids)):
         rows = sum(one.num_rows for one in group)
@@ -117,6 +127,8 @@ def sort_rows(
         ids = [one.id for one in group]
         found = frames.frame(base, dataset, names, fragments=ids)
         frame = _ordered(found, columns, partitions, rows if curve else None)
+        targets = placement.of(group[0])
+        work = ReorderRows(pinned(table), job.tag, options.max_bytes_per_file, targets)
         written.append((group, job.run_frame(frame, work, "sort rows")))
     if not written:
         return table.manifest, None

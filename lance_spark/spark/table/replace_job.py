@@ -32,12 +32,14 @@ from lance_spark.spark.jobs import Job
 from lance_spark.spark.options import WriteOptions
 from lance_spark.spark.pinned import Pinned, pinned
 from lance_spark.spark.table.delete_job import find_and_write, text_of
+from lance_spark.spark.task_number import task_number
 from lance_spark.spark.writer import check_types, matched_names
 from lance_spark.table.bases import folders
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.fragment_writer import FragmentWriter
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.open import OpenTable
+from lance_spark.table.placement import placement_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -81,12 +83,13 @@ class InsertRows:
         convert = Incoming(input_schema(schema), self.names)
         manifest = table.manifest
         writer = FragmentWriter(
-            table.store,
+            table.paths,
             schema,
             manifest.data_storage_version,
             tag=self.tag,
             blobs=BlobOptions(bases=folders(manifest.base_paths)),
-            storage_options=table.store.options,
+            targets=placement_of(table).of_new_rows,
+            first=task_number(),
         )
 
         def write(batch: pa.RecordBatch) -> None:

@@ -45,6 +45,7 @@ from lance_spark.spark.pinned import Pinned, pinned
 from lance_spark.spark.projection import find
 from lance_spark.spark.table.delete_job import run
 from lance_spark.spark.table.patch_job import update_in_place
+from lance_spark.spark.task_number import task_number
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.open import OpenTable
 from lance_spark.table.row_counts import counted_fragments
@@ -84,7 +85,7 @@ class MoveRows:
         chosen = set(self.names)
         given = Schema(tuple(one for one in table.schema.fields if one.name in chosen))
         incoming = Incoming(input_schema(given), self.names)
-        mover = RowMover(table, table.schema, self.names, tag=self.tag)
+        mover = RowMover(table, table.schema, self.names, tag=self.tag, first=task_number())
         with aborted_on_error(mover.abort):
             for batch in batches:
                 addresses = addresses_of(batch)

@@ -54,7 +54,7 @@ class Writes:
 
     def run(self) -> Any:
         table = self.table.open()
-        writer = FragmentWriter(table.store, table.schema, (2, 1), tag=self.tag)
+        writer = FragmentWriter(table.paths, table.schema, (2, 1), tag=self.tag)
         writer.write(pa.record_batch({"id": [1, 2, 3]}))
         fragments = writer.finish()
         with open(self.marker, "ab") as file:
@@ -207,7 +207,7 @@ def test_attempts_that_run_on_are_waited_for() -> None:
 def test_what_may_be_committed_stays(spark: Any, table: OpenTable, error: BaseException) -> None:
     before = files(table)
     with pytest.raises(type(error)), Job(spark, table, "test") as job:  # noqa: PT012
-        writer = FragmentWriter(table.store, table.schema, (2, 1), tag=job.tag)
+        writer = FragmentWriter(table.paths, table.schema, (2, 1), tag=job.tag)
         writer.write(pa.record_batch({"id": [1, 2, 3]}))
         _appended(table, writer.finish())
         raise error

@@ -1,0 +1,199 @@
+"""Base paths of a table through Spark: which there are, new ones, and fragments that move from one to another."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Self
+
+from lance_spark.changes.compaction import Compaction
+from lance_spark.changes.compaction_plan import CompactionOptions
+from lance_spark.changes.move_fragments import check_fragment_ids, moving_to
+from lance_spark.changes.optimistic import DEFAULT_CONFLICT_RETRIES
+from lance_spark.errors import InvalidInputError
+from lance_spark.spark.found_addresses import find_rows
+from lance_spark.spark.table.base import ChangeResult, TableBase, option_text
+from lance_spark.table.bases import TargetBases
+from lance_spark.table.transaction import with_message
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from lance_spark.dataset import Dataset
+    from lance_spark.spark.jobs import Job
+    from lance_spark.table.bases import BaseLike
+    from lance_spark.table.manifest import Manifest
+
+_BASES = "id long, name string, path string, is_dataset_root boolean, num_fragments long, num_data_files long, size_bytes long"
+_METRICS = ("fragments_removed", "fragments_added", "files_removed", "files_added")
+
+
+class BaseMethods(TableBase):
+    """Base paths: other places that files of the table lie in."""
+
+    def bases(self) -> DataFrame:
+        """Return the places that data files of the table lie in: the table itself, and its base paths.
+
+        Returns
+        -------
+        DataFrame
+            id (null for the table itself), name, path (without what could be a secret), is_dataset_root, num_fragments (with data
+            files there), num_data_files, size_bytes (of these files, as far as noted).
+
+        Raises
+        ------
+        TableNotFoundError, CorruptTableError, StorageError
+        """
+        from lance_spark.inspect.gather import base_facts
+
+        rows = [
+            (
+                one.id,
+                one.name,
+                one.path,
+                one.is_dataset_root,
+                one.num_fragments,
+                one.num_files,
+                one.num_bytes,
+            )
+            for one in base_facts(self.dataset()._table)
+        ]
+        return self.spark.createDataFrame(rows, _BASES)
+
+    def addBases(  # noqa: N802 - Spark's habit
+        self,
+        bases: Iterable[BaseLike],
+        *,
+        commit_message: str | None = None,
+        transaction_properties: Mapping[str, str] | None = None,
+    ) -> ChangeResult:
+        """Add base paths: other places that files of the table may lie in.
+
+        Parameters
+        ----------
+        bases : iterable of BasePath
+            `lance_spark.table.paths.BasePath` or pylance's `DatasetBasePath`. Those without an id, or of the id 0, are given one.
+        commit_message, transaction_properties
+            As in `delete`.
+
+        Returns
+        -------
+        ChangeResult
+
+        Raises
+        ------
+        InvalidInputError
+            The table has one of that name, path or id; or the options name a version.
+        CommitConflictError
+            Others added such a one meanwhile.
+        """
+        from lance_spark.changes.settings import add_bases
+
+        table = self.writable("addBases")
+        properties = with_message(transaction_properties, commit_message)
+        return ChangeResult(add_bases(table, bases, properties=properties).version)
+
+    def withTargetBases(  # noqa: N802 - Spark's habit
+        self,
+        targetBases: Sequence[str] | None = None,  # noqa: N803 - Spark's habit
+        *,
+        targetAllBases: bool | None = None,  # noqa: N803 - Spark's habit
+    ) -> Self:
+        """Return the same table, with other places for the data files of its changes.
+
+        Parameters
+        ----------
+        targetBases : sequence of str, optional
+            Names or paths of base paths; the path of the table stands for the table itself. New data files go to them one after the
+            other. None: rows and columns of a fragment stay in its base path, and new rows go to the table itself.
+        targetAllBases : bool, optional
+            True: new data files go to the table itself and all base paths, one after the other; False: to all base paths.
+
+        Raises
+        ------
+        InvalidOptionError
+            Both are given, or the names cannot be used. A change raises it too if the table has no such base path.
+
+        Examples
+        --------
+        >>> table.withTargetBases(["cold"]).optimize()
+        """
+        TargetBases(targetBases, targetAllBases)  # type: ignore[arg-type]
+        names = ("target_bases", "target_all_bases")
+        options = {name: text for name, text in self.options.items() if name.lower() not in names}
+        if targetBases:
+            options["target_bases"] = option_text(list(targetBases))
+        if targetAllBases is not None:
+            options["target_all_bases"] = option_text(targetAllBases)
+        return type(self)(self.spark, self.path, options, self.alias_name)
+
+    def moveFragments(  # noqa: N802 - Spark's habit
+        self,
+        base: str,
+        where: str | Column | None = None,
+        *,
+        fragment_ids: Collection[int] | None = None,
+        commit_message: str | None = None,
+        transaction_properties: Mapping[str, str] | None = None,
+        conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
+    ) -> DataFrame:
+        """Move fragments to a base path, or back to the table itself: executors write their rows there.
+
+        Fragments whose data files are all there already stay as they are. The old files stay for older versions: `vacuum` removes
+        those in the table itself, and none in base paths.
+
+        Parameters
+        ----------
+        base : str
+            Name or path of the base path; the path of the table stands for the table itself.
+        where : str or Column, optional
+            Only fragments with a row that meets this condition, with all their rows.
+        fragment_ids : collection of int, optional
+            Only these fragments.
+        commit_message, transaction_properties, conflict_retries
+            As in `optimize`.
+
+        Returns
+        -------
+        DataFrame
+            A row: fragments_removed, fragments_added, files_removed, files_added.
+
+        Raises
+        ------
+        InvalidInputError
+            The condition cannot be analysed, there is no such fragment, or the table is open at a version.
+        InvalidOptionError
+            The table has no such base path, or it is the root of another table.
+        CommitConflictError
+            Others changed the same fragments, again and again.
+        UnsupportedFeatureError, CorruptFileError, CorruptTableError, StorageError
+
+        Examples
+        --------
+        >>> table.moveFragments("cold", "day < '2024-01-01'")
+        """
+        if where is not None and fragment_ids is not None:
+            raise InvalidInputError("moveFragments: give where or fragment_ids, not both")
+        table = moving_to(self.writable("moveFragments"), base)
+        properties = with_message(transaction_properties, commit_message)
+        chosen = None if fragment_ids is None else check_fragment_ids(table, fragment_ids)
+        with Compaction(CompactionOptions(), conflict_retries) as compaction:
+
+            def plan(job: Job, dataset: Dataset) -> Manifest:
+                ids = {one.id for one in dataset.fragments}
+                if where is not None:
+                    ids &= set(find_rows(self, job, dataset, where))
+                elif chosen is not None:
+                    ids &= chosen
+                compaction.options = replace(compaction.options, moved_fragment_ids=ids)
+                return compaction.commit(
+                    dataset._table,
+                    runner=job.runner("move fragments"),
+                    properties=properties,
+                )
+
+            moving = self.withTargetBases([base])
+            moving.change("moveFragments", plan, conflict_retries=conflict_retries)
+            metrics = compaction.metrics
+        row = tuple(getattr(metrics, name) for name in _METRICS)
+        return self.spark.createDataFrame([row], ", ".join(f"{name} long" for name in _METRICS))
