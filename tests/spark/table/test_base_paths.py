@@ -14,7 +14,7 @@ from lance import DatasetBasePath
 from pyspark.sql import functions as F
 
 from lance_spark.dataset import open_dataset
-from lance_spark.errors import InvalidInputError
+from lance_spark.errors import InvalidInputError, InvalidOptionError
 from lance_spark.spark.options import WriteOptions
 from lance_spark.spark.table import LanceTable
 from lance_spark.write import write_dataset
@@ -212,5 +212,5 @@ def test_a_table_is_created_with_base_paths(spark: Any, tmp_path: Path) -> None:
     ],
 )
 def test_options_that_make_no_sense(options: dict[str, str], message: str) -> None:
-    with pytest.raises(InvalidInputError, match=message):
+    with pytest.raises(InvalidOptionError, match=message):
         WriteOptions.parse({"path": "/t", **options})
