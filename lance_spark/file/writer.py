@@ -20,6 +20,7 @@ from lance_spark.errors import SchemaMismatchError, UnsupportedFeatureError, Uns
 from lance_spark.file.blob_fields import has_blobs, input_field, paged, stored
 from lance_spark.file.blob_write import BlobWriter
 from lance_spark.file.columns import add_page, new_column
+from lance_spark.file.empty_structs import check_empty_structs
 from lance_spark.file.fields import column_fields
 from lance_spark.file.footer import align_output, encode_tail
 from lance_spark.file.index_room import IndexRoom
@@ -279,6 +280,8 @@ def check_types(schema: Schema, version: tuple[int, int]) -> None:
 
         for field in schema.fields:
             check_field(field.arrow_field)
+    if version >= (2, 1):
+        check_empty_structs(schema.fields)
     for node in schema.walk():
         if version == (2, 0):
             continue

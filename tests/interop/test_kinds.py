@@ -342,6 +342,9 @@ def test_no_rows(tmp_path: Path, who: str, version: str) -> None:
         for name, (versions, case) in CASES.items()
         if version in versions and not isinstance(case().type, pa.BaseExtensionType)
     }
+    # Only the last columns of a file can be structs without fields; see test_empty_structs.
+    arrays |= {name: arrays.pop(name) for name in [*arrays] if name.startswith("structs around")}
+    arrays |= {name: arrays.pop(name) for name in ["structs without children"]}
     table = pa.table({name.replace(".", " "): array.slice(0, 0) for name, array in arrays.items()})
     path = str(tmp_path / "t.lance")
     if who == "we":

@@ -1,0 +1,160 @@
+"""Structs without fields, alone, in structs, lists and maps, before and after other columns: pylance reads what we write.
+
+What pylance would misread is refused before anything is written; what pylance itself writes, we read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+
+import lance_spark
+from lance_spark.errors import LanceError, UnsupportedTypeError
+
+ROWS = 7
+EMPTY = pa.struct([])
+
+
+def struct(*types: pa.DataType) -> pa.StructType:
+    return pa.struct([(f"c{at}", kind) for at, kind in enumerate(types)])
+
+
+SHAPES = {
+    "{}": EMPTY,
+    "{{}}": struct(EMPTY),
+    "{{}, i}": struct(EMPTY, pa.int32()),
+    "{i, {}}": struct(pa.int32(), EMPTY),
+    "{i, {}, i}": struct(pa.int32(), EMPTY, pa.int32()),
+    "{{}, {}}": struct(EMPTY, EMPTY),
+    "{{{}}}": struct(struct(EMPTY)),
+    "{[{}]}": struct(pa.list_(EMPTY)),
+    "{[{}], i}": struct(pa.list_(EMPTY), pa.int32()),
+    "{[i], {}}": struct(pa.list_(pa.int32()), EMPTY),
+    "[{}]": pa.list_(EMPTY),
+    "[{{}, i}]": pa.list_(struct(EMPTY, pa.int32())),
+    "[[{}]]": pa.large_list(pa.list_(EMPTY)),
+    "{} x 2": pa.list_(EMPTY, 2),
+    "{{}} x 2": pa.list_(struct(EMPTY), 2),
+    "map of {}": pa.map_(pa.string(), EMPTY),
+    "map of {i, {}}": pa.map_(pa.string(), struct(pa.int32(), EMPTY)),
+    "map of [{}]": pa.map_(pa.string(), pa.list_(EMPTY)),
+}
+PLACES = {
+    "alone": ["c"],
+    "first": ["c", "i", "s"],
+    "between": ["i", "c", "s"],
+    "last": ["i", "s", "c"],
+    "twice": ["i", "c", "d"],
+    "around": ["c", "i", "d"],
+}
+VERSIONS = ["2.0", "2.1", "2.2"]
+
+
+def value(kind: pa.DataType, row: int, nulls: bool) -> Any:
+    if nulls and row % 3 == 1:
+        return None
+    if pa.types.is_struct(kind):
+        return {field.name: value(field.type, row + 1, nulls) for field in kind}
+    if pa.types.is_map(kind):
+        return [(f"k{at}", value(kind.item_type, row + at, nulls)) for at in range(row % 3)]
+    if pa.types.is_fixed_size_list(kind):
+        return [value(kind.value_type, row + at, nulls) for at in range(kind.list_size)]
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return [value(kind.value_type, row + at, nulls) for at in range(row % 3)]
+    return row
+
+
+def tables(nulls: bool) -> dict[tuple[str, str], pa.Table]:
+    found = {}
+    for shape, kind in SHAPES.items():
+        array = pa.array([value(kind, row, nulls) for row in range(ROWS)], kind)
+        number = pa.array(range(ROWS), pa.int32())
+        columns = {"c": array, "d": array, "i": number, "s": pa.array(["text"] * ROWS)}
+        for place, names in PLACES.items():
+            found[shape, place] = pa.table({name: columns[name] for name in names})
+    return found
+
+
+def reads(dataset: lance.LanceDataset, table: pa.Table) -> bool:
+    """Tell whether pylance reads all columns, and each of them alone."""
+    selections = [table.column_names, *([name] for name in table.column_names)]
+    return all(dataset.to_table(names).equals(table.select(names)) for names in selections)
+
+
+def readable_by_pylance(path: Path, table: pa.Table, version: str) -> bool:
+    """Tell whether pylance writes the table, and reads it as it was."""
+    try:
+        return reads(lance.write_dataset(table, str(path), data_storage_version=version), table)
+    except BaseException as error:
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):
+            raise
+        return False
+
+
+@pytest.mark.parametrize("nulls", [False, True])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_pylance_reads_is_written_and_nothing_else(
+    tmp_path: Path, version: str, nulls: bool
+) -> None:
+    wrong, written = [], 0
+    for at, ((shape, place), table) in enumerate(tables(nulls).items()):
+        ours = tmp_path / f"ours{at}"
+        expected = readable_by_pylance(tmp_path / f"theirs{at}", table, version)
+        try:
+            lance_spark.write_dataset(table, str(ours), data_storage_version=version)
+        except LanceError:
+            assert not ours.exists() or not list(ours.rglob("*.*"))
+            if expected:
+                wrong.append(f"{place} {shape} is refused")
+            continue
+        written += 1
+        if not reads(lance.dataset(str(ours)), table):
+            wrong.append(f"{place} {shape} is misread")
+        elif not lance_spark.open_dataset(str(ours)).to_table().equals(table):
+            wrong.append(f"{place} {shape}: we misread it")
+    assert wrong == []
+    assert written or nulls
+
+
+@pytest.mark.parametrize("version", ["2.1", "2.2"])
+def test_files_of_pylance_that_pylance_misreads_are_read(tmp_path: Path, version: str) -> None:
+    for shape in ("{}", "{{}, i}"):
+        table = tables(False)[shape, "first"]
+        path = str(tmp_path / shape)
+        lance.write_dataset(table, path, data_storage_version=version)
+        assert lance_spark.open_dataset(path).to_table().equals(table)
+
+
+CHANGES: dict[str, Callable[[lance_spark.Dataset], Any]] = {
+    "compact": lambda d: d.compact_files(),
+    "update": lambda d: d.update({"i": 0}, [("i", "==", 1)]),
+    "append": lambda d: lance_spark.write_dataset(d.to_table(), d.uri, mode="append"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("version", ["2.1", "2.2"])
+def test_changes_keep_tables_readable(tmp_path: Path, version: str, change: str) -> None:
+    path = str(tmp_path / "t")
+    table = tables(False)["{i, {}}", "last"]
+    lance.write_dataset(table, path, data_storage_version=version)
+    lance.write_dataset(table, path, mode="append")
+    CHANGES[change](lance_spark.open_dataset(path))
+    after = lance_spark.open_dataset(path).to_table()
+    assert reads(lance.dataset(path), after)
+    # The new column is in a file of its own, after which no new file can have all columns.
+    lance.dataset(path).add_columns({"x": "i + 1"})
+    after = lance_spark.open_dataset(path).to_table()
+    assert reads(lance.dataset(path), after)
+    version_before = lance_spark.open_dataset(path).version
+    with pytest.raises(
+        UnsupportedTypeError, match=r"'c\.c1' is a struct without fields and 'x' follows"
+    ):
+        CHANGES[change](lance_spark.open_dataset(path))
+    assert lance.dataset(path).version == version_before
+    assert reads(lance.dataset(path), after)
