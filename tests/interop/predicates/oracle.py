@@ -13,7 +13,7 @@ predicate does not end the job.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -35,11 +35,14 @@ class Outcome:
         Rows for which it raises.
     refusal : str
         Why it takes the predicate for none; empty if it does not.
+    frame : DataFrame, optional
+        The rows that `DataFrame.where` keeps, which no job has computed.
     """
 
     rows: frozenset[int] = frozenset()
     raised: frozenset[int] = frozenset()
     refusal: str = ""
+    frame: Any = field(default=None, compare=False, repr=False)
 
 
 def outcomes(spark: Any, view: str, texts: Sequence[str]) -> list[Outcome]:
@@ -47,14 +50,16 @@ def outcomes(spark: Any, view: str, texts: Sequence[str]) -> list[Outcome]:
     oracle = _Oracle(spark, view)
     found: dict[int, Outcome] = {}
     known: list[tuple[int, Any]] = []
+    frames: dict[int, Any] = {}
     for at, text in enumerate(texts):
         try:
-            known.append((at, oracle.analysed(text)))
+            frames[at], column = oracle.analysed(text)
+            known.append((at, column))
         except (PySparkException, Py4JJavaError) as error:
             found[at] = Outcome(refusal=_first_line(error))
     for start in range(0, len(known), _TOGETHER):
         found.update(oracle.run(known[start : start + _TOGETHER]))
-    return [found[at] for at in range(len(texts))]
+    return [replace(found[at], frame=frames.get(at)) for at in range(len(texts))]
 
 
 class _Oracle:
@@ -68,19 +73,18 @@ class _Oracle:
         )
         self._utils = spark._jvm.org.apache.spark.sql.classic.ExpressionUtils
 
-    def analysed(self, text: str) -> Any:
-        """Return the column of a predicate; `where` says whether Spark takes it for one."""
+    def analysed(self, text: str) -> tuple[Any, Any]:
+        """Return the rows that `where` keeps, which says whether Spark takes a text for a predicate, and its column."""
         from pyspark.sql import functions as F
 
-        # The rows of a failing constant are found while the query runs.
-        self._frame.where(F.expr(text))
+        frame = self._frame.where(F.expr(text))
         expression = self._parser.parseExpression(text)
         children = self._jvm.java.util.ArrayList()
         children.add(expression)
         children.add(self._false)
         to_scala = self._jvm.scala.jdk.javaapi.CollectionConverters.asScala
         both = self._catalyst.Coalesce(to_scala(children).toSeq())
-        return Column(self._utils.column(self._catalyst.TryEval(both)))
+        return frame, Column(self._utils.column(self._catalyst.TryEval(both)))
 
     def run(self, known: Sequence[tuple[int, Any]]) -> dict[int, Outcome]:
         """Return the outcomes of analysed predicates; those of a job that fails all the same are tried one by one."""

@@ -14,10 +14,12 @@ import pytest
 
 from tests.interop.predicates.grammar import Tree
 from tests.interop.predicates.harness import BATCH, Harness, Report
+from tests.interop.predicates.listed import SUBJECTS
 from tests.interop.predicates.sessions import ANSI, ESCAPED, SESSIONS, ZONE, Session
 
 PREDICATES = int(os.environ.get("LANCE_SPARK_TEST_PREDICATES", "2000"))
 FIRST = int(os.environ.get("LANCE_SPARK_TEST_FIRST_PREDICATES", "0"))
+LONG = PREDICATES > 10_000
 SEEDS = range(FIRST, FIRST + -(-PREDICATES // BATCH))
 Check = Callable[[Report], None]
 
@@ -75,6 +77,22 @@ def test_random(harness: Harness, check: Check, seed: int) -> None:
 @until_replaced
 def test_known_wrong(harness: Harness, check: Check) -> None:
     check(harness.random_batch(0))
+
+
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_listed(harness: Harness, check: Check, subject: str) -> None:
+    """By Spark's defaults, and some in another session; all in every session in a long run."""
+    at = list(SUBJECTS).index(subject)
+    trees = [Tree(text) for text in SUBJECTS[subject]]
+    report = Report()
+    for seed, session in enumerate(SESSIONS):
+        table = harness.tables[(at + seed) % len(harness.tables)]
+        if LONG or seed == 0:
+            report.add(harness.run(seed, trees, table, session))
+        elif seed == 1 + at % (len(SESSIONS) - 1):
+            report.add(harness.run(seed, trees[at % 3 :: 3], table, session))
+    report.failures = [one for one in report.failures if one.way not in KNOWN_WRONG]
+    check(report)
 
 
 @until_replaced

@@ -63,6 +63,8 @@ class Bench:
         self.settings = SqlSettings.from_conf(self.session.conf)
         self.base = LanceTable.forPath(self.spark, str(self.table.path))
         self._rule = Rule(self.spark)
+        #: What `DataFrame.where` makes of texts.
+        self.frames: dict[str, Any] = {}
         self._copies = 0
 
     def keep(self, predicate: Predicate, path: str | None = None) -> frozenset[int]:
@@ -118,7 +120,8 @@ class Rule:
         if plan.nodeName() == "LocalRelation":
             return None
         if plan.nodeName() != "Filter":
-            return [], 0
+            # Another query, where there is a subquery.
+            return [], 0 if plan.nodeName().startswith(("Relation", "LogicalRelation")) else 1
         found: list[dict[str, Any]] = []
         left = 0
         for condition in _conjuncts(plan.condition()):
@@ -174,7 +177,9 @@ def pushed(bench: Bench, given: str) -> tuple[frozenset[int], bool]:
     """Return the rows, and whether Spark has conditions left to ask of them."""
     from pyspark.sql import functions as F
 
-    frame = bench.spark.table(bench.table.view).where(F.expr(given))
+    frame = bench.frames.get(given)
+    if frame is None:
+        frame = bench.spark.table(bench.table.view).where(F.expr(given))
     answer = bench._rule.trees(frame)
     if answer is None:
         return frozenset(), False
