@@ -1,16 +1,8 @@
 """Conditions from columns and literals of any type, compared as Spark compares them.
 
-A literal that its column's type has exactly is compared in that type, so that columns need no cast. Otherwise both sides take
-the type that Spark gives them:
-
-| column | literal | compared as |
-| --- | --- | --- |
-| integer | integer | 64 bits; decimal, past them |
-| integer, decimal | decimal | decimal of both sides' digits |
-| float | integer, float, decimal | double |
-| integer, decimal | float | double |
-
-Others (text with numbers, dates with times) are not compared: Spark casts one side by rules of the session.
+`common_types` says in which type both sides are compared. A literal is cast to it (`casts`); instead of the column the
+comparison is turned into one of the column's own values (`bounds`), so that no row is cast and statistics can be asked. Two columns
+are cast both. What Spark would answer by casting each row of strings, or by clocks of a zone that go back, is refused.
 """
 
 from __future__ import annotations
@@ -25,8 +17,15 @@ import pyarrow.types as pat
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema import Field, Schema
-from lance_spark.scan.comparing import Op, is_nan, like_regex
-from lance_spark.scan.literals import is_too_long, to_scalar
+from lance_spark.scan.bounds import bounded, order_of, places
+from lance_spark.scan.casts import CastError, cast
+from lance_spark.scan.common_types import (
+    NoCommonTypeError,
+    comparison_type,
+    decimal_for,
+    list_type,
+)
+from lance_spark.scan.comparing import Op, like_regex
 from lance_spark.scan.predicates import (
     And,
     Column,
@@ -40,13 +39,25 @@ from lance_spark.scan.predicates import (
     Or,
     Predicate,
 )
+from lance_spark.scan.settings import DEFAULTS, SqlSettings
+from lance_spark.scan.typed import (
+    CLOCK,
+    INSTANT,
+    Typed,
+    is_bytes,
+    is_number,
+    is_text,
+    shown_type,
+    type_name,
+)
 
-#: Integers beyond are not told apart by doubles.
-_EXACT_DOUBLE = 1 << 53
 _INT64 = range(-(1 << 63), 1 << 63)
+_ORDERED: tuple[Op, ...] = ("<", "<=", ">", ">=")
+#: What the order of equal values is where a literal is left of its column.
+FLIPPED: dict[Op, Op] = {"==": "==", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
 
-def column(schema: Schema, path: Sequence[str]) -> Column:
+def column(schema: Schema, path: Sequence[str], exact: bool | None = None) -> Column:
     """Return the column of a path.
 
     Parameters
@@ -54,65 +65,90 @@ def column(schema: Schema, path: Sequence[str]) -> Column:
     schema : Schema
         Of the table.
     path : sequence of str
-        Names from the top down; in another case than the table's, if only one column has it.
+        Names from the top down.
+    exact : bool, optional
+        Whether the case of letters counts. If not given, a column of the same case comes before
+        others.
 
     Raises
     ------
     InvalidInputError
-        There is no such column, or it is inside of a list or a map, or a blob.
+        There is no such column, or more than one; or it is inside of a list or a map, or a blob.
     """
     found: list[Field] = []
     fields: Sequence[Field] = schema.fields
     for depth, name in enumerate(path):
         if found and not pat.is_struct(found[-1].arrow_field.type):
             raise InvalidInputError(
-                f"filter: column {'.'.join(path[:depth])} is no struct, so there is no {name!r} in it"
+                f"filter: column {'.'.join(path[:depth])} is not a struct and has no {name!r} in it"
             )
-        found.append(_named(name, fields, path))
+        found.append(_named(name, fields, path, exact))
         fields = found[-1].children
     if found[-1].is_blob:
         raise InvalidInputError(f"filter: column {'.'.join(path)} is a blob")
     return Column(tuple(found))
 
 
-def _named(name: str, fields: Sequence[Field], path: Sequence[str]) -> Field:
-    for field in fields:
-        if field.name == name:
-            return field
-    alike = [field for field in fields if field.name.lower() == name.lower()]
+def _named(name: str, fields: Sequence[Field], path: Sequence[str], exact: bool | None) -> Field:
+    if exact is not False:
+        for field in fields:
+            if field.name == name:
+                return field
+    alike = [] if exact else [field for field in fields if field.name.lower() == name.lower()]
     if len(alike) == 1:
         return alike[0]
-    there = ", ".join(field.name for field in fields)
-    what = "more than one" if alike else "no"
-    raise InvalidInputError(f"filter: there is {what} column {'.'.join(path)}; there are {there}")
+    names = ", ".join(field.name for field in (alike or fields))
+    if alike:
+        raise InvalidInputError(
+            f"filter: column {'.'.join(path)} is ambiguous: there are {names}, which differ only in "
+            "the case of letters; with spark.sql.caseSensitive=true each is a column of its own"
+        )
+    hint = ""
+    if len(path) > 1 and any(field.name.lower() == ".".join(path).lower() for field in fields):
+        hint = f"; a name with a dot is written in backticks, as `{'.'.join(path)}`"
+    raise InvalidInputError(f"filter: there is no column {'.'.join(path)}; there are {names}{hint}")
 
 
-def compare(where: Column, op: Op, value: Any) -> Predicate:
+def compare(where: Column, op: Op, value: Any, settings: SqlSettings = DEFAULTS) -> Predicate:
     """Return the condition that a column stands in an order to a literal.
 
     Parameters
     ----------
     where : Column
     op : str
-    value : object or pa.Scalar
-        Null makes a condition that is null for all rows.
+    value : Typed, object or pa.Scalar
+        A literal, or a value whose type `Typed.of` says. Null makes a condition that is null for
+        all rows.
+    settings : SqlSettings, optional
 
     Raises
     ------
     InvalidInputError
-        The two cannot be compared.
+        The two cannot be compared, or not here.
     """
-    kind = kind_of(where.field)
-    if _is_null(value):
+    literal, shown = _typed(where, value), type_of(where)
+    if literal.value is None:
         return Constant(None)
-    exact = _exact(value, kind, where)
-    if exact is not None:
-        return Compare(where, op, exact)
-    common, scalar = _common(kind, value, where)
-    return Compare(Column(where.path, common), op, scalar)
+    if (
+        literal.written
+        and op in _ORDERED
+        and pat.is_integer(shown)
+        and pat.is_decimal(literal.dtype)
+    ):
+        # Spark has no values of uint64 past those of int64; they are compared all the same.
+        stop = _INT64.stop << pat.is_uint64(kind_of(where.field))
+        above = literal.value > stop - 1
+        if above or literal.value < _INT64.start:
+            # Spark answers this before it looks at rows, so that null is no exception.
+            return Constant(above == (op in ("<", "<=")))
+    return _compare_as(
+        where, shown, op, literal, _common(where, shown, literal, settings), settings
+    )
 
 
-def compare_columns(left: Column, op: Op, right: Column) -> Predicate:
+def compare_columns(
+    left: Column, op: Op, right: Column, settings: SqlSettings = DEFAULTS
+) -> Predicate:
     """Return the condition that two columns stand in an order.
 
     Raises
@@ -120,49 +156,71 @@ def compare_columns(left: Column, op: Op, right: Column) -> Predicate:
     InvalidInputError
         Their types cannot be compared.
     """
-    kinds = kind_of(left.field), kind_of(right.field)
-    if kinds[0].equals(kinds[1]):
-        return CompareColumns(left, op, right)
-    common = _common_of_columns(*kinds)
-    if common is None:
-        raise InvalidInputError(
-            f"filter: {left} is {kinds[0]} and {right} is {kinds[1]}, which are not compared here; cast one in Spark"
-        )
-    return CompareColumns(Column(left.path, common), op, Column(right.path, common))
+    one, other = type_of(left), type_of(right)
+    try:
+        common = comparison_type(one, other, settings)
+    except NoCommonTypeError as error:
+        raise InvalidInputError(f"filter on {str(left)!r} and {str(right)!r}: {error}") from None
+    return _compare_columns_as(left, op, right, common)
 
 
-def null_safe_equal(where: Column, value: Any) -> Predicate:
+def null_safe_equal(where: Column, value: Any, settings: SqlSettings = DEFAULTS) -> Predicate:
     """Return the condition that a column equals a literal, null equalling null; it is never null itself.
 
     Raises
     ------
     InvalidInputError
     """
-    if _is_null(value):
+    literal = _typed(where, value)
+    if literal.value is None:
         return IsNull(where)
-    equal = compare(where, "==", value)
+    equal = compare(where, "==", literal, settings)
     # False, where the column is null and the comparison is.
     return And((IsNull(where, inverted=True), equal))
 
 
-def is_in(where: Column, values: Sequence[Any]) -> Predicate:
+def null_safe_equal_columns(
+    left: Column, right: Column, settings: SqlSettings = DEFAULTS
+) -> Predicate:
+    """Return the condition that two columns are equal, or both null; it is never null itself.
+
+    Raises
+    ------
+    InvalidInputError
+    """
+    equal = compare_columns(left, "==", right, settings)
+    valid = And((IsNull(left, inverted=True), IsNull(right, inverted=True), equal))
+    return Or((And((IsNull(left), IsNull(right))), valid))
+
+
+def is_in(where: Column, values: Sequence[Any], settings: SqlSettings = DEFAULTS) -> Predicate:
     """Return the condition that a column has one of some values.
+
+    Parameters
+    ----------
+    where : Column
+    values : sequence of Typed, Column, object or pa.Scalar
+        All of them, and the column, are compared in one type.
+    settings : SqlSettings, optional
 
     Raises
     ------
     InvalidInputError
         One of them cannot be compared with the column.
     """
-    kind = kind_of(where.field)
-    given = [value for value in values if not _is_null(value)]
-    has_null = len(given) < len(values)
-    exact = [_exact(value, kind, where) for value in given]
-    same = [one for one in exact if one is not None]
-    others = [value for value, one in zip(given, exact, strict=True) if one is None]
-    parts: list[Predicate] = []
-    if same or not others:
-        parts.append(In(where, pa.array(same, _plain(kind)), has_null))
-    parts += [compare(where, "==", value) for value in others]
+    shown = type_of(where)
+    given = [one if isinstance(one, Column) else _typed(where, one) for one in values]
+    types = [type_of(one) if isinstance(one, Column) else one.dtype for one in given]
+    try:
+        common = list_type([shown, *types], settings)
+    except NoCommonTypeError as error:
+        raise InvalidInputError(f"filter on {str(where)!r}: {error}") from None
+    parts: list[Predicate] = [
+        _compare_columns_as(where, "==", one, common) for one in given if isinstance(one, Column)
+    ]
+    literals = [one for one in given if isinstance(one, Typed)]
+    if literals:
+        parts = [*_in_parts(where, shown, literals, common, settings), *parts]
     return parts[0] if len(parts) == 1 else Or(tuple(parts))
 
 
@@ -184,10 +242,10 @@ def match(where: Column, how: str, text: Any) -> Predicate:
     kind = kind_of(where.field)
     if text is None:
         return Constant(None)
-    if _is_text(kind):
+    if is_text(kind):
         fits = isinstance(text, str)
     else:
-        fits = isinstance(text, bytes) and how != "like" and _is_bytes(kind)
+        fits = isinstance(text, bytes) and how != "like" and is_bytes(kind)
     if not fits:
         raise InvalidInputError(f"filter on {str(where)!r}: {kind} is not matched with {text!r}")
     if how == "like":
@@ -217,11 +275,6 @@ def known(predicate: Predicate) -> Predicate:
     return Known(predicate)
 
 
-def is_text(where: Column) -> bool:
-    """Tell whether a column has strings."""
-    return _is_text(kind_of(where.field))
-
-
 def kind_of(field: Field) -> pa.DataType:
     """Return the type that a field's values are compared in: that of dictionaries' values, without extension types."""
     kind = field.arrow_field.type
@@ -230,121 +283,177 @@ def kind_of(field: Field) -> pa.DataType:
     return kind.value_type if pat.is_dictionary(kind) else kind
 
 
-def _exact(value: Any, kind: pa.DataType, where: Column) -> pa.Scalar | None:
-    """Return a literal as a scalar of the column's type; None if that has not exactly this value."""
-    if pat.is_nested(kind) or pat.is_null(kind):
-        raise InvalidInputError(f"filter on {str(where)!r}: {kind} cannot be compared")
-    number = value.as_py() if isinstance(value, pa.Scalar) else value
-    if pat.is_float16(kind):
-        kind = pa.float32()
-    if not _same_clock(number, kind):
-        raise _not_compared(where, kind, value)
-    if isinstance(number, bool) != pat.is_boolean(kind):
-        raise _not_compared(where, kind, value)
-    if isinstance(number, float) and not pat.is_floating(kind):
-        if not _is_number(kind):
-            raise _not_compared(where, kind, value)
-        # Spark compares as doubles, for which great integers, and decimals, are not what they are.
-        if not (abs(number) < _EXACT_DOUBLE and number.is_integer() and pat.is_integer(kind)):
-            return None
-        value = int(number)
-    if isinstance(number, Decimal) and is_too_long(number):
-        raise _not_compared(where, kind, value)
-    if isinstance(number, Decimal | int) and pat.is_floating(kind):
+def _typed(where: Column, value: Any) -> Typed:
+    try:
+        return Typed.of(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidInputError(f"filter on {str(where)!r}: {error}") from None
+
+
+def type_of(where: Column) -> pa.DataType:
+    """Return the type that Spark shows a column as, or that it is cast to."""
+    shown = shown_type(where.kind or where.field.arrow_field.type)
+    if shown is None or pat.is_null(shown):
+        raise InvalidInputError(
+            f"filter on {str(where)!r}: {where.field.arrow_field.type} cannot be compared"
+        )
+    return shown
+
+
+def _common(
+    where: Column, shown: pa.DataType, literal: Typed, settings: SqlSettings
+) -> pa.DataType:
+    try:
+        return comparison_type(shown, literal, settings)
+    except NoCommonTypeError as error:
+        raise _not_compared(where, literal, str(error)) from None
+
+
+def _compare_as(
+    where: Column,
+    shown: pa.DataType,
+    op: Op,
+    literal: Typed,
+    common: pa.DataType,
+    settings: SqlSettings,
+) -> Predicate:
+    value = _cast(where, shown, literal, common, settings)
+    plain = Column(where.path)
+    own, order = type_of(plain), order_of(_plain(kind_of(where.field)))
+    if order is None:
+        scalar = _own_scalar(plain, value)
+        return Compare(
+            *((plain, op, scalar) if scalar is not None else _as_bytes(plain, op, value))
+        )
+    try:
+        return bounded(plain, order, own, op, value, settings)
+    except (ValueError, OverflowError) as error:
+        raise _not_compared(where, literal, str(error)) from None
+
+
+def _in_parts(
+    where: Column,
+    shown: pa.DataType,
+    literals: Sequence[Typed],
+    common: pa.DataType,
+    settings: SqlSettings,
+) -> list[Predicate]:
+    """Return the set of values that equal literals, and ranges of those that a cast takes to one."""
+    plain, kind = Column(where.path), _plain(kind_of(where.field))
+    given = [one for one in literals if one.value is not None]
+    own, order = type_of(plain), order_of(kind)
+    same: list[pa.Scalar] = []
+    ranges: list[Predicate] = []
+    for literal in given:
+        value = _cast(where, shown, literal, common, settings)
+        if order is None:
+            scalar = _own_scalar(plain, value)
+            # Bytes of another length equal none.
+            same += [] if scalar is None else [scalar]
+            continue
         try:
-            as_float = float(number)
-        except OverflowError:
-            return None
-        if Decimal(as_float) != Decimal(number):
-            return None
-        value = as_float
+            first, after = places(order, own, value, settings)
+        except (ValueError, OverflowError) as error:
+            raise _not_compared(where, literal, str(error)) from None
+        if after == first + 1:
+            same.append(order.scalar(first))
+        elif after > first:
+            ranges.append(bounded(plain, order, own, "==", value, settings))
+    parts: list[Predicate] = [In(plain, pa.array(same, kind), len(given) < len(literals))]
+    return [*parts, *ranges]
+
+
+def _cast(
+    where: Column,
+    shown: pa.DataType,
+    literal: Typed,
+    common: pa.DataType,
+    settings: SqlSettings,
+) -> Typed:
+    if is_text(shown) and not is_text(common):
+        raise _not_compared(
+            where, literal, f"Spark casts each string to {type_name(common)}; write a string"
+        )
+    if not literal.dtype.equals(common) and pat.is_decimal256(common):
+        # Spark has no such column: the literal is compared as it is.
+        if not isinstance(literal.value, int | Decimal):
+            raise _not_compared(where, literal, "write a decimal")
+        return Typed(literal.value, common)
     try:
-        scalar = to_scalar(value, kind)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        if isinstance(number, int | float | Decimal) and _is_number(kind):
+        return cast(literal, common, settings)
+    except CastError as error:
+        raise _not_compared(where, literal, str(error)) from None
+
+
+def _own_scalar(where: Column, literal: Typed) -> pa.Scalar | None:
+    """Return strings, bytes and truth values in the column's type; None for bytes of another length."""
+    kind = kind_of(where.field)
+    if pat.is_fixed_size_binary(kind) and len(literal.value) != kind.byte_width:
+        return None
+    try:
+        return pa.scalar(literal.value, kind)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise _not_compared(where, literal, str(error)) from None
+
+
+def _as_bytes(where: Column, op: Op, literal: Typed) -> tuple[Column, Op, pa.Scalar]:
+    return Column(where.path, pa.binary()), op, pa.scalar(literal.value, pa.binary())
+
+
+def _compare_columns_as(left: Column, op: Op, right: Column, common: pa.DataType) -> Predicate:
+    kinds = kind_of(left.field), kind_of(right.field)
+    if kinds[0].equals(kinds[1]) and shown_type(kinds[0]) == common:
+        return CompareColumns(Column(left.path), op, Column(right.path))
+    both = [(type_of(one), kind) for one, kind in zip((left, right), kinds, strict=True)]
+    kind = _column_type(both, common)
+    if kind is None:
+        raise InvalidInputError(
+            f"filter: {left} is {kinds[0]} and {right} is {kinds[1]}, which are not compared here; "
+            "leave it to DataFrame.where"
+        )
+    return CompareColumns(Column(left.path, kind), op, Column(right.path, kind))
+
+
+def _column_type(
+    columns: Sequence[tuple[pa.DataType, pa.DataType]], common: pa.DataType
+) -> pa.DataType | None:
+    """Return the type that columns are cast to so that they compare as in a common type; None if there is none."""
+    shown = [one for one, _ in columns]
+    if is_text(common):
+        return pa.large_string() if all(map(is_text, shown)) else None
+    if is_bytes(common):
+        return pa.large_binary() if all(map(is_bytes, shown)) else None
+    if pat.is_timestamp(common):
+        if common.equals(INSTANT) and any(not one.equals(INSTANT) for one in shown):
             return None
-        raise _not_compared(where, kind, value) from None
-    if isinstance(number, float) and scalar.as_py() != number and not is_nan(scalar):
-        return None
-    return scalar
+        units = [kind.unit for _, kind in columns if pat.is_timestamp(kind)]
+        return pa.timestamp("ns" if "ns" in units else "us", common.tz)
+    if not all(is_number(one) for one in shown):
+        return common if all(one.equals(common) for one in shown) else None
+    if pat.is_integer(common):
+        # Spark has no type for all values of uint64.
+        wide = any(pat.is_uint64(kind) for _, kind in columns)
+        return pa.decimal128(20, 0) if wide else common
+    if pat.is_decimal(common):
+        decimals = [decimal_for(one) if pat.is_integer(one) else one for one in shown]
+        digits = common.precision - common.scale
+        if any(one.scale > common.scale or one.precision - one.scale > digits for one in decimals):
+            return None
+    return common
 
 
-def _common(kind: pa.DataType, value: Any, where: Column) -> tuple[pa.DataType, pa.Scalar]:
-    number = value.as_py() if isinstance(value, pa.Scalar) else value
-    if isinstance(number, float) or pat.is_floating(kind):
-        try:
-            return pa.float64(), pa.scalar(float(number), pa.float64())
-        except OverflowError:
-            raise _not_compared(where, kind, value) from None
-    narrow = pat.is_integer(kind) and not pat.is_uint64(kind)
-    if narrow and isinstance(number, int) and number in _INT64:
-        return pa.int64(), pa.scalar(number, pa.int64())
-    try:
-        literal = pa.scalar(Decimal(number)).type
-        common = _decimal_for(_decimal_of(kind), (literal.precision, literal.scale))
-        return common, pa.scalar(Decimal(number), common)
-    except (pa.ArrowException, ValueError, TypeError):
-        # Infinity and NaN are Decimals, too.
-        raise _not_compared(where, kind, value) from None
-
-
-def _common_of_columns(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    if not (_is_number(left) and _is_number(right)):
-        if _is_text(left) and _is_text(right):
-            return pa.large_string()
-        if _is_bytes(left) and _is_bytes(right):
-            return pa.large_binary()
-        return None
-    if pat.is_floating(left) or pat.is_floating(right):
-        small = all(pat.is_floating(one) and one.bit_width <= 32 for one in (left, right))
-        return pa.float32() if small else pa.float64()
-    if pat.is_integer(left) and pat.is_integer(right) and pa.uint64() not in (left, right):
-        return pa.int64()
-    try:
-        return _decimal_for(_decimal_of(left), _decimal_of(right))
-    except ValueError:
-        return None
-
-
-def _decimal_of(kind: pa.DataType) -> tuple[int, int]:
-    return (kind.precision, kind.scale) if pat.is_decimal(kind) else (20, 0)
-
-
-def _decimal_for(one: tuple[int, int], other: tuple[int, int]) -> pa.DataType:
-    scale = max(one[1], other[1])
-    digits = max(one[0] - one[1], other[0] - other[1]) + scale
-    return pa.decimal128(digits, scale) if digits <= 38 else pa.decimal256(digits, scale)
-
-
-def _same_clock(value: Any, kind: pa.DataType) -> bool:
-    """Tell whether a value that has to do with time can be one of a type, without a zone that only the session knows."""
-    if isinstance(value, datetime.datetime):
-        return bool(pat.is_timestamp(kind)) and (value.tzinfo is None) == (kind.tz is None)
-    return not isinstance(value, datetime.date) or bool(pat.is_date(kind))
-
-
-def _not_compared(where: Column, kind: pa.DataType, value: Any) -> InvalidInputError:
-    shown = value.as_py() if isinstance(value, pa.Scalar) else value
+def _not_compared(where: Column, literal: Typed, why: str) -> InvalidInputError:
+    value = literal.value
+    if pat.is_date32(literal.dtype) or literal.dtype in (CLOCK, INSTANT):
+        value = str(pa.scalar(value, literal.dtype))
+    elif isinstance(value, Decimal | datetime.date):
+        value = str(value)
+    text = value if isinstance(value, str) and not is_text(literal.dtype) else repr(value)
+    text = text if len(text) <= 100 else f"{text[:100]}..."
     return InvalidInputError(
-        f"filter on {str(where)!r}: {kind} is not compared with {shown!r}; write a literal of the column's type"
+        f"filter on {str(where)!r}: {kind_of(where.field)} is not compared with {text}: {why}"
     )
-
-
-def _is_null(value: Any) -> bool:
-    return value is None or (isinstance(value, pa.Scalar) and not value.is_valid)
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
     return pa.float32() if pat.is_float16(kind) else kind
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pat.is_integer(kind) or pat.is_floating(kind) or pat.is_decimal(kind))
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pat.is_string(kind) or pat.is_large_string(kind) or pat.is_string_view(kind))
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    return bool(pat.is_binary(kind) or pat.is_large_binary(kind) or pat.is_fixed_size_binary(kind))

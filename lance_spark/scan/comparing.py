@@ -9,6 +9,8 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.types as pat
 
+from lance_spark.errors import InvalidInputError
+
 Op = Literal["==", "!=", "<", "<=", ">", ">="]
 How = Literal["starts", "ends", "contains", "like"]
 
@@ -66,6 +68,27 @@ def compared(left: pa.Array, op: Op, right: pa.Array | pa.Scalar) -> pa.BooleanA
         return met if op == ">" else pc.invert(met)
     less = pc.or_(pc.less(left, right), pc.and_(pc.invert(one), other))
     return less if op == "<" else pc.invert(less)
+
+
+def widened(array: pa.Array, dtype: pa.DataType) -> pa.Array:
+    """Return values as a wider type has them: decimals as the doubles that are nearest.
+
+    Raises
+    ------
+    InvalidInputError
+        A date or timestamp is too far away for the other type.
+    """
+    if pat.is_decimal(array.type) and pat.is_floating(dtype):
+        # Arrow divides doubles, and is one off now and then; what reads text rounds correctly.
+        return array.cast(pa.string()).cast(dtype)
+    if not pat.is_temporal(dtype):
+        return array.cast(dtype, safe=False)
+    try:
+        return array.cast(dtype)
+    except pa.ArrowInvalid as error:
+        raise InvalidInputError(
+            f"filter: a value of {array.type} cannot be compared as {dtype}: {error}"
+        ) from None
 
 
 def like_regex(pattern: str, escape: str = "\\") -> tuple[How, str]:

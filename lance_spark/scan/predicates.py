@@ -7,6 +7,7 @@
 | `In` | whose value is one of a set; null if it is not, but the set has a null |
 | `Match` | whose text starts with, ends with or contains another, or is ``LIKE`` a pattern |
 | `IsNull`, `IsNan` | |
+| `CompareTruths`, `SameTruth` | for which two conditions stand in an order, or have the same truth value |
 | `And`, `Or`, `Known`, `Constant` | |
 
 Rows are kept for which a predicate is true. `filters` has the conditions of pyarrow's kind, which know no NaN.
@@ -27,7 +28,15 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.file.schema import Field
-from lance_spark.scan.comparing import How, Op, column_at, compared, is_nan, with_one_zero
+from lance_spark.scan.comparing import (
+    How,
+    Op,
+    column_at,
+    compared,
+    is_nan,
+    widened,
+    with_one_zero,
+)
 from lance_spark.scan.conditions import Statistics
 from lance_spark.scan.ranges import in_all, in_any
 
@@ -67,7 +76,7 @@ class Column:
         if pat.is_float16(array.type):
             array = array.cast(pa.float32())
         if self.kind is not None and not array.type.equals(self.kind):
-            array = array.cast(self.kind, safe=False)
+            array = widened(array, self.kind)
         return array
 
 
@@ -398,6 +407,64 @@ class Or(Predicate):
     def candidates(self, statistics: Statistics) -> list[range] | None:
         """Return the rows that statistics do not rule out for all parts."""
         return in_any(part.candidates(statistics) for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class CompareTruths(Predicate):
+    """Two conditions whose truth values stand in an order, false before true; null where either is.
+
+    Attributes
+    ----------
+    left : Predicate
+    op : str
+    right : Predicate
+    """
+
+    left: Predicate
+    op: Op
+    right: Predicate
+
+    def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        """Return true, false or null for each row."""
+        return compared(self.left.evaluate(batch), self.op, self.right.evaluate(batch))
+
+    def columns(self) -> Iterator[Column]:
+        """Yield the columns that it looks at."""
+        yield from self.left.columns()
+        yield from self.right.columns()
+
+    def negated(self) -> CompareTruths:
+        """Return the opposite."""
+        return CompareTruths(self.left, _OPPOSITE[self.op], self.right)
+
+
+@dataclass(frozen=True, slots=True)
+class SameTruth(Predicate):
+    """Two conditions that have, or have not, the same truth value, null being one; never null itself."""
+
+    left: Predicate
+    right: Predicate
+    inverted: bool = False
+
+    def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        """Return true or false for each row."""
+        import pyarrow.compute as pc
+
+        left, right = self.left.evaluate(batch), self.right.evaluate(batch)
+        both_null = pc.and_(left.is_null(), right.is_null())
+        same = pc.if_else(
+            pc.and_(left.is_valid(), right.is_valid()), pc.equal(left, right), both_null
+        )
+        return pc.invert(same) if self.inverted else same
+
+    def columns(self) -> Iterator[Column]:
+        """Yield the columns that it looks at."""
+        yield from self.left.columns()
+        yield from self.right.columns()
+
+    def negated(self) -> SameTruth:
+        """Return the opposite."""
+        return SameTruth(self.left, self.right, not self.inverted)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,81 +1,224 @@
-"""Dates and timestamps as SQL spells them: the forms of ISO 8601 that Spark takes for a literal."""
+"""Dates, timestamps and time zones as Spark reads and converts them.
+
+A time is a number of microseconds since 1970: of an instant, or of what a calendar and a clock show (local). Years beyond
+1 to 9999 are refused: Python has none, and knows no zones there.
+"""
 
 from __future__ import annotations
 
 import datetime
 import re
+from functools import lru_cache
 
-_DATE = re.compile(r"\s*([0-9]{4})(?:-([0-9]{1,2})(?:-([0-9]{1,2}))?)?\s*")
+_DATE = r"([+]?[0-9]{4})(?:-([0-9]{1,2})(?:-([0-9]{1,2})(%s)?)?)?"
+_DAYS = re.compile(_DATE % r"[ T].*", re.DOTALL)
 _TIMESTAMP = re.compile(
-    r"\s*([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})"
-    r"(?:[ T]([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]{1,9}))?)?)?\s*(.*?)\s*"
+    r"([+]?[0-9]{4})(?:-([0-9]{1,2})(?:-([0-9]{1,2})"
+    r"(?:[ T]([0-9]{1,2})(?::([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]*))?)?)?\s*(.*?))?)?)?"
 )
-_OFFSET = re.compile(r"(?:UTC|GMT)?([+-])([0-9]{1,2})(?::?([0-9]{2}))?")
+_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])([0-9]{1,2})(?::?([0-9]{2}))?")
+_REGION = re.compile(r"[A-Z][A-Za-z_]+(?:/[A-Za-z0-9_+-]+)+")
+_EPOCH = datetime.datetime(1970, 1, 1)
+_TICK = datetime.timedelta(microseconds=1)
+_DAY = 86_400_000_000
+#: Zones change their offset by a day at most, and not twice within this time.
+_WINDOW = 26 * 3_600_000_000
+#: Java reads these names as offsets, the database of zones as places that once had other ones.
+_SHORT_NAMES = ("EST", "MST", "HST")
 
 
-def parse_date(text: str) -> datetime.date:
-    """Return the date that a text says: ``2024``, ``2024-1`` or ``2024-01-31``.
+def parse_days(text: str) -> int:
+    """Return the date that a text says, in days since 1970: ``2024``, ``2024-1`` or ``2024-01-31``.
+
+    A time of day after it is passed over, as Spark does.
 
     Raises
     ------
     ValueError
-        It says none.
+        It says none, or none that is known here.
     """
-    found = _DATE.fullmatch(text)
+    found = _DAYS.fullmatch(text.strip())
     if found is None:
         raise ValueError("write it as 2024-01-31")
-    return datetime.date(*(int(part or 1) for part in found.groups()))
+    year, month, day = (int(part or 1) for part in found.groups()[:3])
+    return (datetime.date(year, month, day) - _EPOCH.date()).days
 
 
-def parse_timestamp(text: str, zoned: bool, zone: str | None = None) -> datetime.datetime:
+def parse_micros(text: str, zoned: bool, zone: str | None) -> int:
     """Return the timestamp that a text says: ``2024-01-31``, ``2024-01-31 12:30[:15[.123456]]``, with a zone or not.
+
+    Digits after the sixth of a second are passed over, and so is a zone where none is wanted, as
+    Spark does.
 
     Parameters
     ----------
     text : str
     zoned : bool
-        Whether an instant is wanted, with a zone; or what a calendar and a clock show.
-    zone : str, optional
+        Whether an instant is wanted; or what a calendar and a clock show.
+    zone : str or None
         Of a text that names none.
 
     Raises
     ------
     ValueError
-        It says none, or not where.
+        It says none, or the zone is missing or not known.
     """
-    found = _TIMESTAMP.fullmatch(text)
+    found = _TIMESTAMP.fullmatch(text.strip())
     if found is None:
         raise ValueError("write it as 2024-01-31 12:30:15")
-    *numbers, fraction, place = found.groups()
-    year, month, day, hour, minute, second = (int(number or 0) for number in numbers)
-    fraction = (fraction or "").ljust(6, "0")
-    if fraction[6:].strip("0"):
-        raise ValueError("timestamps have six digits after the second")
-    local = datetime.datetime(year, month, day, hour, minute, second, int(fraction[:6]))
-    if not zoned:
-        if place:
-            raise ValueError(f"the column is without a zone, so {place!r} says too much")
-        return local
-    place = place or zone
-    if not place:
+    year, month, day, hour, minute, second, fraction, place = found.groups()
+    date = datetime.datetime(int(year), int(month or 1), int(day or 1))
+    clock = datetime.timedelta(
+        seconds=_below(hour, 24) * 3600 + _below(minute, 60) * 60 + _below(second, 60),
+        microseconds=int((fraction or "").ljust(6, "0")[:6]),
+    )
+    local = (date + clock - _EPOCH) // _TICK
+    if place:
+        tzinfo_of(place)
+    return to_instant(local, place or zone) if zoned else local
+
+
+def has_zone(text: str) -> bool:
+    """Tell whether the text of a timestamp names a zone."""
+    found = _TIMESTAMP.fullmatch(text.strip())
+    return found is not None and bool(found.groups()[-1])
+
+
+def date_of(days: int) -> datetime.date:
+    """Return the date of a number of days since 1970.
+
+    Raises
+    ------
+    OverflowError
+        It is in no year from 1 to 9999.
+    """
+    return _EPOCH.date() + datetime.timedelta(days=days)
+
+
+def to_instant(local: int, zone: str | None) -> int:
+    """Return the instant at which clocks of a zone show a time, as Java does.
+
+    What they show twice is the first of both; what they leave out is as much later as they are put
+    forward.
+
+    Raises
+    ------
+    ValueError, OverflowError
+    """
+    place = tzinfo_of(zone)
+    shown = (_EPOCH + datetime.timedelta(microseconds=local)).replace(tzinfo=place)
+    offset = shown.utcoffset()
+    assert offset is not None
+    return local - offset // _TICK
+
+
+def to_local(instant: int, zone: str | None) -> int:
+    """Return what clocks of a zone show at an instant.
+
+    Raises
+    ------
+    ValueError, OverflowError
+    """
+    return instant + _offset_at(instant, zone)
+
+
+def start_of_day(days: int, zone: str | None) -> int:
+    """Return the instant at which a date begins in a zone.
+
+    Raises
+    ------
+    ValueError, OverflowError
+    """
+    midnight = days * _DAY
+    instant = to_instant(midnight, zone)
+    if to_local(instant, zone) == midnight:
+        return instant
+    # Clocks leave midnight out: the day begins when they are put forward.
+    before, after = instant - _WINDOW, instant
+    offset = _offset_at(before, zone)
+    while after - before > 1:
+        middle = (before + after) // 2
+        if _offset_at(middle, zone) == offset:
+            before = middle
+        else:
+            after = middle
+    return after
+
+
+def first_local(instant: int, zone: str | None, *, after: bool) -> int:
+    """Return the least local time that `to_instant` takes to an instant or later.
+
+    Parameters
+    ----------
+    instant : int
+    zone : str or None
+    after : bool
+        Whether it has to be later.
+
+    Raises
+    ------
+    ValueError, OverflowError
+        There are local times, left out by clocks that were put forward, that come later than
+        others that follow them.
+    """
+    gap = _offset_at(instant, zone) - _offset_at(instant - _WINDOW, zone)
+    if gap > 0 and _offset_at(instant - gap, zone) != _offset_at(instant, zone):
+        raise ValueError(
+            f"clocks of {zone} were put forward less than {gap // 3_600_000_000 or 1} hours before, "
+            "so that what they show is not in order"
+        )
+    low = to_local(instant, zone) - _WINDOW
+    high = low + 2 * _WINDOW
+    while high - low > 1:
+        middle = (low + high) // 2
+        found = to_instant(middle, zone)
+        if found > instant or (found == instant and not after):
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+@lru_cache(maxsize=64)
+def tzinfo_of(zone: str | None) -> datetime.tzinfo:
+    """Return a time zone: a region, or an offset.
+
+    Raises
+    ------
+    ValueError
+        There is none of that name, or no name.
+    """
+    if not zone:
         raise ValueError("it needs a zone, as in 2024-01-31 12:30:15Z or 2024-01-31 12:30:15+01:00")
-    try:
-        return local.replace(tzinfo=_zone(place)).astimezone(datetime.UTC)
-    except OverflowError:
-        raise ValueError("in UTC that is in no year from 1 to 9999") from None
-
-
-def _zone(place: str) -> datetime.tzinfo:
-    if place in ("Z", "UTC", "GMT"):
+    if zone in ("Z", "UTC", "GMT", "UT", "Etc/UTC"):
         return datetime.UTC
-    found = _OFFSET.fullmatch(place)
+    found = _OFFSET.fullmatch(zone)
     if found is not None:
         sign, hours, minutes = found.groups()
-        offset = datetime.timedelta(hours=int(hours), minutes=int(minutes or 0))
+        offset = datetime.timedelta(hours=int(hours), minutes=_below(minutes, 60))
+        if offset > datetime.timedelta(hours=18):
+            raise ValueError("offsets reach from -18:00 to +18:00")
         return datetime.timezone(-offset if sign == "-" else offset)
     from zoneinfo import ZoneInfo
 
+    known = _REGION.fullmatch(zone) and not zone.startswith(("Etc/GMT0", "SystemV/"))
+    if not known and (zone in _SHORT_NAMES or not zone.isalpha() or len(zone) < 4):
+        raise ValueError(f"the time zone {zone!r} is not known; write Europe/Berlin or +01:00")
     try:
-        return ZoneInfo(place)
+        return ZoneInfo(zone)
     except (KeyError, ValueError, OSError):
-        raise ValueError(f"there is no time zone {place!r}") from None
+        raise ValueError(f"the time zone {zone!r} is not known") from None
+
+
+def _offset_at(instant: int, zone: str | None) -> int:
+    moment = (_EPOCH + datetime.timedelta(microseconds=instant)).replace(tzinfo=datetime.UTC)
+    offset = moment.astimezone(tzinfo_of(zone)).utcoffset()
+    assert offset is not None
+    return offset // _TICK
+
+
+def _below(text: str | None, limit: int) -> int:
+    number = int(text or 0)
+    if number >= limit:
+        raise ValueError(f"{number} is not below {limit}")
+    return number

@@ -12,22 +12,21 @@ Both sides of a comparison have one type of Spark's. Dates and timestamps stay n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema import Schema
 from lance_spark.scan import coercion
 from lance_spark.scan.comparing import Op, compared
-from lance_spark.scan.predicates import And, Column, Compare, Constant, In, IsNull, Or, Predicate
+from lance_spark.scan.predicates import And, Column, Constant, In, IsNull, Or, Predicate
+from lance_spark.scan.typed import Typed
 from lance_spark.spark.request import column_path, refused
 
 _COMPARED: dict[str, Op] = {"=": "==", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
-_FLIPPED: dict[Op, Op] = {"==": "==", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 _MATCHED = {"starts_with": "starts", "ends_with": "ends", "contains": "contains", "like": "like"}
 _INTEGERS = {
     "tinyint": pa.int8(),
@@ -40,9 +39,6 @@ _TEMPORAL = {
     "timestamp": pa.timestamp("us", "UTC"),
     "timestamp_ntz": pa.timestamp("us"),
 }
-#: Ticks of a timestamp in a second.
-_TICKS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
-_DAY_MILLISECONDS = 86_400_000
 _INT64 = range(-(1 << 63), 1 << 63)
 #: Each level is some calls, and more of them where a predicate is pickled.
 _DEEPEST = 100
@@ -76,34 +72,18 @@ def columns_of(tree: object) -> Iterator[tuple[str, ...]]:
             yield from columns_of(one)
 
 
-class _Literal:
-    """A literal: a Python value, or a number of Arrow's days or microseconds.
-
-    Attributes
-    ----------
-    value : object
-    kind : pa.DataType
-        The type of Arrow that Spark's is.
-    """
-
-    __slots__ = ("kind", "value")
-
-    def __init__(self, tree: dict[str, Any]) -> None:
-        text, name = tree.get("lit"), tree.get("type")
-        if tree.keys() != {"lit", "type"} or not isinstance(name, str):
-            raise refused("a literal is malformed", tree)
-        if not (text is None or isinstance(text, str)):
-            raise refused("a literal is no text", tree)
-        try:
-            self.kind = _kind(name, tree)
-            self.value: Any = None if text is None else _value(text, self.kind)
-        except (ValueError, InvalidOperation) as error:
-            raise refused(f"a literal is no {name} ({error})", tree) from None
-
-    @property
-    def array(self) -> pa.Array:
-        """The value as an array of one."""
-        return pa.array([self.value], self.kind)
+def _literal(tree: dict[str, Any]) -> Typed:
+    """Return a literal: a value of Python, or a number of days or microseconds."""
+    text, name = tree.get("lit"), tree.get("type")
+    if tree.keys() != {"lit", "type"} or not isinstance(name, str):
+        raise refused("a literal is malformed", tree)
+    if not (text is None or isinstance(text, str)):
+        raise refused("a literal is no text", tree)
+    try:
+        kind = _kind(name, tree)
+        return Typed(None if text is None else _value(text, kind), kind)
+    except (ValueError, InvalidOperation) as error:
+        raise refused(f"a literal is no {name} ({error})", tree) from None
 
 
 def _kind(name: str, tree: object) -> pa.DataType:
@@ -188,8 +168,8 @@ class _Trees:
     def _truth(self, tree: dict[str, Any]) -> Predicate:
         if _is_column(tree):
             return coercion.compare(self._column(tree), "==", True)
-        literal = _Literal(tree)
-        if not pat.is_boolean(literal.kind):
+        literal = _literal(tree)
+        if not pat.is_boolean(literal.dtype):
             raise refused("a literal is no filter", tree)
         return Constant(literal.value)
 
@@ -197,13 +177,14 @@ class _Trees:
         if _is_column(left) and _is_column(right):
             return coercion.compare_columns(self._column(left), op, self._column(right))
         if _is_column(left):
-            return _compare(self._column(left), op, _Literal(right))
+            return coercion.compare(self._column(left), op, _literal(right))
         if _is_column(right):
-            return _compare(self._column(right), _FLIPPED[op], _Literal(left))
-        one, other = _Literal(left), _Literal(right)
-        if not one.kind.equals(other.kind):
+            return coercion.compare(self._column(right), coercion.FLIPPED[op], _literal(left))
+        one, other = _literal(left), _literal(right)
+        if not one.dtype.equals(other.dtype):
             raise refused("two literals are of two types", (left, right))
-        return Constant(compared(one.array, op, other.array)[0].as_py())
+        arrays = [pa.array([side.value], side.dtype) for side in (one, other)]
+        return Constant(compared(arrays[0], op, arrays[1])[0].as_py())
 
     def _null_safe(self, tree: dict[str, Any], left: Any, right: Any) -> Predicate:
         if not _is_column(left):
@@ -212,33 +193,27 @@ class _Trees:
             raise refused("no side is a column", tree)
         one = self._column(left)
         if not _is_column(right):
-            literal = _Literal(right)
-            if literal.value is None:
-                return IsNull(one)
-            return And((IsNull(one, inverted=True), _compare(one, "==", literal)))
-        other = self._column(right)
-        equal = coercion.compare_columns(one, "==", other)
-        there = And((IsNull(one, inverted=True), IsNull(other, inverted=True), equal))
-        return Or((And((IsNull(one), IsNull(other))), there))
+            return coercion.null_safe_equal(one, _literal(right))
+        return coercion.null_safe_equal_columns(one, self._column(right))
 
     def _in(self, tree: dict[str, Any], args: list[Any]) -> Predicate:
         if len(args) < 2 or not _is_column(args[0]):
             raise refused("a filter is malformed", tree)
         where = self._column(args[0])
-        parts: list[Predicate] = [
-            coercion.compare_columns(where, "==", self._column(one))
-            for one in args[1:]
-            if _is_column(one)
-        ]
-        literals = [_Literal(one) for one in args[1:] if not _is_column(one)]
-        if literals:
-            parts.append(_is_in(where, literals))
-        return parts[0] if len(parts) == 1 else Or(tuple(parts))
+        values = [self._column(one) if _is_column(one) else _literal(one) for one in args[1:]]
+        kind = coercion.kind_of(where.field)
+        if all(isinstance(one, Typed) and one.dtype.equals(kind) for one in values):
+            # Of lists of thousands of values, none needs to be looked at.
+            valid = [
+                one.value for one in values if isinstance(one, Typed) and one.value is not None
+            ]
+            return In(where, pa.array(valid, kind), len(valid) < len(values))
+        return coercion.is_in(where, values)
 
     def _match(self, how: str, tree: dict[str, Any], left: Any, right: Any) -> Predicate:
         if not _is_column(left) or _is_column(right):
             raise refused("only a column is matched, and with a literal", tree)
-        where, text = self._column(left), _Literal(right).value
+        where, text = self._column(left), _literal(right).value
         if how == "like":
             escape = tree["escape"]
             if not isinstance(escape, str) or len(escape) != 1:
@@ -253,48 +228,6 @@ class _Trees:
         if not _is_column(tree) or len(tree) != 1:
             raise refused("something else than a column is asked about", tree)
         return coercion.column(self._schema, column_path(tree["col"], tree))
-
-
-def _compare(where: Column, op: Op, literal: _Literal) -> Predicate:
-    if literal.value is None:
-        return Constant(None)
-    if not pat.is_temporal(literal.kind):
-        return coercion.compare(where, op, literal.value)
-    kind = coercion.kind_of(where.field)
-    return Compare(where, op, pa.scalar(_ticks(where, kind, literal), kind))
-
-
-def _is_in(where: Column, literals: Sequence[_Literal]) -> Predicate:
-    kind = coercion.kind_of(where.field)
-    values = [one.value for one in literals if one.value is not None]
-    if all(one.kind.equals(kind) for one in literals):
-        # Of lists of thousands of values, none needs to be looked at.
-        return In(where, pa.array(values, kind), len(values) < len(literals))
-    if not any(pat.is_temporal(one.kind) for one in literals):
-        return coercion.is_in(where, [one.value for one in literals])
-    ticks = [_ticks(where, kind, one) for one in literals if one.value is not None]
-    return In(where, pa.array(ticks, kind), len(ticks) < len(literals))
-
-
-def _ticks(where: Column, kind: pa.DataType, literal: _Literal) -> int:
-    """Return a date or timestamp as the number that stands for it in a column's type.
-
-    Raises
-    ------
-    InvalidInputError
-        The type has not exactly this value, or is another one.
-    """
-    value: int = literal.value
-    if pat.is_date(literal.kind) and pat.is_date(kind):
-        return value if pat.is_date32(kind) else value * _DAY_MILLISECONDS
-    clock = pat.is_timestamp(literal.kind) and pat.is_timestamp(kind)
-    if clock and (kind.tz is None) == (literal.kind.tz is None):
-        found, rest = divmod(value * _TICKS[kind.unit], _TICKS["us"])
-        if not rest and found in _INT64:
-            return found
-    raise InvalidInputError(
-        f"filter on {str(where)!r}: {kind} is not compared with {value} of {literal.kind}"
-    )
 
 
 def _chain(op: str, args: list[Any]) -> Iterator[Any]:

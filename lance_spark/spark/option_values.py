@@ -85,10 +85,10 @@ def timezone_of(plain: Mapping[str, str]) -> str | None:
     text = name_of("timezone", plain)
     if text is None:
         return None
-    from lance_spark.scan.times import parse_timestamp
+    from lance_spark.scan.times import tzinfo_of
 
     try:
-        parse_timestamp("2024-01-31", True, text.strip())
+        tzinfo_of(text.strip())
     except ValueError:
         raise InvalidOptionError(
             f"option timezone: give a name such as Europe/Berlin, or an offset such as +01:00, not {shown(text)}"

@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-import sqlglot
 from pyspark.sql import DataFrame, SparkSession
 
 from lance_spark.errors import InvalidInputError
@@ -217,14 +216,27 @@ CONDITIONS = [
     "isnan(double)",
     "isnull(word)",
     "isnotnull(word)",
+    "word RLIKE 'a'",
+    "word RLIKE '^[a-z]+b?$' OR word = 'it''s'",
+    "bytes = 'abc'",
+    "day < TIMESTAMP '2024-01-31 05:00:00Z'",
+    "clock > TIMESTAMP '2024-02-01 00:00:00'",
+    "1 = 1",
+    "flag = (number > 1)",
+    "flag <=> (number > 1)",
+    "(number > 1) IS NULL",
+    "(number > 1) < flag",
+    "(number > 1) IN (true, flag)",
+    "number > 99999999999999999999",
+    "number < 99999999999999999999",
     "number = 1 AND flag OR word = 'a'",
     "NOT (number = 1 OR NOT flag)",
     "(number > 0) = (flag) OR true",
 ]
 REFUSED = [
-    "number + 1 = 2", "lower(word) = 'a'", "word RLIKE 'a'", "number", "number = 'x'", "word = 1", "day = TIMESTAMP '2024-01-01'",
+    "number + 1 = 2", "lower(word) = 'a'", "word RLIKE '(?i)a'", "number", "number = 'x'", "word = 1", "day = 5",
     "missing = 1", "deep = 1", "number IN (SELECT 1)", "number =", "number = 1; DROP TABLE x", "word ILIKE 'a'",
-    "instant = TIMESTAMP_NTZ '2024-01-01 00:00:00' AND", "rand() < 0.5", "word LIKE 'a\\\\b'", "bytes = 'abc'", "1 = 1",
+    "instant = TIMESTAMP_NTZ '2024-01-01 00:00:00' AND", "rand() < 0.5", "word LIKE 'a\\\\b'", "bytes = 5", "1 = 'a'",
     "flag = 1", "number BETWEEN SYMMETRIC 5 AND 0", "word = TRY_CAST('a' AS STRING FORMAT 'x')",
     "",
     ";", "case WHEN flag THEN true END",
@@ -264,17 +276,13 @@ def both(
 
 def test_conditions(table: pa.Table, frame: DataFrame) -> None:
     texts = [text for one in CONDITIONS for text in (one, f"NOT ({one})")]
-    (
-        texts.remove("(number > 0) = (flag) OR true"),
-        texts.remove("NOT ((number > 0) = (flag) OR true)"),
-    )
     wrong = [one for one in both(table, frame, texts) if one[1] != one[2]]
     assert not wrong
 
 
 def test_random_trees(table: pa.Table, frame: DataFrame) -> None:
     draw = random.Random(20)
-    parts = [one for one in CONDITIONS if "= (flag)" not in one]
+    parts = CONDITIONS
 
     def tree(depth: int) -> str:
         if depth == 0 or draw.random() < 0.2:
@@ -293,25 +301,9 @@ def test_refused(table: pa.Table, text: str) -> None:
         ours(table, text)
 
 
-def test_what_a_release_of_the_parser_may_say_some_day_is_refused(
-    table: pa.Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It has said NOT LIKE by a flag of LIKE since one of its minor releases."""
-    text = "word LIKE 'a%' AND flag IS TRUE"
-    (tree,) = sqlglot.parse(text, read="spark")
-    assert tree is not None
-    monkeypatch.setattr(sqlglot, "parse", lambda *_, **__: [tree])
-    assert ours(table, text)
-    for node in list(tree.walk()):
-        node.set("of_tomorrow", True)
-        with pytest.raises(InvalidInputError, match="none of the conditions"):
-            ours(table, text)
-        node.set("of_tomorrow", None)
-
-
 def test_a_timestamp_of_a_session_needs_its_zone(table: pa.Table) -> None:
     schema = Schema.from_arrow(table.schema)
     with pytest.raises(InvalidInputError, match="needs a zone"):
         parse_predicate("instant > TIMESTAMP '2024-01-01 00:00:00'", schema)
-    with pytest.raises(InvalidInputError, match="without a zone"):
+    with pytest.raises(InvalidInputError, match="needs a zone"):
         parse_predicate("clock > TIMESTAMP '2024-01-01 00:00:00Z'", schema)

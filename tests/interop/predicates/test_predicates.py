@@ -52,7 +52,7 @@ KNOWN_WRONG = {
     ),
     *("replaceWhere", "replaceWhere option"),
 }
-until_replaced = pytest.mark.xfail(strict=True, reason="the parser of texts is being replaced")
+until_replaced = pytest.mark.xfail(reason="the parser of texts is being replaced")
 
 
 @pytest.fixture

@@ -1,0 +1,188 @@
+"""Literals cast as Spark casts them.
+
+A cast that Spark refuses, or answers by null without ANSI mode, is an error here in both modes.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from lance_spark.scan import times
+from lance_spark.scan.numbers import decimal_of, half_up, to_float32, to_float64
+from lance_spark.scan.settings import SqlSettings
+from lance_spark.scan.typed import (
+    CLOCK,
+    INSTANT,
+    Typed,
+    is_bytes,
+    is_number,
+    is_text,
+    type_name,
+)
+
+_WHOLE = re.compile(r"[+-]?[0-9]+")
+_NUMBER = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,5})?)([dDfF]?)")
+_NAMED = re.compile(r"([+-]?)(inf|infinity|nan)", re.IGNORECASE)
+_TRUE = ("t", "true", "y", "yes", "1")
+_FALSE = ("f", "false", "n", "no", "0")
+#: What Spark takes off both ends of a string that is cast: white space and control characters.
+_BLANK = "".join(map(chr, range(0x21))) + "\x7f"
+_DAY = 86_400_000_000
+#: Digits of a string that is made a decimal: more are no number that any column has.
+_MOST_CHARACTERS = 400
+
+
+class CastError(ValueError):
+    """A literal is not cast to a type, or has no value in it."""
+
+
+def cast(literal: Typed, dtype: pa.DataType, settings: SqlSettings) -> Typed:
+    """Return a literal as one of another type.
+
+    Parameters
+    ----------
+    literal : Typed
+    dtype : pa.DataType
+        One of the types of `typed`.
+    settings : SqlSettings
+        The time zone is that of dates and timestamps without one.
+
+    Raises
+    ------
+    CastError
+        Spark raises an error, or makes it null, or it is not known here what Spark makes of it.
+    """
+    if literal.dtype.equals(dtype):
+        return Typed(literal.value, dtype)
+    if literal.value is None:
+        return Typed(None, dtype)
+    try:
+        return Typed(_cast(literal, dtype, settings), dtype)
+    except (ValueError, OverflowError, ArithmeticError) as error:
+        why = f": {error}" if str(error) else ""
+        raise CastError(
+            f"{_shown(literal)} of type {type_name(literal.dtype)} cannot be cast to "
+            f"{type_name(dtype)}{why}"
+        ) from None
+
+
+def _cast(literal: Typed, dtype: pa.DataType, settings: SqlSettings) -> Any:
+    value, source = literal.value, literal.dtype
+    if is_text(source):
+        return _of_text(value, dtype, settings)
+    if is_text(dtype):
+        return _to_text(value, source)
+    if pat.is_boolean(source) and is_number(dtype):
+        return _to_number(Fraction(int(value)), dtype)
+    if is_number(source) and pat.is_boolean(dtype):
+        return value != 0
+    if is_number(source) and is_number(dtype):
+        if not isinstance(value, float):
+            return _to_number(value, dtype)
+        return _of_float(value, dtype)
+    if pat.is_temporal(source) and pat.is_temporal(dtype):
+        return _to_time(value, source, dtype, settings)
+    raise CastError("that is not done here")
+
+
+def _of_float(value: float, dtype: pa.DataType) -> Any:
+    if pat.is_floating(dtype):
+        return to_float32(value) if pat.is_float32(dtype) else value
+    if pat.is_decimal(dtype):
+        raise CastError("the digits of a float are not made a decimal here; write a decimal")
+    if not math.isfinite(value):
+        raise CastError("it is not an integer")
+    return _to_number(Fraction(math.trunc(value)), dtype)
+
+
+def _to_number(value: int | Decimal | Fraction, dtype: pa.DataType) -> Any:
+    """Return an exact number as one of a type."""
+    if pat.is_floating(dtype):
+        return to_float32(value) if pat.is_float32(dtype) else to_float64(value)
+    exact = Fraction(value)
+    if pat.is_decimal(dtype):
+        units = half_up(exact, dtype.scale)
+        if abs(units) >= 10**dtype.precision:
+            raise CastError("it has more digits than that type")
+        return decimal_of(units, dtype.scale)
+    whole = math.trunc(exact)
+    limit = 1 << dtype.bit_width - 1
+    if not -limit <= whole < limit:
+        raise CastError("the type has no value so large")
+    return whole
+
+
+def _of_text(text: str, dtype: pa.DataType, settings: SqlSettings) -> Any:
+    if is_bytes(dtype):
+        return text.encode()
+    text = text.strip(_BLANK)
+    if not text.isascii() or len(text) > _MOST_CHARACTERS:
+        raise CastError("")
+    if pat.is_boolean(dtype):
+        if text.lower() not in (*_TRUE, *_FALSE):
+            raise CastError("write true or false")
+        return text.lower() in _TRUE
+    if pat.is_date(dtype):
+        return times.parse_days(text)
+    if pat.is_timestamp(dtype):
+        return times.parse_micros(text, dtype.tz is not None, settings.time_zone)
+    if pat.is_integer(dtype):
+        if not _WHOLE.fullmatch(text):
+            raise CastError("it is not an integer")
+        return _to_number(Decimal(text), dtype)
+    if named := _NAMED.fullmatch(text):
+        if not pat.is_floating(dtype) or (named[1] and named[2].lower() == "nan"):
+            raise CastError("it is not a number")
+        return float(text)
+    match = _NUMBER.fullmatch(text)
+    if match is None or (match[2] and pat.is_decimal(dtype)):
+        raise CastError("it is not a number")
+    number = Decimal(match[1])
+    if pat.is_decimal(dtype) and abs(number.adjusted()) > _MOST_CHARACTERS:
+        raise CastError("it has more digits than that type")
+    if pat.is_float64(dtype):
+        return float(match[1])
+    # Java reads it as a float at once.
+    return to_float32(number) if pat.is_float32(dtype) else _to_number(number, dtype)
+
+
+def _to_text(value: Any, source: pa.DataType) -> str:
+    if pat.is_boolean(source):
+        return "true" if value else "false"
+    if pat.is_integer(source):
+        return str(value)
+    if pat.is_decimal(source) and -value.as_tuple().exponent <= 6:
+        return f"{value:f}"
+    if is_bytes(source):
+        return str(value.decode())
+    if pat.is_date(source):
+        return times.date_of(value).isoformat()
+    raise CastError("that is not done here")
+
+
+def _to_time(value: int, source: pa.DataType, dtype: pa.DataType, settings: SqlSettings) -> int:
+    """Return days, or microseconds, of one type as those of another."""
+    if pat.is_date(source):
+        if dtype.tz is None:
+            return value * _DAY
+        return times.start_of_day(value, settings.time_zone)
+    if pat.is_date(dtype):
+        local = value if source.tz is None else times.to_local(value, settings.time_zone)
+        return local // _DAY
+    if source.equals(CLOCK) and dtype.equals(INSTANT):
+        return times.to_instant(value, settings.time_zone)
+    return times.to_local(value, settings.time_zone)
+
+
+def _shown(literal: Typed) -> str:
+    if pat.is_temporal(literal.dtype):
+        return str(pa.scalar(literal.value, literal.dtype))
+    text = repr(literal.value) if not isinstance(literal.value, Decimal) else str(literal.value)
+    return text if len(text) <= 60 else f"{text[:60]}..."

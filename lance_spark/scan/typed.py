@@ -1,0 +1,238 @@
+"""Values with the type that Spark gives them, and the types of Spark as types of Arrow.
+
+Each type of Spark that is compared stands for one type of Arrow:
+
+| Spark | Arrow |
+| --- | --- |
+| void, boolean | null, bool |
+| tinyint, smallint, int, bigint | int8, int16, int32, int64 |
+| float, double | float32, float64 |
+| decimal(p, s) | decimal128(p, s) |
+| string, binary | string, binary |
+| date | date32 |
+| timestamp, timestamp_ntz | timestamp[us, UTC], timestamp[us] |
+"""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pat
+
+INSTANT = pa.timestamp("us", "UTC")
+CLOCK = pa.timestamp("us")
+#: Digits of Spark's widest decimal.
+MOST_DIGITS = 38
+_EPOCH = datetime.datetime(1970, 1, 1)
+_NAMES: dict[pa.DataType, str] = {
+    pa.null(): "void",
+    pa.bool_(): "boolean",
+    pa.int8(): "tinyint",
+    pa.int16(): "smallint",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.date32(): "date",
+    INSTANT: "timestamp",
+    CLOCK: "timestamp_ntz",
+}
+_SHOWN: dict[pa.DataType, pa.DataType] = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.int64(),
+    pa.float16(): pa.float32(),
+    pa.date64(): pa.date32(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """A literal of one type of Spark.
+
+    Attributes
+    ----------
+    value : object
+        None for null; an int for integers, for dates (days since 1970) and timestamps (microseconds
+        since 1970); a float, Decimal, str, bytes or bool.
+    dtype : pa.DataType
+        One of the module's table.
+    written : bool
+        Whether the text has it as a literal, not as an expression: Spark treats integers and
+        decimals that are literals in ways of their own.
+    """
+
+    value: Any
+    dtype: pa.DataType
+    written: bool = False
+
+    @classmethod
+    def of(cls, value: Any) -> Typed:
+        """Return a Python value, or a scalar of Arrow, with the type that Spark gives it.
+
+        Raises
+        ------
+        TypeError
+            Spark has no such type, or it is not compared.
+        """
+        if isinstance(value, Typed):
+            return value
+        if isinstance(value, pa.Scalar):
+            return _of_scalar(value)
+        if isinstance(value, np.generic):
+            value = value.item()
+        if value is None:
+            return cls(None, pa.null())
+        if isinstance(value, bool):
+            return cls(value, pa.bool_())
+        if isinstance(value, int):
+            return replace(integer(value), written=False)
+        if isinstance(value, float):
+            return cls(float(value), pa.float64())
+        if isinstance(value, Decimal):
+            return replace(decimal(value), written=False)
+        if isinstance(value, str):
+            return cls(str(value), pa.string())
+        if isinstance(value, bytes | bytearray | memoryview):
+            return cls(bytes(value), pa.binary())
+        if isinstance(value, datetime.datetime):
+            if getattr(value, "nanosecond", 0):
+                raise TypeError(f"{value} has nanoseconds, which Spark's timestamps have not")
+            if value.tzinfo is None:
+                return cls(micros(value), CLOCK)
+            return cls(
+                micros(value.astimezone(datetime.UTC).replace(tzinfo=None)),
+                INSTANT,
+            )
+        if isinstance(value, datetime.date):
+            return cls((value - _EPOCH.date()).days, pa.date32())
+        raise TypeError(f"values of type {type(value).__name__} are not compared")
+
+
+def integer(value: int) -> Typed:
+    """Return an integer as Spark types it: int, bigint, or a decimal of its digits."""
+    if -(1 << 31) <= value < 1 << 31:
+        return Typed(value, pa.int32(), True)
+    if -(1 << 63) <= value < 1 << 63:
+        return Typed(value, pa.int64(), True)
+    # Python does not write integers of thousands of digits.
+    if abs(value) >= 10**MOST_DIGITS:
+        raise TypeError(f"an integer has more than {MOST_DIGITS} digits, which no type has")
+    return decimal(Decimal(value))
+
+
+def decimal(value: Decimal) -> Typed:
+    """Return a decimal with the precision and the scale of its digits.
+
+    Raises
+    ------
+    TypeError
+        It has more digits than Spark's decimals, or is not a number.
+    """
+    _, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int):
+        raise TypeError(f"{value} is not a decimal number")
+    if max(len(digits), len(digits) + exponent, -exponent) > MOST_DIGITS:
+        raise TypeError(f"it has more than {MOST_DIGITS} digits, which no decimal of Spark has")
+    if exponent > 0:
+        digits, exponent = digits + (0,) * exponent, 0
+        value = Decimal((value.as_tuple().sign, digits, 0))
+    scale = -exponent
+    return Typed(value, pa.decimal128(max(len(digits), scale, 1), scale), True)
+
+
+def micros(local: datetime.datetime) -> int:
+    """Return microseconds since 1970 of a time without a zone."""
+    return (local - _EPOCH) // datetime.timedelta(microseconds=1)
+
+
+def _of_scalar(scalar: pa.Scalar) -> Typed:
+    if isinstance(scalar, pa.ExtensionScalar | pa.DictionaryScalar):
+        return _of_scalar(scalar.value) if scalar.is_valid else Typed(None, pa.null())
+    dtype = shown_type(scalar.type)
+    if dtype is None:
+        raise TypeError(f"values of type {scalar.type} are not compared")
+    if not scalar.is_valid:
+        return Typed(None, dtype)
+    if pat.is_temporal(dtype):
+        ticks = pa.array([scalar]).cast(dtype).cast(_integers(dtype))[0].as_py()
+        return Typed(ticks, dtype)
+    if pat.is_uint64(scalar.type):
+        return replace(integer(scalar.as_py()), written=False)
+    return Typed(scalar.as_py(), dtype)
+
+
+def _integers(dtype: pa.DataType) -> pa.DataType:
+    return pa.int32() if pat.is_date32(dtype) else pa.int64()
+
+
+def shown_type(arrow: pa.DataType) -> pa.DataType | None:
+    """Return the type that Spark shows a column of an Arrow type as; None if it is not compared.
+
+    Decimals of more digits than Spark's stay what they are.
+    """
+    if isinstance(arrow, pa.BaseExtensionType):
+        return shown_type(arrow.storage_type)
+    if pat.is_dictionary(arrow):
+        return shown_type(arrow.value_type)
+    if arrow in _SHOWN:
+        return _SHOWN[arrow]
+    if pat.is_decimal(arrow):
+        if is_spark_decimal(arrow.precision, arrow.scale):
+            return pa.decimal128(arrow.precision, arrow.scale)
+        return arrow
+    if is_text(arrow):
+        return pa.string()
+    if is_bytes(arrow):
+        return pa.binary()
+    if pat.is_timestamp(arrow):
+        return CLOCK if arrow.tz is None else INSTANT
+    return arrow if arrow in _NAMES else None
+
+
+def is_spark_decimal(precision: int, scale: int) -> bool:
+    """Tell whether Spark has a decimal of this precision and scale."""
+    return precision <= MOST_DIGITS and 0 <= scale <= precision
+
+
+def type_name(dtype: pa.DataType) -> str:
+    """Return Spark's name of a type."""
+    shown = shown_type(dtype)
+    if shown is None:
+        return str(dtype)
+    if pat.is_decimal(shown):
+        return f"decimal({shown.precision},{shown.scale})"
+    if is_text(shown) or is_bytes(shown):
+        return "string" if is_text(shown) else "binary"
+    return _NAMES.get(shown, str(dtype))
+
+
+def is_number(dtype: pa.DataType) -> bool:
+    """Tell whether values are integers, floats or decimals."""
+    return bool(pat.is_integer(dtype) or pat.is_floating(dtype) or pat.is_decimal(dtype))
+
+
+def is_text(dtype: pa.DataType) -> bool:
+    """Tell whether values are strings."""
+    return bool(pat.is_string(dtype) or pat.is_large_string(dtype) or pat.is_string_view(dtype))
+
+
+def is_bytes(dtype: pa.DataType) -> bool:
+    """Tell whether values are bytes."""
+    return bool(
+        pat.is_binary(dtype)
+        or pat.is_large_binary(dtype)
+        or pat.is_binary_view(dtype)
+        or pat.is_fixed_size_binary(dtype)
+    )
+
+
+def is_datetime(dtype: pa.DataType) -> bool:
+    """Tell whether values are dates or timestamps."""
+    return bool(pat.is_date(dtype) or pat.is_timestamp(dtype))
