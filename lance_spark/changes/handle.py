@@ -317,6 +317,48 @@ class ChangingHandle(TableHandle):
         table = add_bases(self._table, new_bases, properties=properties, max_retries=max_retries)
         return type(self)(table, self._storage_options)
 
+    def repoint_base(
+        self,
+        base: int | str,
+        path: str,
+        *,
+        commit_message: str | None = None,
+        transaction_properties: Mapping[str, str] | None = None,
+        max_retries: int = 20,
+    ) -> Self:
+        """Give a base path another path, after its files were copied there.
+
+        Only the new version of this branch looks there: older versions and other branches keep the path that they have. Nobody should
+        write to the base path meanwhile: pylance does not notice that files which it has just written belong elsewhere now.
+
+        Parameters
+        ----------
+        base : int or str
+            Id or name of the base path.
+        path : str
+            The new path or URI. Its store has the settings that `base_store_params` or ``base_<id>.<name>`` gave when the table was
+            opened, or those of the table.
+        commit_message, transaction_properties, max_retries
+            See the class.
+
+        Raises
+        ------
+        InvalidInputError
+            There is no such base path, or another one has that path.
+        MissingFileError
+            A data file, deletion file or index of this version is not there, or a data file has another size.
+        CommitConflictError
+            Others changed base paths, or the table again and again.
+        UnsupportedFeatureError, CorruptTableError, StorageError
+        """
+        from lance_spark.changes.settings import repoint_base
+
+        properties = with_message(transaction_properties, commit_message)
+        table = repoint_base(
+            self._table, base, path, properties=properties, max_retries=max_retries
+        )
+        return type(self)(table, self._storage_options)
+
     def restore(
         self,
         *,

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from lance_spark.changes.commits import change_schema, check_writable, commit_operation
 from lance_spark.changes.optimistic import at_version
-from lance_spark.errors import InvalidInputError
+from lance_spark.errors import InvalidInputError, MissingFileError
 from lance_spark.file.schema import Field
 from lance_spark.storage.uri import parse_uri
+from lance_spark.table.base_files import missing_files
 from lance_spark.table.bases import BaseLike
 from lance_spark.table.commit import DEFAULT_MAX_RETRIES
 from lance_spark.table.open import OpenTable, read_latest
 from lance_spark.table.operations.restore import Restore
 from lance_spark.table.operations.update_bases import UpdateBases
 from lance_spark.table.operations.update_config import MapUpdate, UpdateConfig, map_update
-from lance_spark.table.paths import BasePath
+from lance_spark.table.paths import BasePath, TablePaths
 
 _PRIMARY_KEY = "lance-schema:unenforced-primary-key"
 Values = Mapping[str, str | None]
@@ -95,6 +97,44 @@ def add_bases(
     return change_schema(
         table, lambda _: UpdateBases(bases), properties=properties, max_retries=max_retries
     )
+
+
+def repoint_base(
+    table: OpenTable,
+    base: int | str,
+    path: str,
+    *,
+    properties: Mapping[str, str] | None = None,
+    max_retries: int = DEFAULT_MAX_RETRIES,
+) -> OpenTable:
+    """Give a base path another path; see `Dataset.repoint_base`."""
+
+    def plan(current: OpenTable) -> UpdateBases:
+        name = current.store.display
+        bases = current.manifest.base_paths
+        found = _base(bases, base, name)
+        moved = replace(found, path=parse_uri(path).uri)
+        shown = parse_uri(moved.path).display
+        if moved == found:
+            raise InvalidInputError(f"{name}: base path {base!r} leads to {shown} already")
+        paths = TablePaths(current.store, {**bases, found.id: moved}, current.store.options)
+        needed, missing = missing_files(paths, current.manifest, moved)
+        if missing:
+            raise MissingFileError(
+                f"{name}: {len(missing)} of the {needed} files of base path {base!r} are not below {shown}, or have other sizes "
+                f"there: {missing[0]} for one; copy them there first"
+            )
+        return UpdateBases((moved,), replaces=True)
+
+    return change_schema(table, plan, properties=properties, max_retries=max_retries)
+
+
+def _base(bases: Mapping[int, BasePath], wanted: int | str, table: str) -> BasePath:
+    for number, one in bases.items():
+        if wanted == (number if isinstance(wanted, int) else one.name):
+            return one
+    known = ", ".join(f"{one.id} ({one.name!r})" for one in bases.values()) or "none"
+    raise InvalidInputError(f"{table} has no base path {wanted!r}; it has {known}")
 
 
 def restore(

@@ -30,8 +30,12 @@ __all__ = ["COMMIT_LOCK", "KNOWN", "parse_flag", "to_fsspec"]
 
 #: Storage option: a lock under which commits are made.
 COMMIT_LOCK = "commit_lock"
+#: Storage option: read branches whose base paths name another place than that of the table.
+FOREIGN_BRANCH_BASES = "allow_foreign_branch_bases"
 #: Options that are read by this package and never reach a file system.
-OWN = frozenset({"manifest_store", "dynamodb_endpoint", "io_threads", COMMIT_LOCK})
+OWN = frozenset(
+    {"manifest_store", "dynamodb_endpoint", "io_threads", COMMIT_LOCK, FOREIGN_BRANCH_BASES}
+)
 #: Options of other Lance clients that say how they retry and upload.
 _OF_CLIENTS = frozenset(
     {

@@ -308,6 +308,7 @@ class _Attempts:
             if self._once is not None and self._once.is_met_by(committed):
                 raise self._once.error(self._store, manifest.version)
             self._check(manifest, committed.operation if committed else None)
+            self._check_bases(manifest)
             newest = manifest
         if not manifests or manifests[-1].version < newest.version:
             raise TableNotFoundError(
@@ -367,6 +368,23 @@ class _Attempts:
             f"which it was planned on; {advice}",
             retryable=retryable,
         )
+
+    def _check_bases(self, manifest: Manifest) -> None:
+        """Refuse to go on if base paths lead elsewhere: the change may have written files where they led before."""
+        if self._base is None or not self._base.base_paths:
+            return
+        now = manifest.base_paths
+        for number, base in self._base.base_paths.items():
+            other = now.get(number)
+            if other is None or (other.path, other.is_dataset_root) != (
+                base.path,
+                base.is_dataset_root,
+            ):
+                raise CommitConflictError(
+                    f"{self._store.display}: version {manifest.version} gave the base path {number} another path after this "
+                    f"{self._transaction.operation.kind} was planned; plan it again on the newest version",
+                    retryable=True,
+                )
 
     def _cleaned_up(self, version: int) -> CommitConflictError:
         return CommitConflictError(

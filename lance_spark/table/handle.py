@@ -21,6 +21,7 @@ from lance_spark.table.transaction import Transaction, with_message
 
 if TYPE_CHECKING:
     from lance_spark.table.branch_handle import Branches
+    from lance_spark.table.branch_repair import BranchRepair
     from lance_spark.table.operations.base import Operation
     from lance_spark.table.references import Reference
     from lance_spark.table.tags import Tags
@@ -265,6 +266,32 @@ class TableHandle:
         store = branch_store(ObjectStore.from_uri(source.main.uri, options), branch)
         paths = TablePaths(store, manifest.base_paths, options)
         return type(self)(OpenTable(paths, manifest), options)
+
+    def repair_branches(self) -> list[BranchRepair]:
+        """Have the branches of a table that was copied or moved find its files where it is now.
+
+        A branch refers to files of the main line, or of other branches, by an absolute path. In a copy of the table it is the
+        original's, and the branch is refused until it is repaired. Only the newest version of each branch is; older ones stay refused.
+
+        Returns
+        -------
+        list of BranchRepair
+            For each branch: its new version, if it was changed, and why it could not be repaired, if it could not.
+
+        Raises
+        ------
+        CommitConflictError
+            Somebody changes a branch at the same time.
+        UnsupportedFeatureError, CorruptTableError, StorageError
+
+        Examples
+        --------
+        >>> shutil.copytree("/data/t.lance", "/copy/t.lance")
+        >>> open_dataset("/copy/t.lance").repair_branches()
+        """
+        from lance_spark.table.branch_repair import repair_branches
+
+        return repair_branches(self._table.main)
 
     def shallow_clone(
         self,

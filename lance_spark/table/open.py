@@ -12,6 +12,7 @@ from lance_spark.errors import InvalidOptionError, MissingFileError
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import ref_names, versions
 from lance_spark.table.bases import TargetBases
+from lance_spark.table.branch_bases import check_branch_bases
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.manifest_file import read_manifest, read_version
 from lance_spark.table.paths import TablePaths
@@ -106,7 +107,9 @@ def open_table(
         No branch or tag can have that name.
     UnsupportedFeatureError
         The version needs more than this release reads.
-    CorruptTableError, StorageError
+    CorruptTableError
+        Something contradicts the format; or the version is of a branch of a table that was copied, and reads the original's files.
+    StorageError
     """
     given = {"version": version, "tag": tag, "timestamp": timestamp}
     named = [name for name, value in given.items() if value is not None]
@@ -195,4 +198,5 @@ def read_latest(store: ObjectStore, newest: ManifestLocation | None = None) -> M
 def _opened(
     store: ObjectStore, manifest: Manifest, storage_options: Mapping[str, Any] | None
 ) -> OpenTable:
+    check_branch_bases(store, manifest)
     return OpenTable(TablePaths(store, manifest.base_paths, storage_options), manifest)

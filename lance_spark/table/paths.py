@@ -33,7 +33,7 @@ DATA = "data"
 DELETIONS = "_deletions"
 INDICES = "_indices"
 # Files of version 0.1 say 0.0, 0.1 or 0.2.
-_LAST_LEGACY = (0, 2)
+LAST_LEGACY = (0, 2)
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+:/")
 #: Schemes whose file systems take URIs with their escapes.
 _AS_THEY_ARE = ("http", "https")
@@ -147,7 +147,7 @@ class TablePaths:
         """
         store, path = self._resolve(file.base_id, DATA, file.path)
         # Releases around 0.33 counted only the data of a file of version 0.1, not what follows it.
-        known = file.file_size_bytes if file.version > _LAST_LEGACY else 0
+        known = file.file_size_bytes if file.version > LAST_LEGACY else 0
         return store.open(path, known or None)
 
     def read_deletion_file(self, file: DeletionFile, fragment_id: int) -> tuple[bytes, str]:

@@ -46,6 +46,7 @@ from lance_spark.table.bases import (
     same_bases,
     targets,
 )
+from lance_spark.table.branch_bases import check_branch_bases
 from lance_spark.table.commit import DEFAULT_MAX_RETRIES, commit
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.fragment_writer import (
@@ -428,6 +429,7 @@ def begin_write(
         base_paths={path.id: path for path in new_bases(initial_bases or ())},
     )
     if base is not None:
+        check_branch_bases(store, base)
         if not same_bases(initial_bases or (), base.base_paths.values()):
             raise InvalidOptionError(
                 f"{store.display}: initial_bases are for a new table, and this one exists and does not have all of them; add base "

@@ -14,6 +14,7 @@ from lance_spark.errors import InvalidInputError
 from lance_spark.spark.found_addresses import find_rows
 from lance_spark.spark.table.base import ChangeResult, TableBase, option_text
 from lance_spark.table.bases import TargetBases
+from lance_spark.table.branch_repair import repair_branches
 from lance_spark.table.transaction import with_message
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from lance_spark.table.manifest import Manifest
 
 _BASES = "id long, name string, path string, is_dataset_root boolean, num_fragments long, num_data_files long, size_bytes long"
+_REPAIRS = "branch string, version long, bases array<long>, problem string"
 _METRICS = ("fragments_removed", "fragments_added", "files_removed", "files_added")
 
 
@@ -92,6 +94,71 @@ class BaseMethods(TableBase):
         table = self.writable("addBases")
         properties = with_message(transaction_properties, commit_message)
         return ChangeResult(add_bases(table, bases, properties=properties).version)
+
+    def repointBase(  # noqa: N802 - Spark's habit
+        self,
+        base: int | str,
+        path: str,
+        *,
+        commit_message: str | None = None,
+        transaction_properties: Mapping[str, str] | None = None,
+    ) -> ChangeResult:
+        """Give a base path another path, after its files were copied there.
+
+        Only the new version of this branch looks there: older versions and other branches keep the path that they have. Nobody should
+        write to the base path meanwhile: pylance does not notice that files which it has just written belong elsewhere now.
+
+        Parameters
+        ----------
+        base : int or str
+            Id or name of the base path.
+        path : str
+            The new path or URI.
+        commit_message, transaction_properties
+            As in `delete`.
+
+        Returns
+        -------
+        ChangeResult
+
+        Raises
+        ------
+        InvalidInputError
+            There is no such base path, another one has that path, or the options name a version.
+        MissingFileError
+            A data file, deletion file or index of the newest version is not there, or a data file has another size.
+        CommitConflictError
+            Others changed base paths, or the table again and again.
+        """
+        from lance_spark.changes.settings import repoint_base
+
+        table = self.writable("repointBase")
+        properties = with_message(transaction_properties, commit_message)
+        return ChangeResult(repoint_base(table, base, path, properties=properties).version)
+
+    def repairBranches(self) -> DataFrame:  # noqa: N802 - Spark's habit
+        """Have the branches of a table that was copied or moved find its files where it is now.
+
+        A branch refers to files of the main line, or of other branches, by an absolute path. In a copy of the table it is the
+        original's, and the branch is refused until it is repaired. Only the newest version of each branch is; older ones stay refused.
+
+        Returns
+        -------
+        DataFrame
+            For each branch: branch, version (the new one, null if nothing was changed), bases (ids of the base paths that were changed),
+            problem (why it could not be repaired, null if it is sound).
+
+        Raises
+        ------
+        CommitConflictError
+            Somebody changes a branch at the same time.
+        """
+        found = self.writable("repairBranches")
+        rows = [
+            (one.branch, one.version, list(one.bases), one.problem or None)
+            for one in repair_branches(found.main)
+        ]
+        return self.spark.createDataFrame(rows, _REPAIRS)
 
     def withTargetBases(  # noqa: N802 - Spark's habit
         self,

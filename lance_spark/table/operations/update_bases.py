@@ -1,10 +1,15 @@
-"""UpdateBases: more roots that files of the table may lie below.
+"""UpdateBases: more roots that files of the table may lie below, or other paths of those that it has.
 
 | field of `UpdateBases` | content |
 | --- | --- |
 | new_bases | the roots; those of the id 0 get the first free ones from 1 on |
 
 Names and paths are unique within a table, and so are ids. Specification: table/transaction.md.
+
+The message has no field that says whether a root is new. pylance builds the next manifest by ids: a root with an id that the table has takes
+the place of that one. So a root gets another path by the same message (`replaces`). Older versions keep the path that they have. To
+other changes it does not look like a contradiction, in pylance neither; here, a change that was planned with the old path is planned
+again (`lance_spark.table.commit`), and so is this one, whatever was committed meanwhile.
 """
 
 from __future__ import annotations
@@ -25,11 +30,13 @@ KIND = "update_bases"
 
 @dataclass(frozen=True, slots=True)
 class UpdateBases(Operation):
-    """Add roots.
+    """Add roots, or give roots other paths.
 
     Attributes
     ----------
     new_bases : tuple of BasePath
+    replaces : bool
+        Whether they take the places of those with the same ids; not part of the message.
     """
 
     conflicts: ClassVar[Mapping[str, Conflict]] = {
@@ -52,6 +59,7 @@ class UpdateBases(Operation):
     }
 
     new_bases: tuple[BasePath, ...]
+    replaces: bool = False
 
     @property
     def kind(self) -> str:
@@ -76,6 +84,9 @@ class UpdateBases(Operation):
             _meet(mine, theirs) for mine in self.new_bases for theirs in committed.new_bases
         ):
             return Conflict.INCOMPATIBLE
+        if self.replaces:
+            # It was looked for the files of another version.
+            return Conflict.RETRYABLE
         return self.conflicts.get(committed.kind, Conflict.RETRYABLE)
 
     def apply(self, draft: Draft) -> None:
@@ -86,6 +97,9 @@ class UpdateBases(Operation):
         InvalidInputError
             There is one of that name, path or id.
         """
+        if self.replaces:
+            self._replace(draft)
+            return
         there = [BasePath.from_proto(proto) for proto in draft.proto.base_paths]
         for base in self.new_bases:
             for other in there:
@@ -100,6 +114,20 @@ class UpdateBases(Operation):
                 added.id = next(number for number in count(1) if number not in taken)
             draft.proto.base_paths.append(added)
             there.append(BasePath.from_proto(added))
+
+    def _replace(self, draft: Draft) -> None:
+        protos = {proto.id: proto for proto in draft.proto.base_paths}
+        for base in self.new_bases:
+            proto = protos.get(base.id)
+            if proto is None:
+                raise InvalidInputError(f"the table has no base path with the id {base.id}")
+            others = [BasePath.from_proto(one) for one in protos.values() if one.id != base.id]
+            for other in others:
+                if _meet(base, other):
+                    raise InvalidInputError(
+                        f"base path {base.id}: the table has another one of that name or path: {other.id}, {other.name!r}"
+                    )
+            proto.CopyFrom(base.to_proto())
 
 
 def _meet(one: BasePath, other: BasePath) -> bool:
