@@ -44,8 +44,8 @@ def repair_branches(
 ) -> list[BranchRepair]:
     """Have the branches of a table that was copied or moved find its files where it is now.
 
-    A base path of a branch changes if it is the root of a table, does not name a root of this one, and all files that the newest version of
-    the branch has there are at the same place of this table. Older versions stay as they are.
+    A base path of a branch changes if it is the root of a table, names neither a root of this one nor a base path of the main line, and all
+    files that the newest version of the branch has there are at the same place of this table. Older versions stay as they are.
 
     Parameters
     ----------
@@ -65,10 +65,13 @@ def repair_branches(
     StorageError, CorruptTableError, UnsupportedFeatureError
     """
     names = sorted(read_branches(main))
-    return [_repair(main, name, names, max_retries) for name in names]
+    shared = {canonical(base.path) for base in read_latest(main).base_paths.values()}
+    return [_repair(main, name, names, shared, max_retries) for name in names]
 
 
-def _repair(main: ObjectStore, name: str, names: Iterable[str], max_retries: int) -> BranchRepair:
+def _repair(
+    main: ObjectStore, name: str, names: Iterable[str], shared: set[str], max_retries: int
+) -> BranchRepair:
     store = ref_names.branch_store(main, name)
     manifest = read_latest(store)
     bases = dict(manifest.base_paths)
@@ -80,7 +83,8 @@ def _repair(main: ObjectStore, name: str, names: Iterable[str], max_retries: int
     for number, base in foreign.items():
         root = _counterpart(main, base, names)
         moved = replace(base, path=root.base_uri)
-        if canonical(moved.path) in taken:
+        # What the main line has too is another table: the source of a clone.
+        if canonical(moved.path) in taken or canonical(base.path) in shared:
             continue
         paths = TablePaths(store, {**bases, number: moved}, store.options)
         needed, missing = missing_files(paths, manifest, moved)
@@ -92,9 +96,8 @@ def _repair(main: ObjectStore, name: str, names: Iterable[str], max_retries: int
         elif needed or not has_own:
             changed.append(moved)
             taken.add(canonical(moved.path))
-    if not changed:
-        # Files of another table are what a branch of a shallow clone is made of.
-        return BranchRepair(name, None, problem="" if has_own else problem)
+    if problem or not changed:
+        return BranchRepair(name, None, problem=problem)
     transaction = Transaction.new(manifest.version, UpdateBases(tuple(changed), replaces=True))
     version = commit(store, transaction, manifest, max_retries=max_retries).version
     return BranchRepair(name, version, tuple(base.id for base in changed))
