@@ -95,6 +95,17 @@ def test_lance_table(tmp_path: Path, conf: Path) -> None:
         assert re.search(rf"\|\d+ +\|{operation} ", said), said
 
 
+def test_tiers(tmp_path: Path, conf: Path) -> None:
+    said = run("tiers.py", tmp_path, conf)
+    assert "2 fragments moved" in said
+    assert "the table: 1 fragments\ncold: 1 fragments" in said
+    assert "{None: 0, 'cold': 0, 'frozen': " in said
+    table = lance.dataset(tmp_path / "events.lance")
+    table.validate()
+    assert table.count_rows() == 3000
+    assert table.count_rows("day = 9") == 1
+
+
 def test_streaming(tmp_path: Path, conf: Path) -> None:
     said = run("streaming.py", tmp_path / "streams", conf)
 

@@ -18,7 +18,7 @@ _DEFAULT = "(?i)url"
 #: Names of options that may hold secrets, and URIs with a password, as Java's regular expressions have it. Spark looks at values too: a
 #: whole name is asked for, so that paths with such a word in them are shown. No backslash: files of settings would take it away.
 PATTERN = (
-    "(?i:^[a-z0-9_.]*(?:secret|key|token|passw|passphrase|credential|connection_string|service_account|storage_options|sas_|bearer|signature)"
+    "(?i:^[a-z0-9_.]*(?:secret|key|token|passw|passphrase|credential|connection_string|service_account|storage_options|base_store_params|sas_|bearer|signature)"
     "[a-z0-9_.]*$)|(?i:^storage[.][a-z0-9_.-]*(?:account|auth|connection|credential|key|pass|private|sas|secret|signature|token)[a-z0-9_.-]*$)"
     "|://[^/@]*:[^/]*@"
 )

@@ -23,6 +23,7 @@ from lance_spark.errors import InvalidOptionError
 from lance_spark.storage.uri import parse_uri
 from lance_spark.table import versions
 from lance_spark.table.bases import Target, targets
+from lance_spark.table.branch_bases import canonical, foreign_roots
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.open import OpenTable
 from lance_spark.table.paths import BasePath, TablePaths
@@ -95,6 +96,13 @@ def placement_of(table: OpenTable) -> Placement:
         return Placement(chosen)
     if not bases:
         return Placement()
+    if table.branch is not None:
+        # Roots of its own table, with no request.
+        roots = {number for number, base in bases.items() if base.is_dataset_root}
+        own = roots.difference(foreign_roots(table.main, bases))
+        for number in own:
+            is_itself = canonical(bases[number].path) == canonical(table.store.object_uri)
+            table.paths.foreign_roots[number] = not is_itself
     used = {file.base_id for one in table.manifest.fragments for file in one.files[:1]}
     homes = {
         number

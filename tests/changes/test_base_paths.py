@@ -14,6 +14,9 @@ import pytest
 from lance_spark.changes.compact import CompactionTask
 from lance_spark.dataset import Dataset, open_dataset
 from lance_spark.errors import InvalidInputError, InvalidOptionError, StorageError
+from lance_spark.inspect.gather import base_facts, facts_of
+from lance_spark.inspect.html import as_html
+from lance_spark.inspect.text import as_text
 from lance_spark.table.paths import BasePath
 from lance_spark.write import write_dataset
 from tests.table.pylance_tables import rows
@@ -185,6 +188,22 @@ def test_changes_of_a_clone_stay_out_of_its_source(tmp_path: Path) -> None:
         with pytest.raises(InvalidOptionError, match="root of another table"):
             write_dataset(rows(9), dataset.uri, "append", target_all_bases=False)
     assert data_files(tmp_path / "s" / "data") == before
+
+
+def test_inspecting_base_paths(tmp_path: Path) -> None:
+    dataset = new_table(tmp_path).delete([("id", ">=", 15)])
+    own, hot, cold = base_facts(dataset._table)
+    assert (own.id, own.num_fragments, own.num_files) == (None, 2, 2)
+    assert (hot.id, hot.name, hot.path) == (HOT, "hot", str(tmp_path / "hot"))
+    assert hot.num_bytes == sum(one.stat().st_size for one in (tmp_path / "hot").iterdir())
+    assert (cold.num_fragments, cold.is_dataset_root) == (1, True)
+    facts = facts_of(dataset)
+    lines = as_text(facts).splitlines()
+    (line,) = [one for one in lines if " cold " in one]
+    assert line.split()[:4] == ["2", "cold", str(tmp_path / "cold"), "table"]
+    assert "Base paths" in as_html(facts)
+    plain = write_dataset(rows(0), str(tmp_path / "u"))
+    assert "base paths" not in as_text(facts_of(plain))
 
 
 def test_targets_that_make_no_sense(tmp_path: Path) -> None:

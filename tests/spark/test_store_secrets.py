@@ -32,6 +32,8 @@ def test_spark_blots_out_what_we_do() -> None:
     patterns = re.compile(f"{redaction.PATTERN}|(?i:secret|password|token|access[.]?key)")
     left = {name for name in KNOWN if is_secret(name) and not patterns.search(name)}
     assert {name.rpartition("_")[2] for name in left} == {"host", "id"}, left
+    for name in ("base_store_params", "storage_options.base_1.account_key", "base_2.secret"):
+        assert patterns.search(name), name
     for name in ("passphrase", "auth", "private", "sas", "pass", "connection", "x-api-key"):
         assert patterns.search(f"storage.{name}"), name
     for shown in ("storage.region", "storage.endpoint", "/data/storage.auth/t", "s3://bucket/key"):
@@ -58,6 +60,8 @@ def test_spark_shows_no_secrets(tmp_path: Path) -> None:
             "region": "us-east-1",
             "endpoint": aws.endpoint,
             "storage_options": json.dumps({"key": f"{MARK}-key", "secret": f"{MARK}-secret"}),
+            "storage_options.base_1.azure_storage_account_key": f"{MARK}-of-a-base",
+            "base_store_params": json.dumps({"s3://other/base": {"account_key": f"{MARK}-base"}}),
         }
         script = str(Path(__file__).parent / "secrets_app.py")
         arguments = [f"s3://{BUCKET}/of-spark", str(tmp_path), json.dumps(options), SHOWN]

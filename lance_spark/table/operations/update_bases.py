@@ -21,6 +21,7 @@ from typing import ClassVar
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.proto import transaction_pb2
+from lance_spark.storage.uri import parse_uri
 from lance_spark.table.draft import Draft
 from lance_spark.table.operations.base import Conflict, Operation
 from lance_spark.table.paths import BasePath
@@ -105,8 +106,8 @@ class UpdateBases(Operation):
             for other in there:
                 if _meet(base, other):
                     raise InvalidInputError(
-                        f"base path {base.name or base.path!r}: the table has one of that name, path or id: "
-                        f"{other.id}, {other.name!r}, {other.path}"
+                        f"base path {base.name or parse_uri(base.path).display!r}: the table has one of that name, path or id: "
+                        f"{other.id}, {other.name!r}, {parse_uri(other.path).display}"
                     )
             added = base.to_proto()
             if not added.id:

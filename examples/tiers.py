@@ -1,0 +1,43 @@
+"""Old fragments move to a cold tier by Spark, and changes stay where rows lie.
+
+python examples/tiers.py [FOLDER]
+"""
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from lance_spark import LanceTable
+from lance_spark.table.paths import BasePath
+
+folder = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp())
+path = str(folder / "events.lance")
+# In earnest a bucket of another class, region or cloud: "s3://archive/events".
+cold = str(folder / "cold")
+
+spark = SparkSession.builder.master("local[2]").appName("tiers").getOrCreate()
+spark.sparkContext.setLogLevel("ERROR")
+
+days = spark.range(0, 3000, 1, 3).select("id", (F.col("id") / 1000).cast("int").alias("day"))
+options = {"initial_bases": json.dumps([{"path": cold, "name": "cold"}])}
+days.write.format("lance").options(**options).mode("append").save(path)
+
+table = LanceTable.forPath(spark, path)
+moved = table.moveFragments("cold", "day < 2").first()
+print(f"{moved.fragments_added} fragments moved")
+
+# A row of the cold tier that changes stays there.
+table.update("id = 7", {"day": "9"}, mode="rows")
+table.optimize()
+for base in table.bases().collect():
+    print(f"{base.name or 'the table'}: {base.num_fragments} fragments")
+
+# New base paths can be added later, and changes can be sent to them.
+table.addBases([BasePath(0, str(folder / "frozen"), False, "frozen")])
+table.withTargetBases(["frozen"]).optimize(sortBy="day")
+print({base.name: base.num_fragments for base in table.bases().collect()})
+spark.stop()
