@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
 from lance_spark import LanceTable
 from lance_spark.table.paths import BasePath
