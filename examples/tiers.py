@@ -11,8 +11,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-from lance_spark import LanceTable
-from lance_spark.table.paths import BasePath
+from lance_spark import BasePath, LanceTable
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp())
 path = str(folder / "events.lance")

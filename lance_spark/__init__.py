@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 __all__ = [
+    "BasePath",
     "Dataset",
     "LanceError",
     "LanceTable",
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from lance_spark.errors import LanceError
     from lance_spark.spark.enable import enable, is_enabled
     from lance_spark.spark.table import LanceTable
+    from lance_spark.table.paths import BasePath
     from lance_spark.write import write_dataset
 
 
@@ -34,6 +36,10 @@ def __getattr__(name: str) -> Any:
         from lance_spark.errors import LanceError
 
         return LanceError
+    if name == "BasePath":
+        from lance_spark.table.paths import BasePath
+
+        return BasePath
     if name == "write_dataset":
         from lance_spark.write import write_dataset
 

@@ -74,7 +74,7 @@ class BaseMethods(TableBase):
         Parameters
         ----------
         bases : iterable of BasePath
-            `lance_spark.table.paths.BasePath` or pylance's `DatasetBasePath`. Those without an id, or of the id 0, are given one.
+            `lance_spark.BasePath` or pylance's `DatasetBasePath`. Those without an id, or of the id 0, are given one.
         commit_message, transaction_properties
             As in `delete`.
 
