@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from lance_spark.errors import InvalidOptionError
+from lance_spark.errors import InvalidOptionError, StorageError
 from lance_spark.storage.uri import parse_uri
 from lance_spark.table import versions
 from lance_spark.table.bases import Target, targets
@@ -86,7 +86,7 @@ def placement_of(table: OpenTable) -> Placement:
     InvalidOptionError
         Target bases are chosen that the table does not have, or that are roots of other tables.
     StorageError
-        A base path cannot be opened.
+        A target base cannot be opened.
     """
     bases = table.paths.base_paths
     wish = table.target_bases
@@ -105,9 +105,7 @@ def placement_of(table: OpenTable) -> Placement:
             table.paths.foreign_roots[number] = not is_itself
     used = {file.base_id for one in table.manifest.fragments for file in one.files[:1]}
     homes = {
-        number
-        for number, base in bases.items()
-        if number in used and not _is_foreign(table.paths, base)
+        number for number, base in bases.items() if number in used and _is_home(table.paths, base)
     }
     return Placement(None, frozenset(homes))
 
@@ -129,6 +127,14 @@ def check_targets(
                 "main root of a branch, whose cleanup would delete files that it does not know; write to another base path, or to "
                 "the table itself"
             )
+
+
+def _is_home(paths: TablePaths, base: BasePath) -> bool:
+    """Tell whether fragments stay in a base path. Where nobody may list its manifests, it is taken for another table's."""
+    try:
+        return not _is_foreign(paths, base)
+    except StorageError:
+        return False
 
 
 def _is_foreign(paths: TablePaths, base: BasePath) -> bool:

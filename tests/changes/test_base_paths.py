@@ -17,6 +17,7 @@ from lance_spark.errors import InvalidInputError, InvalidOptionError, StorageErr
 from lance_spark.inspect.gather import base_facts, facts_of
 from lance_spark.inspect.html import as_html
 from lance_spark.inspect.text import as_text
+from lance_spark.storage.store import ObjectStore
 from lance_spark.table.paths import BasePath
 from lance_spark.write import write_dataset
 from tests.table.pylance_tables import rows
@@ -230,3 +231,25 @@ def test_initial_bases_of_a_table_that_exists(tmp_path: Path) -> None:
     )
     assert places(created) == [[HOT]]
     same_in_pylance(created)
+
+
+def test_a_source_that_cannot_be_listed(tmp_path: Path) -> None:
+    """Its files can be read, which is all that a change of a clone needs."""
+    source = lance.write_dataset(rows(0), str(tmp_path / "s"))
+    source.shallow_clone(str(tmp_path / "c"), reference=1)
+    clone = open_dataset(str(tmp_path / "c"))
+    (base,) = clone.base_paths().values()
+    listing = ObjectStore.list_names
+
+    def refuse(store: ObjectStore, folder: str) -> list[str]:
+        if store.uri == base.path:
+            raise StorageError(f"{store.display}: permission denied")
+        return listing(store, folder)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ObjectStore, "list_names", refuse)
+        changed = clone.update({"word": "x"}, [("id", "==", 1)])
+        with pytest.raises(StorageError, match="denied"):
+            clone.move_fragments(base.path)
+    assert places(changed) == [[base.id], [None]]
+    assert len(same_in_pylance(changed)) == 3
