@@ -39,7 +39,7 @@ CLIENTS = ("lance_spark", "pylance")
 #: Rows of a batch, as they come from Spark and as pylance is asked for them.
 WRITE_ROWS = 10_000
 READ_ROWS = 65_536
-WRITABLE = ("2.0", "2.1", "2.2")
+WRITABLE = ("0.1", "2.0", "2.1", "2.2")
 HEADER = [
     "version",
     "encoding",

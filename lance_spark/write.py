@@ -55,7 +55,8 @@ def write_dataset(
         Of an iterable that may be empty; otherwise the first batch tells.
     data_storage_version : str, optional
         ``2.0``, ``2.1``, ``2.2`` or ``stable`` (2.2), which is the default for new tables. An append keeps the
-        table's. Version 2.0 stores neither maps nor null structs.
+        table's. Version 2.0 stores neither maps nor null structs; ``0.1`` or ``legacy`` stores no nulls but those of strings and
+        bytes, and refuses all others.
     max_rows_per_file, max_bytes_per_file : int, optional
         A data file is closed once it holds so many rows or bytes; by default 1,048,576 rows or 90 GiB.
     enable_stable_row_ids : bool

@@ -26,7 +26,13 @@ from lance_spark.changes.filler import Filler
 from lance_spark.changes.optimistic import check_once, check_rows_writable
 from lance_spark.changes.runner import Runner, runner_for
 from lance_spark.changes.same_values import has_values
-from lance_spark.errors import InvalidInputError, LanceError, StorageError, UncertainCommitError
+from lance_spark.errors import (
+    InvalidInputError,
+    LanceError,
+    StorageError,
+    UncertainCommitError,
+    UnsupportedTypeError,
+)
 from lance_spark.file.schema import Schema
 from lance_spark.file.writer import check_types
 from lance_spark.proto import file_pb2
@@ -211,6 +217,7 @@ def plan_columns(
     check_rows_writable(table, data_files=True)
     version = table.manifest.data_storage_version
     check_types(schema, version)
+    _check_dictionaries(schema, version)
     there = counted_fragments(table.paths, table.manifest)
     fragments = tuple(one for one in there if one.id not in done)
     placement = placement_of(table)
@@ -230,6 +237,17 @@ def plan_columns(
         )
         for at in range(0, len(fragments), fragments_per_task)
     ]
+
+
+def _check_dictionaries(schema: Schema, version: tuple[int, int]) -> None:
+    """Refuse dictionary columns that a table of version 0.1 does not have yet: its manifest holds their values."""
+    for node in schema.walk():
+        is_new = node.logical_type.startswith("dict:") and not node.dictionary_pages
+        if version == (0, 1) and is_new:
+            raise UnsupportedTypeError(
+                f"column {node.name!r}: tables of version 0.1 get no new columns of type {node.arrow_field.type}; give its "
+                "values, or overwrite the table with data storage version 2.2"
+            )
 
 
 def commit_columns(

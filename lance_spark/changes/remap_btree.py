@@ -30,13 +30,16 @@ from lance_spark.file.schema import Schema
 from lance_spark.proto import table_pb2
 from lance_spark.scan.btree_bounds import rows_of_page
 from lance_spark.storage.output import OutputFile
-from lance_spark.table import file_versions, indexes
+from lance_spark.table import indexes
 from lance_spark.table.deletions import Offsets, read_deletions
 from lance_spark.table.fragment_reuse import MovedRows
 from lance_spark.table.index_updates import RewrittenIndex
 from lance_spark.table.paths import INDICES, TablePaths
 from lance_spark.table.row_index import OFFSET_BITS
 from lance_spark.table.segments import Words
+
+#: Versions of the files of an index that are written.
+_WRITTEN = ((2, 0), (2, 1), (2, 2))
 
 LOOKUP_COLUMNS = ["min", "max", "null_count", "page_idx"]
 DATA_FILE, LOOKUP_FILE = "page_data.lance", "page_lookup.lance"
@@ -142,7 +145,7 @@ def remap_btree(
     data = open_file(paths.open_index_file(f"{old}/{DATA_FILE}", base))
     outputs: dict[str, OutputFile] = {}
     try:
-        if data.schema.names != ["values", "ids"] or data.version not in file_versions.WRITABLE:
+        if data.schema.names != ["values", "ids"] or data.version not in _WRITTEN:
             return None
         writers = {}
         for name, schema in ((DATA_FILE, data.schema), (LOOKUP_FILE, lookup.schema)):

@@ -144,9 +144,11 @@ class FileDictionaries:
                 for at, child in enumerate(field.children)
             ]
             return pa.Array.from_buffers(kind, len(array), [None], children=children)
-        items = self.fit(array.values, field.children[0], first_row)
-        own = [None, array.buffers()[1]]
-        return pa.Array.from_buffers(kind, len(array), own, 0, array.offset, [items])
+        offsets = array.offsets.to_numpy()
+        start, stop = int(offsets[0]), int(offsets[-1])
+        items = self.fit(array.values.slice(start, stop - start), field.children[0], first_row)
+        own = [None, pa.py_buffer(offsets - offsets.dtype.type(start))]
+        return pa.Array.from_buffers(kind, len(array), own, children=[items])
 
     def _mapped(self, array: pa.DictionaryArray, field: Field, first_row: int) -> pa.Array:
         values = self.values.setdefault(field.id, array.dictionary)

@@ -1,9 +1,11 @@
 """Collecting the statistics of a version 0.1 file; `legacy_statistics` has what they are and how they are stored.
 
-The rules are those of pylance, so that both write the same bounds:
+The rules are those of pylance, so that both write the same bounds, but for NaN:
 
 - Integers, dates and decimals: the least and the greatest value.
-- Floats: NaN does not count; a page of nothing but NaN has -inf and inf. A least value of zero is -0.0, a greatest one 0.0.
+- Floats: a least value of zero is -0.0, a greatest one 0.0. A column of a file that has a NaN has no statistics at all. pylance writes
+  bounds that leave NaN out, and then loses rows by them: ``f > 3.0`` skips pages whose NaN it would find, and ``f <= 0.0`` takes the
+  NaN of pages whose bounds are not above 0.0.
 - Strings and bytes: of values of more than 64 bytes, a prefix of at most 64 bytes, whole characters of a string. If a page has such
   a value, its greatest value is raised by one in its last byte that can be raised; if none can, the bound is null. A page of
   nulls has null bounds.
@@ -41,12 +43,15 @@ class Collected:
     null_counts : list of int64 array
     minimums, maximums : list of pyarrow.Array
         Of the field's type.
+    is_unknown : bool
+        Whether there is a value that has no place in an order.
     """
 
     field: Field
     null_counts: list[Numbers] = dataclasses.field(default_factory=list)
     minimums: list[pa.Array] = dataclasses.field(default_factory=list)
     maximums: list[pa.Array] = dataclasses.field(default_factory=list)
+    is_unknown: bool = False
 
     def add(self, array: pa.Array, cuts: Numbers) -> None:
         """Add the statistics of some batches, none of them empty.
@@ -58,6 +63,9 @@ class Collected:
         cuts : int64 array
             First row of each batch, and the number of all rows.
         """
+        if self.is_unknown or _has_nan(array):
+            self.is_unknown = True
+            return
         if is_variable(array.type):
             nulls, low, high = _of_strings(array, cuts)
         else:
@@ -107,7 +115,10 @@ class StatisticsCollector:
     def to_arrow(self) -> tuple[pa.Schema, list[pa.StructArray]] | None:
         """Return the table of statistics; None if no field has any, or no batch was added."""
         every = [collected for column in self._columns for _, collected in column]
-        every = sorted((one for one in every if one.null_counts), key=lambda one: one.field.id)
+        every = sorted(
+            (one for one in every if one.null_counts and not one.is_unknown),
+            key=lambda one: one.field.id,
+        )
         if not every:
             return None
         fields, arrays = zip(*(one.to_arrow() for one in every), strict=True)
@@ -161,13 +172,14 @@ def _of_numbers(array: pa.Array, cuts: Numbers) -> tuple[pa.Array, pa.Array]:
     )
 
 
+def _has_nan(array: pa.Array) -> bool:
+    return bool(pat.is_floating(array.type) and pc.any(pc.is_nan(array)).as_py())
+
+
 def _of_floats(
     values: np.ndarray[tuple[int], np.dtype[np.floating]], kind: pa.DataType, starts: Numbers
 ) -> tuple[pa.Array, pa.Array]:
-    # These ignore NaN, unless there is nothing else.
-    low, high = np.fmin.reduceat(values, starts), np.fmax.reduceat(values, starts)
-    low = np.where(np.isnan(low), -np.inf, low).astype(values.dtype)
-    high = np.where(np.isnan(high), np.inf, high).astype(values.dtype)
+    low, high = np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
     low[low == 0] = -0.0
     high[high == 0] = 0.0
     return _from_numpy(low, kind), _from_numpy(high, kind)

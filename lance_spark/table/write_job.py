@@ -347,7 +347,7 @@ def begin_write(
     mode : str
         "create" makes a new table, "append" adds to one or makes it, "overwrite" replaces schema and rows or makes it.
     data_storage_version : str, optional
-        Version of the data files: "2.0", "2.1", "2.2" or "stable". The table's if none is given, "stable" for a new one.
+        Version of the data files: "2.0", "2.1", "2.2" or "stable", or "0.1" or "legacy". The table's if none is given, "stable" for a new one.
     max_rows_per_file, max_bytes_per_file : int
         A file is closed once it holds that many rows (exactly), or at least that many bytes.
     enable_stable_row_ids : bool

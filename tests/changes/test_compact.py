@@ -20,7 +20,6 @@ from lance_spark.dataset import Dataset, open_dataset
 from lance_spark.errors import (
     CommitConflictError,
     InvalidOptionError,
-    UnsupportedError,
     UnsupportedFeatureError,
 )
 from lance_spark.proto import table_pb2
@@ -465,13 +464,6 @@ def test_refusals(tmp_path: Path) -> None:
     uri = small_table(tmp_path / "stable", stable=True)
     with pytest.raises(UnsupportedFeatureError, match="defer_index_remap"):
         open_dataset(uri).compact_files(defer_index_remap=True)
-    legacy = str(tmp_path / "legacy")
-    for _ in range(2):
-        lance.write_dataset(
-            pa.table({"a": [1]}), legacy, mode="append", data_storage_version="legacy"
-        )
-    with pytest.raises((UnsupportedFeatureError, UnsupportedError)):
-        open_dataset(legacy).compact_files()
 
 
 def test_memory_is_bounded_by_a_window(tmp_path: Path) -> None:

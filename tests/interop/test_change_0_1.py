@@ -16,6 +16,8 @@ import pytest
 
 import lance_spark
 from lance_spark.dataset import Dataset
+from lance_spark.errors import InvalidInputError, UnsupportedFeatureError, UnsupportedTypeError
+from tests.interop.test_legacy import early
 
 ROWS = 2_500
 COLOURS = pa.array(["red", "green", "blue"])
@@ -148,4 +150,49 @@ def test_changes(tmp_path: Path, change: Callable[[Dataset], None]) -> None:
     path, model = tmp_path / "t", tmp_path / "model"
     for table in (create(path, "0.1"), create(model, "2.2")):
         change(table)
+    check(path, model)
+
+
+def test_columns_that_have_no_place(tmp_path: Path) -> None:
+    table = create(tmp_path / "t", "0.1")
+    with pytest.raises(UnsupportedFeatureError, match="must have all columns"):
+        table.add_columns(pa.field("n", pa.int32()))
+    # pylance refuses them, too.
+    with pytest.raises(UnsupportedTypeError, match=r"'c'.*no new columns of type dictionary"):
+        table.add_columns({"c": lambda batch: batch["colour"]})
+    with pytest.raises(InvalidInputError, match=r"column 'flag', row .* come back as false"):
+        table.update({"flag": None}, [("id", "==", 3)])
+    with pytest.raises(InvalidInputError, match=r"'id', row .* come back as 0"):
+        table.update({"id": None}, [("id", "==", 3)], mode="columns")
+    assert lance.dataset(str(tmp_path / "t")).version == table.version
+    names = {file.path for fragment in table.fragments for file in fragment.files}
+    assert {file.name for file in (tmp_path / "t" / "data").iterdir()} == names
+
+
+def test_pylance_and_we_change_one_table(tmp_path: Path) -> None:
+    """Files that pylance and this package wrote are compacted together by either of them."""
+    for last in ("pylance", "we"):
+        path, model = tmp_path / last, tmp_path / f"{last}.model"
+        for place, version in ((path, "0.1"), (model, "2.2")):
+            create(place, version)
+            lance.write_dataset(rows(20_000, 1_500), str(place), mode="append")
+            lance.dataset(str(place)).delete("id % 4 = 1")
+            append(lance_spark.open_dataset(str(place)))
+            if last == "we":
+                compact(lance_spark.open_dataset(str(place)))
+            else:
+                lance.dataset(str(place)).optimize.compact_files(target_rows_per_fragment=100_000)
+        check(path, model)
+
+
+@pytest.mark.parametrize("change", [update, update_columns, compact])
+def test_files_marked_0_0_beside_0_2(tmp_path: Path, change: Callable[[Dataset], None]) -> None:
+    path, model = tmp_path / "t", tmp_path / "model"
+    create(model, "2.2")
+    create(path, "0.1")
+    # As releases around 0.4 wrote it: no version of the table, and files that are marked 0.0.
+    early(path)
+    for table in (path, model):
+        append(lance_spark.open_dataset(str(table)))
+        change(lance_spark.open_dataset(str(table)))
     check(path, model)

@@ -272,7 +272,8 @@ def early(path: Path, *, keep_writer: bool = True, delete: bool = False) -> tabl
             file.ClearField("file_size_bytes")
             file.ClearField("file_major_version")
             file.ClearField("file_minor_version")
-    newest.write_bytes(encode(proto, manifest.index_section, manifest.transaction_section))
+    sections = manifest.index_section, manifest.transaction_section
+    newest.write_bytes(encode(proto, *sections, manifest.dictionaries))
     return proto
 
 
