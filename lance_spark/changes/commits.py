@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from lance_spark.changes.optimistic import retried
 from lance_spark.errors import InvalidInputError
 from lance_spark.table.commit import DEFAULT_MAX_RETRIES, commit
+from lance_spark.table.fragment import check_unique
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.base import Operation
@@ -70,6 +71,7 @@ def change_schema(
         What `plan` and `commit` raise.
     """
     check_writable(table)
+    check_unique(table.manifest.message.fragments, table.manifest.name)
 
     def change(current: OpenTable) -> Manifest:
         return commit_operation(

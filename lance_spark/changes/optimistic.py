@@ -21,12 +21,11 @@ from lance_spark.errors import (
     LanceError,
     StorageError,
     UncertainCommitError,
-    UnsupportedError,
     UnsupportedFeatureError,
 )
 from lance_spark.table import file_versions
 from lance_spark.table.commit import DEFAULT_MAX_RETRIES, commit
-from lance_spark.table.fragment import Fragment
+from lance_spark.table.fragment import Fragment, check_unique
 from lance_spark.table.fragment_writer import delete_fragments
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.once import Once
@@ -258,15 +257,13 @@ def check_rows_writable(table: OpenTable, *, data_files: bool) -> None:
 
     Raises
     ------
-    UnsupportedFeatureError, UnsupportedError
+    UnsupportedFeatureError
+    CorruptTableError
+        Two fragments have one id.
     """
     manifest, name = table.manifest, table.store.display
     manifest.check_writable(name)
-    if not manifest.has_writer_version:
-        raise UnsupportedError(
-            f"{name}: the table was written by an early release of Lance, which did not count rows reliably; "
-            "overwrite it, or let pylance append once"
-        )
+    check_unique(manifest.message.fragments, manifest.name)
     version = manifest.data_storage_version
     if data_files and version not in file_versions.WRITABLE:
         raise UnsupportedFeatureError(

@@ -169,7 +169,7 @@ class _Known:
         check_columns(table.manifest, path[:1])
         segments = [
             index
-            for index in indexes.section_of(table.manifest).indices
+            for index in indexes.section_for_reading(table.manifest).indices
             if list(index.fields) == [path[-1].id]
         ]
         if not any(is_btree(one) or zone_maps.is_zone_map(one) for one in segments):

@@ -215,7 +215,7 @@ def starts_of(fragments: Sequence[Fragment]) -> RowNumbers:
 
 def segments_of(manifest: Manifest) -> Iterator[table_pb2.IndexMetadata]:
     """Yield the segments that are zone maps of a version that is known."""
-    for index in indexes.section_of(manifest).indices:
+    for index in indexes.section_for_reading(manifest).indices:
         if is_zone_map(index):
             yield index
 

@@ -36,6 +36,7 @@ from lance_spark.storage.store import ObjectStore
 from lance_spark.storage.uri import check_relative
 from lance_spark.table import row_ids, versions
 from lance_spark.table.draft import Draft
+from lance_spark.table.fragment import check_unique
 from lance_spark.table.fragment_files import DeletionFile
 from lance_spark.table.fragment_writer import new_data_file_name
 from lance_spark.table.indexes import section_of, uuid_of
@@ -199,6 +200,7 @@ def _operation(source: OpenTable, *, is_shallow: bool, **more: Any) -> Clone:
             "with it; choose another version"
         )
     manifest.check_writable(source.store.display)
+    check_unique(manifest.message.fragments, manifest.name)
     branch = more.pop("branch", None)
     return Clone(is_shallow, manifest.version, source.store.base_uri, source.branch, branch, **more)
 
@@ -220,7 +222,7 @@ def _create(
 ) -> Manifest:
     """Write transaction and manifest."""
     transaction = Transaction.new(source.manifest.version, operation)
-    draft = Draft(source.manifest)
+    draft = Draft(source.manifest, paths=source.paths)
     for fragment in draft.proto.fragments:
         row_ids.take_in(fragment, source.paths)
     operation.make(draft)

@@ -21,17 +21,17 @@ from lance_spark.errors import (
     UnsupportedError,
 )
 from lance_spark.proto import file_pb2, table_pb2
-from lance_spark.table import flags, row_ids
-from lance_spark.table.fragment import Fragment
+from lance_spark.table import early_releases, file_versions, flags, row_ids
+from lance_spark.table.fragment import Fragment, check_unique
 from lance_spark.table.fragment_files import Lineage
 from lance_spark.table.manifest import Manifest
+from lance_spark.table.row_counts import counted_fragments
 
 if TYPE_CHECKING:
     from lance_spark.table.paths import TablePaths
 
 #: What manifests say wrote them. Other clients repair what they know early releases of "lance" to have got wrong.
 WRITER_LIBRARY = "lance-spark"
-_FILE_FORMAT = "lance"
 _NANOS = 1_000_000_000
 _MAX_U32 = 2**32 - 1
 
@@ -99,6 +99,7 @@ class Draft:
         self.dictionaries = base.dictionaries
         for name in ("tag", "version_aux_data", "transaction_file"):
             self.proto.ClearField(name)
+        self._repair(base)
 
     @property
     def is_new_table(self) -> bool:
@@ -127,7 +128,7 @@ class Draft:
         """
         if self._indices is None:
             # Tables without indexes do without its package of bitmaps.
-            from lance_spark.table.indexes import check_section
+            from lance_spark.table.indexes import check_names, check_section
 
             name = self.base.name if self.base else "the new manifest"
             self._indices = table_pb2.IndexSection()
@@ -136,6 +137,7 @@ class Draft:
             except DecodeError as error:
                 raise CorruptTableError(f"{name}: no readable index section: {error}") from None
             check_section(self._indices, name)
+            check_names(self._indices, name)
         return self._indices
 
     @property
@@ -180,6 +182,7 @@ class Draft:
         self._changed.clear()
         self._first_added = len(self.proto.fragments)
         self.set_index_section(manifest.index_section)
+        self._repair(manifest)
         self.dictionaries = manifest.dictionaries
         self.stable_row_ids = manifest.flags.stable_row_ids
         self._flags = flags.Flags(
@@ -250,8 +253,31 @@ class Draft:
 
     def set_data_storage_version(self, version: tuple[int, int]) -> None:
         """Set the version that data files have from now on."""
-        self.proto.data_format.file_format = _FILE_FORMAT
-        self.proto.data_format.version = f"{version[0]}.{version[1]}"
+        self.proto.data_format.file_format = file_versions.FILE_FORMAT
+        self.proto.data_format.version = file_versions.text(version)
+
+    def _repair(self, manifest: Manifest) -> None:
+        """Correct what early releases wrote, before the new version names a later writer; see `early_releases`."""
+        if not manifest.states_file_version:
+            self.set_data_storage_version(manifest.data_storage_version)
+        if not manifest.has_writer_version and self.proto.fragments:
+            self._count_rows(manifest)
+        early_releases.drop_unused_files(self.proto)
+        if self.has_indices and early_releases.has_wrong_bitmaps(manifest.message):
+            from lance_spark.table.indexes import is_system
+
+            kept = [index for index in self.indices.indices if is_system(index)]
+            self._indices = table_pb2.IndexSection(indices=kept)
+
+    def _count_rows(self, manifest: Manifest) -> None:
+        if self.paths is None:
+            raise UnsupportedError(
+                f"{manifest.name}: an early release of Lance wrote this version and did not count its rows reliably; "
+                "commit any other change to the table first, which counts them"
+            )
+        counted = counted_fragments(self.paths, manifest)
+        self.proto.ClearField("fragments")
+        self.proto.fragments.extend(one.to_proto() for one in counted)
 
     def drop_content(self) -> None:
         """Leave fragments and indexes of the base behind. Their ids are not given again."""
@@ -271,8 +297,6 @@ class Draft:
         ------
         InvalidInputError
             A fragment is of another file version than the table, or the ids are used up.
-        UnsupportedError
-            The table was written by a release too early to add to.
         """
         next_id = self._next_fragment_id()
         version = Manifest(self.proto, "the new manifest").data_storage_version
@@ -316,8 +340,6 @@ class Draft:
         ------
         InvalidInputError
             An id was not reserved, or is in use; the fragment is of another file version than the table, or lacks row ids.
-        UnsupportedError
-            The table was written by a release too early to add to.
         """
         reserved = self._next_fragment_id()
         version = Manifest(self.proto, "the new manifest").data_storage_version
@@ -343,8 +365,15 @@ class Draft:
         ----------
         transaction_file : str
             Name of the file below _transactions/; empty if there is none.
+
+        Raises
+        ------
+        CorruptTableError
+            Two fragments have one id.
         """
         proto = self.proto
+        if self.keeps_content:
+            check_unique(proto.fragments, self.base.name if self.base else "the new manifest")
         seconds, nanos = divmod(time.time_ns(), _NANOS)
         proto.timestamp.seconds, proto.timestamp.nanos = seconds, nanos
         proto.ClearField("writer_version")
@@ -381,11 +410,6 @@ class Draft:
         base = self.base
         if base is None:
             return 0
-        if self.keeps_content and not base.has_writer_version:
-            raise UnsupportedError(
-                f"{base.name}: the table was written by an early release of Lance, which did not count rows reliably; "
-                "overwrite it, or let pylance append once"
-            )
         greatest = self._max_fragment_id()
         return 0 if greatest is None else greatest + 1
 
@@ -403,7 +427,7 @@ class Draft:
         mixed = self.base is not None and self.base.flags.reader & flags.MIXED_FILE_VERSIONS
         for file in fragment.files:
             if file.version != version and not mixed:
-                found, wanted = (f"{v[0]}.{v[1]}" for v in (file.version, version))
+                found, wanted = (file_versions.text(v) for v in (file.version, version))
                 raise InvalidInputError(
                     f"data file {file.path} is of version {found}, the table's files are of version {wanted}"
                 )

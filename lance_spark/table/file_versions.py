@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from lance_spark.errors import InvalidOptionError
 
+#: What manifests call the format of their data files.
+FILE_FORMAT = "lance"
 WRITABLE = ((0, 1), (2, 0), (2, 1), (2, 2))
 DEFAULT = (2, 2)
+LEGACY = (0, 1)
+# What early files of version 2.0 say of themselves.
+_FIRST_VERSION_2 = (0, 3)
 _VERSIONS = {
     "stable": DEFAULT,
     "legacy": (0, 1),
@@ -36,6 +41,16 @@ def parse_version(name: str) -> tuple[int, int]:
     elif version > max(WRITABLE):
         what = "is not written by this release, as it is not stable yet"
     raise InvalidOptionError(f"data storage version {name!r} {what}; choose {writable()}")
+
+
+def canonical(version: tuple[int, int]) -> tuple[int, int]:
+    """Return the version that a data file has, from the numbers that its message has.
+
+    Files of version 0.1 say 0.0, 0.1 or 0.2, and early files of version 2.0 say 0.3.
+    """
+    if version == _FIRST_VERSION_2:
+        return 2, 0
+    return LEGACY if version < _FIRST_VERSION_2 else version
 
 
 def text(version: tuple[int, int]) -> str:

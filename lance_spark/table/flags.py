@@ -6,7 +6,7 @@ A manifest has 64 reader flags and 64 writer flags. An unknown one forbids to go
 | --- | --- | --- | --- |
 | 0 | deletion files | yes | set if there are any |
 | 1 | stable row ids | yes | as the table was created |
-| 2 | files of version 2 (old) | yes | kept if the manifest does not say which version files have |
+| 2 | files of version 2 (old) | yes | left out: the manifest says which version files have |
 | 3 | configuration | yes | writer flag, set if there is any |
 | 4 | base paths | yes | set if there are any |
 | 5 | no files in _transactions/ | yes | writer flag, kept and obeyed |
@@ -30,6 +30,7 @@ from dataclasses import dataclass
 
 from lance_spark.errors import UnsupportedFeatureError
 from lance_spark.proto import table_pb2
+from lance_spark.table.file_versions import canonical
 
 DELETION_FILES = 1 << 0
 STABLE_ROW_IDS = 1 << 1
@@ -71,8 +72,6 @@ FOR_EVER = MIXED_FILE_VERSIONS | TAGGED_FRAGMENT_REUSE
 #: The same among the flags of writers.
 WRITERS_FOR_EVER = FOR_EVER | NO_TRANSACTION_FILE | STABLE_FIELD_IDS
 _VERSION = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})")
-_FIRST_VERSION_2 = (0, 3)
-_LEGACY = (0, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,14 +158,9 @@ def next_flags(
         both |= BASE_PATHS
     if covering_columns:
         both |= COVERING_COLUMNS
-    forever = FOR_EVER
-    if not manifest.HasField("data_format"):
-        forever |= V2_FILES
     return Flags(
-        reader=both | (base.reader & forever),
-        writer=both
-        | (base.writer & (forever | WRITERS_FOR_EVER))
-        | (TABLE_CONFIG if manifest.config else 0),
+        reader=both | (base.reader & FOR_EVER),
+        writer=both | (base.writer & WRITERS_FOR_EVER) | (TABLE_CONFIG if manifest.config else 0),
     )
 
 
@@ -194,14 +188,10 @@ def _has_other_version(
         for fragment in fragments
         for file in fragment.files
     }
-    # Files of 2.0 say 0.3, or 2.0; those of version 0.1 say 0.1, 0.2 or nothing.
-    found = {
-        (2, 0) if version == _FIRST_VERSION_2 else max(version, _LEGACY) for version in versions
-    }
+    found = {canonical(version) for version in versions}
     version = _VERSION.fullmatch(manifest.data_format.version)
     if found and version is not None:
-        table = int(version[1]), int(version[2])
-        found.add((2, 0) if table == _FIRST_VERSION_2 else max(table, _LEGACY))
+        found.add(canonical((int(version[1]), int(version[2]))))
     return len(found) > 1
 
 

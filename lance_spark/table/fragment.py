@@ -272,6 +272,32 @@ class Fragment:
         return CorruptTableError(f"{self._source}: fragment {self.id}: {what}")
 
 
+def check_unique(fragments: Iterable[table_pb2.DataFragment], source: str) -> None:
+    """Refuse fragments of which two have one id: a change of one of them would change the other.
+
+    Releases of pylance around 0.16 wrote such tables. They can be read.
+
+    Parameters
+    ----------
+    fragments : iterable of table_pb2.DataFragment
+    source : str
+        What errors call the file that they are from.
+
+    Raises
+    ------
+    CorruptTableError
+        Names the first such id.
+    """
+    seen: set[int] = set()
+    for fragment in fragments:
+        if fragment.id in seen:
+            raise CorruptTableError(
+                f"{source}: fragment id {fragment.id} occurs twice, so the table can be read but not changed; restore a version "
+                "from before, or read its rows and overwrite the table with them"
+            )
+        seen.add(fragment.id)
+
+
 def packed(fragments: Sequence[Fragment]) -> tuple[list[str], list[int], list[bytes]]:
     """Return fragments as what is pickled at once: 100,000 objects take some seconds.
 

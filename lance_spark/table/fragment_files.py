@@ -8,8 +8,10 @@ from enum import Enum
 from lance_spark.errors import CorruptTableError, InvalidInputError
 from lance_spark.proto import table_pb2
 from lance_spark.storage.uri import check_relative
+from lance_spark.table.file_versions import canonical
 
-_FIRST_VERSION_2 = (0, 3)
+#: What a field has before it gets an id.
+_UNSET = -1
 
 
 class DeletionFileType(Enum):
@@ -50,10 +52,7 @@ class DataFile:
     @property
     def version(self) -> tuple[int, int]:
         """Version of the file: files of 0.1 are marked 0.0 to 0.2, those of 2.0 as 0.3 too."""
-        marked = self.file_major_version, self.file_minor_version
-        if marked < _FIRST_VERSION_2:
-            return 0, 1
-        return (2, 0) if marked == _FIRST_VERSION_2 else marked
+        return canonical((self.file_major_version, self.file_minor_version))
 
     def to_proto(self) -> table_pb2.DataFile:
         """Return the message."""
@@ -74,7 +73,8 @@ class DataFile:
         Raises
         ------
         CorruptTableError
-            The path leads outside of its folder, or the columns do not match the fields.
+            The path leads outside of its folder, or the columns do not match the fields, or a field has the id -1, or two fields have
+            one id or one column.
         """
         try:
             check_relative(proto.path)
@@ -85,6 +85,7 @@ class DataFile:
             raise CorruptTableError(
                 f"data file {proto.path!r}: {len(columns)} columns for {len(fields)} fields"
             )
+        _check_fields(proto.path, fields, columns)
         return cls(
             proto.path,
             fields,
@@ -94,6 +95,26 @@ class DataFile:
             proto.file_size_bytes,
             proto.base_id if proto.HasField("base_id") else None,
         )
+
+
+def _check_fields(path: str, fields: tuple[int, ...], columns: tuple[int, ...]) -> None:
+    """Refuse what no writer may store: pylance reads nulls for the one, and refuses or misreads the others."""
+    if _UNSET in fields:
+        raise CorruptTableError(
+            f"data file {path!r}: field id {_UNSET} stands for a field without an id, which must not be stored; "
+            "go back to an older version"
+        )
+    for what, numbers in (("field id", fields), ("column", columns)):
+        if len(set(numbers)) == len(numbers):
+            continue
+        seen: set[int] = set()
+        for number in numbers:
+            # Several fields may be replaced (-2), and several may have no column (-1).
+            if number >= 0 and number in seen:
+                raise CorruptTableError(
+                    f"data file {path!r}: {what} {number} occurs twice; go back to an older version"
+                )
+            seen.add(number)
 
 
 @dataclass(frozen=True, slots=True)

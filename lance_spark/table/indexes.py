@@ -65,6 +65,19 @@ def section_of(manifest: Manifest) -> table_pb2.IndexSection:
     Raises
     ------
     CorruptTableError
+        It cannot be read, or segments of one index are of different columns.
+    """
+    section = section_for_reading(manifest)
+    check_names(section, manifest.name)
+    return section
+
+
+def section_for_reading(manifest: Manifest) -> table_pb2.IndexSection:
+    """Parse the index section of a version for a reader, which looks at single segments and does not need their names.
+
+    Raises
+    ------
+    CorruptTableError
     """
     section = table_pb2.IndexSection()
     try:
@@ -73,6 +86,29 @@ def section_of(manifest: Manifest) -> table_pb2.IndexSection:
         raise CorruptTableError(f"{manifest.name}: no readable index section: {error}") from None
     check_section(section, manifest.name)
     return section
+
+
+def check_names(section: table_pb2.IndexSection, name: str) -> None:
+    """Refuse segments of one name that are of different columns: they are one index, which has one list of columns.
+
+    Parameters
+    ----------
+    section : table_pb2.IndexSection
+    name : str
+        What errors call the manifest.
+
+    Raises
+    ------
+    CorruptTableError
+    """
+    fields_of: dict[str, list[int]] = {}
+    for index in section.indices:
+        fields = list(index.fields)
+        if fields_of.setdefault(index.name, fields) != fields and not is_system(index):
+            raise CorruptTableError(
+                f"{name}: index {index.name!r} has a segment of the fields {fields_of[index.name]} and one of the fields {fields}; "
+                "restore a version from before, or overwrite the table"
+            )
 
 
 def check_section(section: table_pb2.IndexSection, name: str) -> None:

@@ -12,10 +12,15 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from lance_spark.errors import CorruptFileError, CorruptTableError, InvalidInputError
+from lance_spark.errors import (
+    CorruptFileError,
+    CorruptTableError,
+    InvalidInputError,
+    UnsupportedFeatureError,
+)
 from lance_spark.proto import table_pb2
 from lance_spark.storage.uri import check_relative
-from lance_spark.table import flags
+from lance_spark.table import file_versions, flags
 from lance_spark.table.blob_dataset import check_changeable
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.paths import BasePath
@@ -25,8 +30,7 @@ if TYPE_CHECKING:
 
 _NANOS = 1_000_000_000
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-# What files of version 2.0 say of themselves.
-_FIRST_VERSION_2 = (0, 3)
+_LEGACY = file_versions.LEGACY
 _VERSION_NAMES = {"legacy": (0, 1), "0.1": (0, 1), "0.3": (2, 0), "": (2, 0)}
 
 
@@ -173,13 +177,60 @@ class Manifest:
     def data_storage_version(self) -> tuple[int, int]:
         """Version of the data files that writers have to write, for example ``(2, 2)``.
 
+        =======================  ====================================================================
+        `data_format`            the version
+        =======================  ====================================================================
+        2.0 or later             as it says
+        0.1                      0.1; but that of the data files, if none of them is of version 0.1:
+                                 pylance 0.16 did not correct the field when it wrote them
+        missing                  that of the data files, the latest one if there are several
+        missing, without files   what pylance creates a table with, if the old flag for files of
+                                 version 2 is set; else 0.1
+        =======================  ====================================================================
+
         Raises
         ------
         CorruptTableError
             It cannot be read.
         """
         if not self._proto.HasField("data_format"):
-            return self._version_of_files()
+            versions = self._versions_of_files()
+            has_flag = (self.flags.reader | self.flags.writer) & flags.V2_FILES
+            return max(versions, default=file_versions.DEFAULT if has_flag else _LEGACY)
+        version = self._stated_version()
+        if version == _LEGACY:
+            versions = self._versions_of_files()
+            return version if _LEGACY in versions else max(versions, default=version)
+        return version
+
+    def check_file_format(self, table: str) -> None:
+        """Refuse a table whose data files are not Lance files; pylance does not look at the field.
+
+        Parameters
+        ----------
+        table : str
+            What errors call the table.
+
+        Raises
+        ------
+        UnsupportedFeatureError
+        """
+        file_format = self._proto.data_format.file_format
+        if file_format not in ("", file_versions.FILE_FORMAT):
+            raise UnsupportedFeatureError(
+                f"{table}: its data files are of the format {file_format!r} (data_format.file_format), this release reads and writes "
+                f"{file_versions.FILE_FORMAT!r} only; use the client that wrote the table"
+            )
+
+    @property
+    def states_file_version(self) -> bool:
+        """Whether `data_format` says of which version data files are, and is right."""
+        if not self._proto.HasField("data_format"):
+            return False
+        stated = self._stated_version()
+        return stated != _LEGACY or stated == self.data_storage_version
+
+    def _stated_version(self) -> tuple[int, int]:
         text = self._proto.data_format.version
         if text.lower() in _VERSION_NAMES:
             return _VERSION_NAMES[text.lower()]
@@ -188,18 +239,13 @@ class Manifest:
             raise CorruptTableError(f"{self.name}: {text!r} is no version of data files")
         return int(major), int(minor)
 
-    def _version_of_files(self) -> tuple[int, int]:
-        # Tables older than the field: their files say it, the newest ones if updates mixed versions; the flag only
-        # counts without files, since it was not always set.
-        versions = {
+    def _versions_of_files(self) -> set[tuple[int, int]]:
+        numbers = {
             (file.file_major_version, file.file_minor_version)
             for fragment in self._proto.fragments
             for file in fragment.files
         }
-        newest = max(versions, default=(2, 0) if self.flags.reader & flags.V2_FILES else (0, 1))
-        if newest < _FIRST_VERSION_2:
-            return 0, 1
-        return (2, 0) if newest == _FIRST_VERSION_2 else newest
+        return {file_versions.canonical(one) for one in numbers}
 
     @property
     def flags(self) -> flags.Flags:

@@ -28,7 +28,7 @@ from lance_spark.errors import (
 )
 from lance_spark.proto import table_pb2
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table import flags, versions
+from lance_spark.table import early_releases, flags, versions
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.versions import ManifestLocation, NamingScheme
 
@@ -65,6 +65,7 @@ def read_manifest(store: ObjectStore, location: ManifestLocation) -> Manifest:
             f"{manifest.name}: the file is version {manifest.version}, its name says {location.version}"
         )
     flags.check_readable(manifest.flags, store.display)
+    manifest.check_file_format(store.display)
     return manifest
 
 
@@ -156,7 +157,7 @@ def decode(data: bytes, name: str) -> Manifest:
             "Use another client"
         )
     return Manifest(
-        proto,
+        early_releases.with_unique_field_ids(proto),
         name,
         index_section=_section(data, proto.index_section, "index section", name)
         if proto.HasField("index_section")

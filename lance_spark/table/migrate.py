@@ -11,6 +11,7 @@ from __future__ import annotations
 from lance_spark.errors import CorruptTableError, MissingFileError, UnsupportedError
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import versions
+from lance_spark.table.open import read_latest
 from lance_spark.table.versions import FOLDER, ManifestLocation, NamingScheme
 
 _MAX_ROUNDS = 10
@@ -35,6 +36,8 @@ def migrate_to_v2(store: ObjectStore) -> int:
         There is no table.
     UnsupportedError
         An external manifest store knows the names.
+    UnsupportedFeatureError
+        The newest version needs a writer that does more than this release.
     CorruptTableError
         Two manifests of one version differ.
     StorageError
@@ -43,6 +46,7 @@ def migrate_to_v2(store: ObjectStore) -> int:
         raise UnsupportedError(
             f"{store.display}: an external manifest store names the manifests, which keep their names"
         )
+    read_latest(store).check_writable(store.display)
     renamed = 0
     for _ in range(_MAX_ROUNDS):
         names = [versions.parse_name(name) for name in store.list_names(FOLDER)]

@@ -2,7 +2,7 @@
 
 | manifest | rows of a fragment | deleted rows |
 | --- | --- | --- |
-| without `writer_version` | those of its first file: what is noted may be wrong | those noted |
+| without `writer_version` | those of its first file: what is noted may be wrong | those in the deletion file |
 | `physical_rows` is 0 | those of its first file | |
 | `num_deleted_rows` is 0, but there is a deletion file | | those in the deletion file |
 | any other | those noted | those noted |
@@ -45,7 +45,7 @@ def _count(paths: TablePaths, fragments: Sequence[Fragment], open_all: bool) -> 
         if not rows and fragment.files:
             rows = _rows_of(paths, fragment)
         file = fragment.deletion_file
-        deleted = file.num_deleted_rows if file is not None else 0
+        deleted = file.num_deleted_rows if file is not None and not open_all else 0
         counted = fragment.with_counts(rows, deleted)
         if file is None or deleted:
             return counted

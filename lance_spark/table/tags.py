@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TypedDict
 
 from lance_spark.errors import InvalidInputError
-from lance_spark.table import refs
+from lance_spark.table import flags, refs
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.open import OpenTable
 from lance_spark.table.references import Reference, resolve_version
@@ -30,6 +30,8 @@ _Ordered = list[tuple[str, TagInfo]]
 
 class Tags:
     """The tags of a table, of all its branches. Made by `Dataset.tags`.
+
+    Changes raise UnsupportedFeatureError if the open version needs a writer that does more than this release.
 
     Parameters
     ----------
@@ -97,6 +99,7 @@ class Tags:
             The store failed, and nobody knows whether the tag was made.
         CorruptTableError, StorageError
         """
+        self._check_writable()
         branch, version = resolve_version(self._table, reference)
         known = self._known(branch, version)
         refs.create_tag(self._table.main, tag, version, branch, manifest=known)
@@ -112,6 +115,7 @@ class Tags:
             The store failed, and nobody knows which version the tag names; or the version that it named was removed meanwhile.
         InvalidInputError, CorruptTableError, StorageError
         """
+        self._check_writable()
         branch, version = resolve_version(self._table, reference)
         known = self._known(branch, version)
         refs.update_tag(self._table.main, tag, version, branch, manifest=known)
@@ -123,6 +127,7 @@ class Tags:
         ------
         VersionNotFoundError, InvalidInputError, UncertainCommitError, CorruptTableError, StorageError
         """
+        self._check_writable()
         refs.replace_tag_metadata(self._table.main, tag, metadata)
 
     def delete(self, tag: str) -> None:
@@ -136,7 +141,12 @@ class Tags:
             The store failed, and nobody knows whether the tag is there.
         InvalidInputError, StorageError
         """
+        self._check_writable()
         refs.delete_tag(self._table.main, tag)
+
+    def _check_writable(self) -> None:
+        # pylance does not ask, but a client that must not write must not change what cleanup keeps either.
+        flags.check_writable(self._table.manifest.flags, self._table.store.display)
 
     def _known(self, branch: str | None, version: int) -> Manifest | None:
         table = self._table

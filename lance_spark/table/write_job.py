@@ -48,7 +48,7 @@ from lance_spark.table.bases import (
 )
 from lance_spark.table.branch_bases import check_branch_bases
 from lance_spark.table.commit import DEFAULT_MAX_RETRIES, commit
-from lance_spark.table.fragment import Fragment
+from lance_spark.table.fragment import Fragment, check_unique
 from lance_spark.table.fragment_writer import (
     DEFAULT_MAX_BYTES_PER_FILE,
     DEFAULT_MAX_ROWS_PER_FILE,
@@ -465,6 +465,7 @@ def _planned_on(
         )
     if replaces:
         return replace(job, file_version=wanted or base.data_storage_version)
+    check_unique(base.message.fragments, base.name)
     if wanted is not None and wanted != base.data_storage_version:
         raise InvalidOptionError(
             f"{store.display}: its data files are of version {file_versions.text(base.data_storage_version)}, which an append keeps; "

@@ -10,7 +10,6 @@ import lance
 import pytest
 
 import lance_spark
-from lance_spark.errors import UnsupportedError
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit import commit
 from lance_spark.table.open import read_latest
@@ -37,10 +36,6 @@ def test_a_version_of_ours_on_top_is_read_as_the_one_before(
     columns = columns_read(fixture, fixture.versions[-1], releases)
     expected = lance.dataset(path).to_table(columns=columns)
     transaction = Transaction.new(base.version, Append(()))
-    if not base.has_writer_version:
-        with pytest.raises(UnsupportedError, match="early release"):
-            commit(store, transaction, base)
-        return
     made = commit(store, transaction, base)
     assert lance.dataset(path).version == made.version == base.version + 1
     assert_same(lance_spark.open_dataset(path).to_table(columns), expected, "ours")

@@ -18,7 +18,6 @@ from lance_spark.errors import (
     TableExistsError,
     TableNotFoundError,
     UncertainCommitError,
-    UnsupportedError,
     UnsupportedFeatureError,
 )
 from lance_spark.file.schema import Schema
@@ -457,16 +456,22 @@ def test_a_table_that_wants_no_transaction_files(path: Path) -> None:
     assert ids(path) == list(range(9))
 
 
-def test_tables_of_early_releases_are_not_added_to(path: Path) -> None:
+def test_rows_of_tables_of_early_releases_are_counted_before_they_are_added_to(path: Path) -> None:
     new_table(path)
+    lance.dataset(str(path)).delete("id = 1")
     store = ObjectStore.from_uri(path)
     base = read_latest(store)
     proto = base.to_proto()
     proto.ClearField("writer_version")
+    # What such releases noted may be wrong.
+    proto.fragments[0].physical_rows = 2
+    proto.fragments[0].deletion_file.num_deleted_rows = 2
     data = manifest_file.encode(proto, None, base.transaction_section)
-    store.write_bytes(versions.NamingScheme.V2.locate(1).path, data)
-    with pytest.raises(UnsupportedError, match="early release"):
-        append(path, 6)
+    store.write_bytes(versions.NamingScheme.V2.locate(2).path, data)
+    made = append(path, 6)
+    assert [one.num_rows for one in made.fragments] == [2, 3, 3]
+    assert lance.dataset(str(path)).count_rows() == 8
+    lance.dataset(str(path)).validate()
 
 
 class Unreliable(ObjectStore):
