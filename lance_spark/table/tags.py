@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TypedDict
 
 from lance_spark.errors import InvalidInputError
-from lance_spark.table import flags, refs
+from lance_spark.table import refs
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.open import OpenTable
 from lance_spark.table.references import Reference, resolve_version
@@ -146,7 +146,7 @@ class Tags:
 
     def _check_writable(self) -> None:
         # pylance does not ask, but a client that must not write must not change what cleanup keeps either.
-        flags.check_writable(self._table.manifest.flags, self._table.store.display)
+        self._table.manifest.check_writable(self._table.store.display)
 
     def _known(self, branch: str | None, version: int) -> Manifest | None:
         table = self._table
