@@ -15,7 +15,6 @@ The last one happened in tables with data files of version 0.1 only.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
 
 from lance_spark.proto import table_pb2
 from lance_spark.table import file_versions
@@ -103,7 +102,7 @@ def _may_have_legacy_files(manifest: table_pb2.Manifest) -> bool:
     return manifest.data_format.version in ("", "legacy", file_versions.text(file_versions.LEGACY))
 
 
-def _ids_of_several_files(fragment: table_pb2.DataFragment) -> Collection[int]:
+def _ids_of_several_files(fragment: table_pb2.DataFragment) -> set[int]:
     seen: set[int] = set()
     several: set[int] = set()
     for file in fragment.files:
