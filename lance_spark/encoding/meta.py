@@ -50,7 +50,7 @@ class EncodedPage:
     A header is a page of a column that must not have a second one: the rows of all its pages are those of the first.
     """
 
-    buffers: tuple[Bytes, ...]
+    buffers: tuple[Bytes | bytes, ...]
     num_rows: int
     encoding: bytes
     is_header: bool = False

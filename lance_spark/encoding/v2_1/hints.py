@@ -65,7 +65,7 @@ class Hints:
             if key.startswith(_PREFIX.encode())
         }
         if not raw:
-            return _NONE
+            return NO_HINTS
 
         def get(key: str, parse: Callable[[str], T], expected: str, default: T) -> T:
             value = raw.get(key)
@@ -124,7 +124,7 @@ def check_packed(field: pa.Field) -> None:
         )
 
 
-_NONE = Hints()
+NO_HINTS = Hints()
 _PACKED = (_PREFIX + "packed").encode()
 _LEVELS = "an integer that is a level of zstd"
 

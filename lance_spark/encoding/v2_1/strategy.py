@@ -54,10 +54,11 @@ from lance_spark.encoding.v2_1.choose import (
 from lance_spark.encoding.v2_1.codec import ChunkLimits
 from lance_spark.encoding.v2_1.constant_layout_write import write_all_null, write_scalar
 from lance_spark.encoding.v2_1.full_zip_write import write_full_zip
-from lance_spark.encoding.v2_1.hints import Hints
+from lance_spark.encoding.v2_1.hints import NO_HINTS, Hints
 from lance_spark.encoding.v2_1.mini_block_write import MAX_LEVELS, DictionaryItems, write_mini_block
 from lance_spark.encoding.v2_1.shape import is_blob
 from lance_spark.encoding.v2_1.shred import LeafColumn
+from lance_spark.encoding.v2_1.small_write import encode_small
 from lance_spark.errors import InvalidInputError, UnsupportedTypeError
 
 #: Values at least this wide stand by themselves, so that one of them can be read without its neighbours.
@@ -102,10 +103,20 @@ def _encode_values(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
         live = None
     hints = Hints.of(column.leaf.field, path)
     values = _without_garbage(column.values, live)
+    # Hints may ask for what a small page has no need of.
+    plain = hints == NO_HINTS
+    if plain and live is None:
+        page = encode_small(values, column.levels, column.num_rows, version, constant=True)
+        if page is not None:
+            return page
     if version >= (2, 2) and not pat.is_nested(kind) and not pat.is_dictionary(kind):
         scalar = uniform_scalar(values, live)
         if scalar is not None:
             return write_scalar(column, scalar)
+    if plain and live is not None:
+        page = encode_small(values, column.levels, column.num_rows, version, constant=False)
+        if page is not None:
+            return page
     try:
         return _encode_block(column, to_block(values, live), hints, version)
     except (UnsupportedTypeError, InvalidInputError) as error:

@@ -230,8 +230,16 @@ def chunk_parts(block: VariableWidthBlock, start: int, stop: int) -> tuple[Bytes
     """Return the chunk of some values in three parts: offsets, bytes, padding; the bytes are a view of the block's."""
     offsets = block.offsets[start : stop + 1]
     first, last = int(offsets[0]), int(offsets[-1])
-    padding = bytes((_PAD,)) * (-(last - first) % offsets.itemsize)
-    return (offsets - (first - offsets.nbytes)).view(np.uint8), block.data[first:last], padding
+    return (
+        (offsets - (first - offsets.nbytes)).view(np.uint8),
+        block.data[first:last],
+        padding(last - first, offsets.itemsize),
+    )
+
+
+def padding(size: int, width: int) -> bytes:
+    """Return what follows the strings of a chunk, `size` bytes, up to a multiple of the bytes of an offset."""
+    return bytes((_PAD,)) * (-size % width)
 
 
 def encode_chunks(

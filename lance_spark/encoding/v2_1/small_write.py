@@ -1,0 +1,162 @@
+"""Writing pages of few values.
+
+A table of thousands of columns and few rows has one such page for each column, and what it costs to write is what a page
+costs, not what a value does. Encodings that save bytes save none here: the buffers of a file start at multiples of 64
+bytes, and the description of a page is longer than its values. A small page is therefore a constant, or a mini-block
+page of one chunk of plain values. The chunk is put together from byte strings, and pages that are alike share one
+message.
+
+`mini_block_read` and `constant_layout_read` have the layouts.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pat
+
+from lance_spark.encoding.arrow_blocks import fixed_width, is_variable, offset_type
+from lance_spark.encoding.levels import Layer, Levels, layer_numbers
+from lance_spark.encoding.meta import EncodedPage
+from lance_spark.encoding.v2_1 import variable
+from lance_spark.encoding.v2_1.fixed_width import flat
+from lance_spark.proto import encodings_v2_1_pb2 as pb
+
+#: A page of more values, or of more bytes, goes the way on which encodings are chosen by size.
+_MAX_VALUES = 64
+_MAX_BYTES = 512
+#: Longer constants are kept in a buffer, which is not done here.
+_MAX_CONSTANT = 32
+_FILL = b"\xfe" * 7
+
+
+class _Width(NamedTuple):
+    """Bits of a value of fixed width, or else bytes of an offset; the other one is 0."""
+
+    bits: int
+    offset: int
+
+
+def encode_small(
+    values: pa.Array, levels: Levels, num_rows: int, version: tuple[int, int], *, constant: bool
+) -> EncodedPage | None:
+    """Return the page of a few values, or None if it is not small or not of a plain type.
+
+    Parameters
+    ----------
+    values : pyarrow.Array
+        One value per entry, without nulls.
+    levels : Levels
+    num_rows : int
+    version : tuple of int
+    constant : bool
+        Whether a page of equal values becomes a constant; only if no value is null.
+    """
+    count = len(values)
+    if not 0 < count <= _MAX_VALUES or levels.repetition is not None:
+        return None
+    width = _width(values.type)
+    if width is None:
+        return None
+    raw = _variable(values, width.offset) if width.offset else _fixed(values, width.bits)
+    if raw is None:
+        return None
+    if constant and version >= (2, 2) and levels.definition is None and width.bits:
+        scalar = _scalar(raw, width.bits, count)
+        if scalar is not None:
+            return EncodedPage((), num_rows, _constant(scalar, levels.layers))
+    large = version >= (2, 2)
+    definition = levels.definition
+    message = _mini_block(width, levels.layers, count, definition is not None, large)
+    if definition is None:
+        return EncodedPage(_chunk(None, raw, large), num_rows, message)
+    return EncodedPage(_chunk(definition.astype("<u2").tobytes(), raw, large), num_rows, message)
+
+
+@lru_cache(maxsize=256)
+def _width(kind: pa.DataType) -> _Width | None:
+    if is_variable(kind):
+        return _Width(0, np.dtype(offset_type(kind)).itemsize)
+    if pat.is_nested(kind) or pat.is_dictionary(kind):
+        return None
+    bits = fixed_width(kind)
+    return _Width(bits, 0) if bits == 1 or (bits and bits % 8 == 0) else None
+
+
+def _fixed(values: pa.Array, bits: int) -> bytes | None:
+    """Return values of fixed width as they are stored, or None if they are many bytes."""
+    start, count = values.offset, len(values)
+    if count * bits > 8 * _MAX_BYTES:
+        return None
+    data = values.buffers()[1]
+    if data is None:
+        return None
+    if bits > 1:
+        width = bits // 8
+        return bytes(memoryview(data)[start * width : (start + count) * width])
+    held = bytes(memoryview(data)[start // 8 : (start + count + 7) // 8])
+    flags = int.from_bytes(held, "little") >> start % 8 & (1 << count) - 1
+    return flags.to_bytes((count + 7) // 8, "little")
+
+
+def _variable(values: pa.Array, width: int) -> bytes | None:
+    """Return byte strings as a chunk has them, offsets first, or None if they are many bytes."""
+    start, count = values.offset, len(values)
+    _, held, data = values.buffers()
+    if held is None:
+        return None
+    offsets = np.frombuffer(held, np.int64 if width == 8 else np.int32)[start : start + count + 1]
+    first, last = int(offsets[0]), int(offsets[-1])
+    if last - first > _MAX_BYTES:
+        return None
+    text = b"" if data is None else bytes(memoryview(data)[first:last])
+    table = (offsets - (first - offsets.nbytes)).tobytes()
+    return table + text + variable.padding(len(text), width)
+
+
+def _scalar(raw: bytes, bits: int, count: int) -> bytes | None:
+    """Return the bytes of the one value that all values are, or None if they differ."""
+    if bits == 1:
+        flags = int.from_bytes(raw, "little")
+        if flags == 0:
+            return b"\0"
+        return b"\1" if flags == (1 << count) - 1 else None
+    width = bits // 8
+    scalar = raw[:width]
+    return scalar if width <= _MAX_CONSTANT and raw == scalar * count else None
+
+
+@lru_cache(maxsize=1024)
+def _constant(scalar: bytes, layers: tuple[Layer, ...]) -> bytes:
+    layout = pb.ConstantLayout(layers=layer_numbers(layers), inline_value=scalar)
+    return pb.PageLayout(constant_layout=layout).SerializeToString()
+
+
+@lru_cache(maxsize=1024)
+def _mini_block(
+    width: _Width, layers: tuple[Layer, ...], count: int, has_definition: bool, large: bool
+) -> bytes:
+    layout = pb.MiniBlockLayout(
+        value_compression=variable.message(width.offset) if width.offset else flat(width.bits),
+        def_compression=flat(16) if has_definition else None,
+        layers=layer_numbers(layers),
+        num_buffers=1,
+        num_items=count,
+        has_large_chunk=large,
+    )
+    return pb.PageLayout(mini_block_layout=layout).SerializeToString()
+
+
+def _chunk(definition: bytes | None, values: bytes, large: bool) -> tuple[bytes, bytes]:
+    """Return the chunk table and the only chunk."""
+    sizes = [0] if definition is None else [len(definition) // 2, len(definition)]
+    head = struct.pack(f"<{len(sizes)}H{'I' if large else 'H'}", *sizes, len(values))
+    chunk = b"".join(
+        part + _FILL[: -len(part) % 8] for part in (head, definition or b"", values)
+    )
+    word = (len(chunk) // 8 - 1) << 4
+    return word.to_bytes(4 if large else 2, "little"), chunk
