@@ -19,6 +19,8 @@ fixed-size list is. Blocks and arrays share their buffers wherever the layouts a
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -59,6 +61,14 @@ def is_variable(kind: pa.DataType) -> bool:
         or pat.is_large_string(kind)
         or pat.is_large_binary(kind)
     )
+
+
+@lru_cache(maxsize=256)
+def is_plain(kind: pa.DataType) -> bool:
+    """Whether arrays of the type are stored as they are: byte strings, and values of fixed width without items."""
+    if pat.is_nested(kind) or pat.is_dictionary(kind) or pat.is_null(kind):
+        return False
+    return is_variable(kind) or fixed_width(kind) > 0
 
 
 def holds_structs(kind: pa.DataType) -> bool:

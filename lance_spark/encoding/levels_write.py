@@ -71,7 +71,14 @@ class Ravel:
         if null is None or not null.any():
             below_null = live is not None and not live.all()
             layer = Layer.NULLABLE_ITEM if nullable or below_null else Layer.ALL_VALID_ITEM
-            return replace(self, layers=(*self.layers, layer))
+            return Ravel(
+                self.num_rows,
+                self.num_entries,
+                (*self.layers, layer),
+                self.repetition,
+                self.definition,
+                self.visible,
+            )
         code = np.uint16(self._codes + 1)
         if self.definition is None:
             definition = null.astype(np.uint16)
@@ -161,12 +168,15 @@ class Ravel:
 
     def levels(self) -> Levels:
         """Return the levels, counted from the leaf outwards, once the leaf itself was added."""
+        codes = self._codes
+        if self.repetition is None and not codes:
+            return Levels(self.layers[::-1], self.num_entries)
         lists = np.uint16(sum(layer.is_list for layer in self.layers) + 1)
         repetition = _turn(self.repetition, lists)
         definition = self.definition
-        if definition is None and self._codes:
+        if definition is None and codes:
             definition = np.zeros(self.num_entries, np.uint16)
-        definition = _turn(definition, np.uint16(self._codes + 1))
+        definition = _turn(definition, np.uint16(codes + 1))
         return Levels(self.layers[::-1], self.num_entries, repetition, definition)
 
 

@@ -60,7 +60,7 @@ class Handling(Enum):
 
 def has_blobs(field: Field) -> bool:
     """Whether the field, or one below it, is a blob."""
-    return any(node.is_blob for node in field.walk())
+    return field.has_blobs
 
 
 def handled(schema: Schema, handling: Handling, version: tuple[int, int]) -> Schema:
@@ -156,6 +156,8 @@ def input_field(field: Field) -> pa.Field:
 
 def input_schema(schema: Schema) -> pa.Schema:
     """Return the Arrow schema that a writer takes; see `input_field`."""
+    if not any(field.has_blobs for field in schema.fields):
+        return schema.to_arrow()
     return pa.schema([input_field(field) for field in schema.fields], dict(schema.metadata) or None)
 
 
@@ -172,8 +174,9 @@ def for_version(schema: pa.Schema, version: tuple[int, int]) -> pa.Schema:
     if version == (0, 1):
         # pylance reads no lists of version 0.1 whose items must not be null.
         schema = nullable_items(schema)
-    fields = [_for_version(field, version, field.name) for field in schema]
-    if all(new is old for new, old in zip(fields, schema, strict=True)):
+    old = list(schema)
+    fields = [_for_version(field, version, field.name) for field in old]
+    if all(new is given for new, given in zip(fields, old, strict=True)):
         return schema
     return pa.schema(fields, schema.metadata)
 

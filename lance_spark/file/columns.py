@@ -198,5 +198,15 @@ def _unwrapped(raw: bytes, expected: str) -> bytes:
 
 
 def _direct(type_url: str, value: bytes) -> pb.Encoding:
+    return (_short_direct if len(value) <= _SHORT else _new_direct)(type_url, value)
+
+
+@lru_cache(maxsize=256)
+def _short_direct(type_url: str, value: bytes) -> pb.Encoding:
+    """Return the encoding of columns and pages that are alike; it is copied into each, and never changed."""
+    return _new_direct(type_url, value)
+
+
+def _new_direct(type_url: str, value: bytes) -> pb.Encoding:
     wrapped = any_pb2.Any(type_url=type_url, value=value)
     return pb.Encoding(direct=pb.DirectEncoding(encoding=wrapped.SerializeToString()))

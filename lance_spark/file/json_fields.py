@@ -32,7 +32,7 @@ _Convert = Callable[[pa.Array], pa.Array]
 
 def has_json(field: Field) -> bool:
     """Whether the field, or one below it, is JSON."""
-    return any(node.logical_type == "json" for node in field.walk())
+    return field.has_json
 
 
 def paged_json(field: Field) -> Field:

@@ -10,6 +10,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.types as pat
 
+#: Types of which `num_fields` does not tell the arrays below them.
+_HOLDS_ARRAYS = (pa.BaseExtensionType, pa.DictionaryType)
+
 
 def with_offsets(array: pa.Array) -> pa.Array:
     """Return the array with an offset in every list, string or binary of it that has no rows.
@@ -20,6 +23,8 @@ def with_offsets(array: pa.Array) -> pa.Array:
         Of the same type, with the same values. The argument itself if it has rows, and so has all below it.
     """
     kind = array.type
+    if not kind.num_fields and len(array) and not isinstance(kind, _HOLDS_ARRAYS):
+        return array
     if isinstance(array, pa.ExtensionArray):
         old = array.storage
         new = with_offsets(old)
@@ -46,7 +51,10 @@ def with_offsets(array: pa.Array) -> pa.Array:
 
 def batch_with_offsets(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the batch with `with_offsets` of each column."""
-    columns = [with_offsets(column) for column in batch.columns]
+    old = batch.columns
+    columns = [with_offsets(column) for column in old]
+    if all(column is given for column, given in zip(columns, old, strict=True)):
+        return batch
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 

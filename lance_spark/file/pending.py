@@ -101,10 +101,14 @@ class PendingRows:
         """Hand over all rows as pages of about the size wanted, in order."""
         arrays = [array for level in reversed(self._levels) for array in level]
         arrays += self._take_lent()
+        small = self._bytes <= self._page_bytes and self._rows <= MAX_PAGE_ROWS
         self._levels = [[]]
         self._dictionaries = []
         self._bytes = self._rows = 0
-        return [page for array in _joined(arrays) for page in cut(array, self._page_bytes)]
+        joined = _joined(arrays)
+        if small:
+            return joined
+        return [page for array in joined for page in cut(array, self._page_bytes)]
 
     def _take_lent(self) -> list[pa.Array]:
         lent, self._lent = self._lent, []

@@ -119,7 +119,7 @@ class Field(_Cached):
     @property
     def is_packed(self) -> bool:
         """Whether a struct is stored as one column, row by row."""
-        return any(
+        return bool(self.metadata) and any(
             self.metadata.get(key, b"").lower() == b"true"
             for key in ("lance-encoding:packed", "packed")
         )
@@ -127,10 +127,34 @@ class Field(_Cached):
     @property
     def is_blob(self) -> bool:
         """Whether the values are stored outside of the pages."""
-        return (
+        return bool(self.metadata) and (
             self.metadata.get(BLOB_KEY, b"").lower() == b"true"
             or self.metadata.get(EXTENSION_NAME) == BLOB_V2
         )
+
+    @property
+    def has_blobs(self) -> bool:
+        """Whether the field, or one below it, is a blob."""
+        # Most fields have no children, and a property that is kept costs more than this test.
+        return self.is_blob or (bool(self.children) and self._holds_blobs)
+
+    @cached_property
+    def _holds_blobs(self) -> bool:
+        return any(child.has_blobs for child in self.children)
+
+    @property
+    def has_json(self) -> bool:
+        """Whether the field, or one below it, is JSON."""
+        return self.logical_type == "json" or (bool(self.children) and self._holds_json)
+
+    @cached_property
+    def _holds_json(self) -> bool:
+        return any(child.has_json for child in self.children)
+
+    @property
+    def num_fields(self) -> int:
+        """How many fields the field and all below it are."""
+        return 1 + sum(child.num_fields for child in self.children) if self.children else 1
 
     def _blob_metadata(self) -> dict[str, bytes]:
         kept = {k: v for k, v in self.metadata.items() if k not in _EXTENSION_KEYS}
@@ -168,7 +192,8 @@ class Field(_Cached):
         proto.nullable = self.nullable
         proto.encoding = self.encoding  # type: ignore[assignment]
         proto.extension_name = self.metadata.get(EXTENSION_NAME, b"").decode(errors="replace")
-        proto.metadata.clear()
+        if self.carried:
+            proto.metadata.clear()
         for key, value in self.metadata.items():
             proto.metadata[key] = value
         if not self.carried:
@@ -192,7 +217,7 @@ class Field(_Cached):
         next_id = first_id + 1
         for child in parts.children:
             children.append(cls.from_arrow(child, next_id, first_id))
-            next_id += sum(1 for _ in children[-1].walk())
+            next_id += children[-1].num_fields
         return cls(
             arrow.name,
             first_id,
@@ -249,7 +274,7 @@ class Schema(_Cached):
         next_id = first_id
         for arrow in schema:
             new.append(Field.from_arrow(arrow, next_id))
-            next_id += sum(1 for _ in new[-1].walk())
+            next_id += new[-1].num_fields
         metadata = {_text(key): value for key, value in (schema.metadata or {}).items()}
         return cls(tuple(new), metadata)
 
@@ -482,6 +507,8 @@ def _encoding_hint(logical: str) -> int:
 
 def set_keys(proto: pb.Field, metadata: Mapping[str, bytes]) -> None:
     """Set the key fields of a message by the metadata of the field, as pylance does."""
+    if not metadata:
+        return
     place = f"{_PRIMARY_KEY}:position"
     position = _position(metadata, place)
     if place in metadata or metadata.get(_PRIMARY_KEY, b"").lower() in (b"true", b"1", b"yes"):

@@ -22,7 +22,7 @@ from lance_spark.file.blob_write import BlobWriter
 from lance_spark.file.columns import add_page, new_column
 from lance_spark.file.empty_structs import check_empty_structs
 from lance_spark.file.fields import column_fields
-from lance_spark.file.footer import align_output, encode_tail
+from lance_spark.file.footer import ALIGNMENT, PADDING, align_output, encode_tail
 from lance_spark.file.index_room import IndexRoom
 from lance_spark.file.json_fields import paged_json, write_json
 from lance_spark.file.offsets import batch_with_offsets
@@ -34,6 +34,8 @@ from lance_spark.storage.source import ByteRange
 
 #: Arrow bytes of a column that make a page, as pylance has it.
 DEFAULT_PAGE_BYTES = 8 * 1024 * 1024
+#: Buffers of a page up to this size are copied, so that they are written together.
+_SHORT_BUFFER = 4096
 _WRITABLE = ((2, 0), (2, 1), (2, 2))
 
 
@@ -229,11 +231,25 @@ class _ColumnWriter:
 
     def _write_buffers(self, page: EncodedPage) -> list[ByteRange]:
         ranges = []
+        at = self._output.tell()
+        # Short buffers, and the gaps before buffers, go out together with one call.
+        waiting: list[bytes] = []
         for buffer in page.buffers:
-            start = align_output(self._output)
-            if len(buffer):
-                self._output.write(buffer)
-            ranges.append(ByteRange(start, len(buffer)))
+            size = len(buffer)
+            gap = -at % ALIGNMENT
+            if gap:
+                waiting.append(PADDING * gap)
+            ranges.append(ByteRange(at + gap, size))
+            at += gap + size
+            if size <= _SHORT_BUFFER:
+                waiting.append(bytes(buffer))
+                continue
+            if waiting:
+                self._output.write(b"".join(waiting))
+                waiting.clear()
+            self._output.write(buffer)
+        if waiting:
+            self._output.write(b"".join(waiting))
         return ranges
 
 

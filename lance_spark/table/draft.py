@@ -242,10 +242,10 @@ class Draft:
             The fields are no tree: nobody could open the version.
         """
         # The file room takes Arrow along, which other changes do without.
-        from lance_spark.file.schema import Schema
+        from lance_spark.file.schema import FieldTree
 
         try:
-            Schema.from_protos(fields)
+            FieldTree(list(fields))
         except CorruptFileError as error:
             raise InvalidInputError(f"the new schema: {error}") from None
         self.proto.ClearField("fields")

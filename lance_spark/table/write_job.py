@@ -444,7 +444,10 @@ def begin_write(
     if base is None or mode == "overwrite":
         check_names(schema.names)
         first = base.first_new_field_id if base is not None else 0
-        job = replace(job, schema=Schema.from_arrow(for_version(schema, job.file_version), first))
+        arrow = for_version(schema, job.file_version)
+        if first or arrow is not schema:
+            data = Schema.from_arrow(arrow, first)
+        job = replace(job, schema=data)
     if job.file_version not in file_versions.WRITABLE:
         raise UnsupportedFeatureError(
             f"{store.display}: data files of version {file_versions.text(job.file_version)} are not written, only "

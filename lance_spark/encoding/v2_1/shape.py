@@ -64,8 +64,10 @@ def is_blob(field: pa.Field) -> bool:
 def is_leaf(field: pa.Field) -> bool:
     """Whether a field (of storage type) is a column itself."""
     kind = field.type
+    if not kind.num_fields:
+        return True
     if pat.is_struct(kind):
-        return kind.num_fields == 0 or is_packed(field) or is_blob(field)
+        return is_packed(field) or is_blob(field)
     if pat.is_fixed_size_list(kind):
         return not holds_structs(kind)
     return not (pat.is_list(kind) or pat.is_large_list(kind) or pat.is_map(kind))

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.encoding.arrow_blocks import storable, validity_of
-from lance_spark.encoding.levels import BoolArray, IndexArray, Layer, Levels
+from lance_spark.encoding.arrow_blocks import is_plain, storable, validity_of
+from lance_spark.encoding.levels import BoolArray, IndexArray, Layer, Levels, Step
 from lance_spark.encoding.levels_write import Ravel
 from lance_spark.encoding.v2_1.hints import check_packed
 from lance_spark.encoding.v2_1.shape import Leaf, child_fields, is_leaf, leaf_fields, storage_field
@@ -51,6 +51,9 @@ def shred(array: pa.Array, field: pa.Field) -> list[LeafColumn]:
         A list inside or around a fixed-size list of structs, which no Lance reader understands.
     """
     columns: list[LeafColumn] = []
+    field = storage_field(field)
+    if array.type == field.type and not array.null_count and is_plain(field.type):
+        return [_flat_column(array, field)]
     leaves = leaf_fields(field)
     for leaf in leaves:
         if leaf.in_vectors and any(step.is_list for step in leaf.steps):
@@ -61,6 +64,13 @@ def shred(array: pa.Array, field: pa.Field) -> list[LeafColumn]:
     ravel = Ravel(len(array), len(array))
     _shred(array, field, ravel, iter(leaves), columns)
     return columns
+
+
+def _flat_column(array: pa.Array, field: pa.Field) -> LeafColumn:
+    """Return the only leaf column of a field without structure and nulls."""
+    leaf = Leaf(field.name, field, (Step(),))
+    count = len(array)
+    return LeafColumn(leaf, count, array, None, Levels((Layer.ALL_VALID_ITEM,), count))
 
 
 def _shred(

@@ -17,9 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.types as pat
 
-from lance_spark.encoding.arrow_blocks import fixed_width, is_variable, offset_type
+from lance_spark.encoding.arrow_blocks import fixed_width, is_plain, is_variable, offset_type
 from lance_spark.encoding.levels import Layer, Levels, layer_numbers
 from lance_spark.encoding.meta import EncodedPage
 from lance_spark.encoding.v2_1 import variable
@@ -79,12 +78,12 @@ def encode_small(
 
 @lru_cache(maxsize=256)
 def _width(kind: pa.DataType) -> _Width | None:
+    if not is_plain(kind):
+        return None
     if is_variable(kind):
         return _Width(0, np.dtype(offset_type(kind)).itemsize)
-    if pat.is_nested(kind) or pat.is_dictionary(kind):
-        return None
     bits = fixed_width(kind)
-    return _Width(bits, 0) if bits == 1 or (bits and bits % 8 == 0) else None
+    return _Width(bits, 0) if bits == 1 or bits % 8 == 0 else None
 
 
 def _fixed(values: pa.Array, bits: int) -> bytes | None:
@@ -155,8 +154,6 @@ def _chunk(definition: bytes | None, values: bytes, large: bool) -> tuple[bytes,
     """Return the chunk table and the only chunk."""
     sizes = [0] if definition is None else [len(definition) // 2, len(definition)]
     head = struct.pack(f"<{len(sizes)}H{'I' if large else 'H'}", *sizes, len(values))
-    chunk = b"".join(
-        part + _FILL[: -len(part) % 8] for part in (head, definition or b"", values)
-    )
+    chunk = b"".join(part + _FILL[: -len(part) % 8] for part in (head, definition or b"", values))
     word = (len(chunk) // 8 - 1) << 4
     return word.to_bytes(4 if large else 2, "little"), chunk
