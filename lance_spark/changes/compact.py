@@ -24,8 +24,9 @@ import numpy as np
 from pyroaring import BitMap, BitMap64
 
 from lance_spark.changes.compaction_plan import CompactionOptions, plan_groups
+from lance_spark.changes.fragment_rows import live_values
 from lance_spark.changes.optimistic import check_once, check_rows_writable
-from lance_spark.changes.rewriting import RowReader, keeping_references
+from lance_spark.changes.rewriting import keeping_references
 from lance_spark.errors import (
     CorruptTableError,
     LanceError,
@@ -177,8 +178,9 @@ class CompactionTask:
             first=self.first,
         )
         try:
-            for fragment in self.fragments:
-                self._copy(paths, fragment, writer)
+            fields, version = self.schema.fields, self.file_version
+            for rows in live_values(paths, self.fragments, fields, version, self.base_paths):
+                writer.write(rows)
             new = writer.finish()
             live = sum(
                 fragment.physical_rows - len(gone)
@@ -201,15 +203,6 @@ class CompactionTask:
         rows = self.num_rows
         files = max(rows // self.target_rows_per_fragment, 1)
         return max(-(-rows // files), 1)
-
-    def _copy(self, paths: TablePaths, fragment: Fragment, writer: FragmentWriter) -> None:
-        fields, version = self.schema.fields, self.file_version
-        reader = RowReader(paths, fragment, fields, version, self.base_paths)
-        try:
-            for rows in reader.live():
-                writer.write(rows)
-        finally:
-            reader.close()
 
     def _with_lineage(
         self, paths: TablePaths, new: Sequence[Fragment], deleted: Sequence[Offsets]

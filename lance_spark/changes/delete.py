@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 from pyroaring import BitMap
 
+from lance_spark.changes.fragment_rows import matching_offsets
 from lance_spark.changes.optimistic import (
     check_once,
     check_rows_writable,
@@ -28,16 +29,14 @@ from lance_spark.changes.optimistic import (
 from lance_spark.changes.places import Places
 from lance_spark.changes.runner import Runner, runner_for
 from lance_spark.errors import InvalidInputError
-from lance_spark.file.schema import Schema
 from lance_spark.scan.conditions import Condition
 from lance_spark.scan.filters import Comparison, parse_filters
-from lance_spark.scan.fragment import FragmentReader
 from lance_spark.scan.predicates import Predicate
 from lance_spark.scan.row_meta import ROW_OFFSET, with_all
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit import DEFAULT_MAX_RETRIES
 from lance_spark.table.deletion_writer import bitmap_of, encode_bitmap, write_deletions
-from lance_spark.table.deletions import Offsets, offsets_of
+from lance_spark.table.deletions import Offsets, offsets_of, read_deletions
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.fragment_files import DeletionFile
 from lance_spark.table.manifest import Manifest
@@ -50,6 +49,9 @@ from lance_spark.table.row_counts import counted_fragments
 #: What chooses rows: (column, operator, value), or a predicate.
 Filter = Sequence[Any] | Predicate
 _OPERATORS = {"==": "=", "!=": "!=", "is_null": "IS NULL", "is_not_null": "IS NOT NULL"}
+#: Rows and fragments of a task at most, but for one large fragment.
+_TASK_ROWS = 1 << 18
+_TASK_FRAGMENTS = 1024
 #: Values of a list that the text of a condition shows.
 _SHOWN = 16
 
@@ -145,31 +147,26 @@ class DeleteTask:
         CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
         """
         paths = TablePaths.open(self.uri, self.storage_options, self.base_paths)
-        found = (self._delete(paths, fragment) for fragment in self.fragments)
-        return [deletion for deletion in found if deletion is not None]
-
-    def _delete(self, paths: TablePaths, fragment: Fragment) -> FragmentDeletion | None:
-        reader = FragmentReader(paths, fragment, Schema(()), self.filters)
+        found = matching_offsets(paths, self.fragments, self.filters)
+        deletions: list[FragmentDeletion] = []
         try:
-            rows = BitMap()
-            for offsets in reader.matching_windows():
-                rows |= bitmap_of(offsets)
-            deleted = reader.deleted()
-        finally:
-            reader.close()
-        if self.rows is not None:
-            rows &= _as_bitmap(self.rows[fragment.id])
-        return delete_offsets(paths, fragment, self.read_version, rows, deleted, self.tag)
+            for fragment in self.fragments:
+                rows = found.get(fragment.id, BitMap())
+                if self.rows is not None:
+                    rows &= _as_bitmap(self.rows[fragment.id])
+                if rows:
+                    deletions.append(
+                        delete_offsets(paths, fragment, self.read_version, rows, self.tag)
+                    )
+        except BaseException:
+            undo(paths.store, deletions)
+            raise
+        return deletions
 
 
 def delete_offsets(
-    paths: TablePaths,
-    fragment: Fragment,
-    read_version: int,
-    rows: BitMap,
-    deleted: Offsets,
-    tag: bytes = b"",
-) -> FragmentDeletion | None:
+    paths: TablePaths, fragment: Fragment, read_version: int, rows: BitMap, tag: bytes = b""
+) -> FragmentDeletion:
     """Write the deletion file of a fragment that loses rows.
 
     Parameters
@@ -179,19 +176,11 @@ def delete_offsets(
     read_version : int
         The version that the deletion is planned on.
     rows : BitMap
-        Offsets of live rows.
-    deleted : int64 array
-        Those that are deleted already, increasing.
+        Offsets of live rows, one at least.
     tag : bytes
         Which the file carries.
-
-    Returns
-    -------
-    FragmentDeletion or None
-        None if there are no rows.
     """
-    if not rows:
-        return None
+    deleted = read_deletions(paths, fragment)
     file = None
     if len(rows) + len(deleted) < fragment.physical_rows:
         union = rows | bitmap_of(deleted)
@@ -204,7 +193,6 @@ def plan_delete(
     filters: Iterable[Filter] | None = None,
     *,
     rows: Mapping[int, Offsets | BitMap] | None = None,
-    fragments_per_task: int = 1,
     tag: bytes = b"",
 ) -> list[DeleteTask]:
     """Cut a deletion into tasks.
@@ -217,7 +205,6 @@ def plan_delete(
         Rows that meet all of them are deleted: all rows if there are none.
     rows : mapping of int to int64 array or BitMap, optional
         Offsets of rows, by fragment: only these can be deleted.
-    fragments_per_task : int
     tag : bytes
         Which the deletion files carry.
 
@@ -242,9 +229,24 @@ def plan_delete(
             storage_options=table.store.options,
             tag=tag,
         )
-        for at in range(0, len(fragments), fragments_per_task)
-        for chosen in [fragments[at : at + fragments_per_task]]
+        for chosen in _together(fragments)
     ]
+
+
+def _together(fragments: Sequence[Fragment]) -> Iterator[tuple[Fragment, ...]]:
+    """Yield the fragments of each task: small ones are read together, large ones by tasks of their own."""
+    chosen: list[Fragment] = []
+    rows = 0
+    for fragment in fragments:
+        if chosen and (
+            len(chosen) == _TASK_FRAGMENTS or rows + fragment.physical_rows > _TASK_ROWS
+        ):
+            yield tuple(chosen)
+            chosen, rows = [], 0
+        chosen.append(fragment)
+        rows += fragment.physical_rows
+    if chosen:
+        yield tuple(chosen)
 
 
 def conditions_of(filters: Iterable[Filter] | None) -> list[Filter]:

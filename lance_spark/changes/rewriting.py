@@ -34,7 +34,8 @@ from lance_spark.table.row_ids import carry, updated_versions_of
 from lance_spark.table.row_index import OFFSET_BITS
 from lance_spark.table.segments import Words
 
-_BATCH_ROWS = 65_536
+#: Rows that are handed on at once at most.
+BATCH_ROWS = 65_536
 _META = (ROW_ADDRESS, ROW_ID, CREATED_AT, UPDATED_AT)
 #: Where fewer than one row in so many is wanted, these are read; elsewhere all are, and some taken out.
 _SPARSE = 4
@@ -139,7 +140,7 @@ class RowReader:
 
     def matching(self, rows: range | None = None) -> Iterator[MovedRows]:
         """Yield the live rows that meet the filters, in order; those among some physical rows, if any are given."""
-        for batch in self._reader.scan(self._rows if rows is None else rows, _BATCH_ROWS):
+        for batch in self._reader.scan(self._rows if rows is None else rows, BATCH_ROWS):
             yield self._moved(batch)
 
     def at(self, offsets: Offsets) -> MovedRows:
@@ -164,7 +165,7 @@ class RowReader:
         if self._blobs:
             yield from (moved.values for moved in self.matching())
         else:
-            yield from self._plain.scan(self._rows, _BATCH_ROWS)
+            yield from self._plain.scan(self._rows, BATCH_ROWS)
 
     def pieces(self, rows: range) -> Iterator[tuple[range, pa.RecordBatch]]:
         """Yield physical rows, deleted ones too, in order: which they are, and their values."""

@@ -17,6 +17,7 @@ from lance_spark.changes.delete import (
     delete_offsets,
 )
 from lance_spark.changes.delete import undo as undo_deletions
+from lance_spark.changes.fragment_rows import AddressedRows, add_offsets, matching_rows
 from lance_spark.changes.rewriting import (
     RowReader,
     keeping_references,
@@ -30,7 +31,7 @@ from lance_spark.scan.conditions import Condition
 from lance_spark.scan.fragment import WINDOW_BYTES
 from lance_spark.table.align import align
 from lance_spark.table.bases import Target
-from lance_spark.table.deletion_writer import bitmap_of, encode_bitmap
+from lance_spark.table.deletion_writer import encode_bitmap
 from lance_spark.table.deletions import Offsets, offsets_of
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.fragment_writer import (
@@ -175,27 +176,22 @@ class UpdateTask:
         """Rewrite rows of fragments whose files go to the same places."""
         writer = self._writer(paths, self.schema, self.max_rows_per_file, targets)
         ids, created = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
+        found: dict[int, BitMap] = {}
         deletions: list[FragmentDeletion] = []
         try:
-            for fragment in fragments:
-                reader = self._reader(paths, fragment, self._read_fields())
-                found = BitMap()
-                try:
-                    for rows in reader.matching():
-                        writer.write(assign(rows.values, self.assignments, self.schema))
-                        found |= bitmap_of(rows.offsets)
-                        if self.stable_row_ids:
-                            ids.append(rows.row_ids)
-                            created.append(rows.created)
-                    deleted = reader.deleted()
-                finally:
-                    reader.close()
-                deletion = delete_offsets(
-                    paths, fragment, self.read_version, found, deleted, self.tag
-                )
-                if deletion is not None:
-                    deletions.append(deletion)
+            for rows in self._matching(paths, fragments):
+                writer.write(assign(rows.values, self.assignments, self.schema))
+                add_offsets(found, rows.addresses)
+                if self.stable_row_ids:
+                    ids.append(rows.row_ids)
+                    created.append(rows.created)
             new = writer.finish()
+            for fragment in fragments:
+                gone = found.get(fragment.id)
+                if gone is not None:
+                    deletions.append(
+                        delete_offsets(paths, fragment, self.read_version, gone, self.tag)
+                    )
         except BaseException:
             writer.abort()
             undo_deletions(paths.store, deletions)
@@ -203,6 +199,19 @@ class UpdateTask:
         if self.stable_row_ids:
             new = carrying(new, np.concatenate(ids), np.concatenate(created))
         return UpdateResult(tuple(new), tuple(deletions))
+
+    def _matching(
+        self, paths: TablePaths, fragments: Sequence[Fragment]
+    ) -> Iterator[AddressedRows]:
+        return matching_rows(
+            paths,
+            fragments,
+            self._read_fields(),
+            self.file_version,
+            self.base_paths,
+            self.filters,
+            with_lineage=self.stable_row_ids,
+        )
 
     def _rewrite_columns(self, paths: TablePaths) -> UpdateResult:
         changed: list[ChangedColumns] = []
