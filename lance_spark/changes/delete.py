@@ -11,6 +11,7 @@ No row that meets the filters makes a version too, as in pylance.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -193,6 +194,7 @@ def plan_delete(
     filters: Iterable[Filter] | None = None,
     *,
     rows: Mapping[int, Offsets | BitMap] | None = None,
+    fragments_per_task: int | None = None,
     tag: bytes = b"",
 ) -> list[DeleteTask]:
     """Cut a deletion into tasks.
@@ -205,6 +207,8 @@ def plan_delete(
         Rows that meet all of them are deleted: all rows if there are none.
     rows : mapping of int to int64 array or BitMap, optional
         Offsets of rows, by fragment: only these can be deleted.
+    fragments_per_task : int, optional
+        By default small fragments share a task, which reads them together, and large ones have a task each.
     tag : bytes
         Which the deletion files carry.
 
@@ -229,18 +233,20 @@ def plan_delete(
             storage_options=table.store.options,
             tag=tag,
         )
-        for chosen in _together(fragments)
+        for chosen in _together(fragments, fragments_per_task)
     ]
 
 
-def _together(fragments: Sequence[Fragment]) -> Iterator[tuple[Fragment, ...]]:
-    """Yield the fragments of each task: small ones are read together, large ones by tasks of their own."""
+def _together(
+    fragments: Sequence[Fragment], fragments_per_task: int | None
+) -> Iterator[tuple[Fragment, ...]]:
+    """Yield the fragments of each task; see `plan_delete`."""
+    most = fragments_per_task or _TASK_FRAGMENTS
+    most_rows = sys.maxsize if fragments_per_task else _TASK_ROWS
     chosen: list[Fragment] = []
     rows = 0
     for fragment in fragments:
-        if chosen and (
-            len(chosen) == _TASK_FRAGMENTS or rows + fragment.physical_rows > _TASK_ROWS
-        ):
+        if chosen and (len(chosen) == most or rows + fragment.physical_rows > most_rows):
             yield tuple(chosen)
             chosen, rows = [], 0
         chosen.append(fragment)
