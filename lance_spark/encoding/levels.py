@@ -20,9 +20,10 @@ layers: a new row). Parquet counts both the other way round. Specification: repd
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -69,6 +70,11 @@ def parse_layers(numbers: Iterable[int]) -> tuple[Layer, ...]:
     UnsupportedEncodingError
         A number is not known to this release.
     """
+    return _layers(tuple(numbers))
+
+
+@lru_cache(maxsize=1024)
+def _layers(numbers: tuple[int, ...]) -> tuple[Layer, ...]:
     try:
         return tuple(Layer(number) for number in numbers)
     except ValueError as error:
@@ -80,17 +86,20 @@ def layer_numbers(layers: Iterable[Layer]) -> list[Any]:
     return [int(layer) for layer in layers]
 
 
-def max_definition(layers: Sequence[Layer]) -> int:
+@lru_cache(maxsize=1024)
+def max_definition(layers: tuple[Layer, ...]) -> int:
     """Return the highest definition level that `layers` can produce."""
     return sum(layer.num_levels for layer in layers)
 
 
-def max_repetition(layers: Sequence[Layer]) -> int:
+@lru_cache(maxsize=1024)
+def max_repetition(layers: tuple[Layer, ...]) -> int:
     """Return the repetition level that starts a new row: the number of list layers."""
     return sum(layer.is_list for layer in layers)
 
 
-def max_visible_definition(layers: Sequence[Layer]) -> int:
+@lru_cache(maxsize=1024)
+def max_visible_definition(layers: tuple[Layer, ...]) -> int:
     """Return the highest definition level of an entry that has a leaf slot."""
     total = 0
     for layer in layers:

@@ -32,6 +32,8 @@ def unpruned(wanted: Field, own: Field, version: tuple[int, int]) -> Field:
             metadata.pop(EXTENSION_NAME, None)
         kind, children = own.logical_type, own.children
         return described(replace(wanted, logical_type=kind, children=children, metadata=metadata))
+    if not own.children and not wanted.children:
+        return wanted
     whole = own.is_packed or (version == (2, 0) and own.logical_type.startswith("fixed_size_list:"))
     if whole:
         same = [child.id for child in wanted.walk()] == [child.id for child in own.walk()]

@@ -19,10 +19,7 @@ import pyarrow as pa
 from lance_spark.encoding.meta import ColumnMeta, FieldReader, total_rows
 from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v2_1.shape import leaf_fields
-from lance_spark.errors import (
-    CorruptFileError,
-    UnsupportedEncodingError,
-)
+from lance_spark.errors import CorruptFileError, LanceError, UnsupportedEncodingError
 from lance_spark.file.blob_fields import described
 from lance_spark.file.columns import MAX_ROWS, read_columns
 from lance_spark.file.fields import column_fields
@@ -31,9 +28,10 @@ from lance_spark.file.json_fields import paged_json, read_json
 from lance_spark.file.plans import check_rows, named
 from lance_spark.file.project import project, unpruned
 from lance_spark.file.schema import Field, FieldTree, Schema
+from lance_spark.file.small_columns import groups, read_together
 from lance_spark.proto import file_pb2
 from lance_spark.storage.remote import RemoteSource
-from lance_spark.storage.source import ByteSource, Ranges, ReadPlan, run_plans
+from lance_spark.storage.source import ByteSource, Ranges, ReadPlan, gather_plans, run_plans
 
 if TYPE_CHECKING:
     from lance_spark.storage.ahead import AheadSource
@@ -176,13 +174,10 @@ class FileReader:
         stored = [self._stored(field) for field in fields]
         columns = [self._columns_of(field, column_of) for field in stored]
         self._load([column for several in columns for column in several])
-        plans = [
-            named(self._plan(field, several, rows), self._source.name, field, len(rows))
-            for field, several in zip(stored, columns, strict=True)
-        ]
+        arrays = self._arrays(stored, columns, rows)
         texts = [
             read_json(array, held, self._source.name)
-            for array, held in zip(run_plans(self._ranges, plans), stored, strict=True)
+            for array, held in zip(arrays, stored, strict=True)
         ]
         return [
             array if field is held else project(array, held, field)
@@ -289,6 +284,48 @@ class FileReader:
         if self._ahead is not None:
             self._ahead.close()
         self._source.close()
+
+    def _arrays(
+        self, fields: Sequence[Field], columns: Sequence[tuple[int, ...]], rows: Rows
+    ) -> list[pa.Array]:
+        """Read some rows of fields in the shape that their columns have."""
+        single = [[at] for at in range(len(fields))]
+        if self.version in ((2, 1), (2, 2)):
+            metas = [[self._columns[column] for column in several] for several in columns]
+            single = groups(fields, metas, rows, self._num_rows)
+        plans = [
+            self._group([fields[at] for at in group], [columns[at] for at in group], rows)
+            for group in single
+        ]
+        found = run_plans(self._ranges, plans)
+        by_place = {
+            at: array
+            for group, arrays in zip(single, found, strict=True)
+            for at, array in zip(group, arrays, strict=True)
+        }
+        return [by_place[at] for at in range(len(fields))]
+
+    def _group(
+        self, fields: Sequence[Field], columns: Sequence[tuple[int, ...]], rows: Rows
+    ) -> ReadPlan[list[pa.Array]]:
+        """Plan the reading of fields that are read together, or of one field."""
+        name = self._source.name
+        if len(fields) > 1:
+            metas = [[self._columns[column] for column in several] for several in columns]
+            try:
+                leaves = leaf_fields(fields[0].arrow_field)
+                for field, several in zip(fields, metas, strict=True):
+                    for leaf, meta in zip(leaves, several, strict=True):
+                        self._check_length(field, meta, leaf.slots_per_row)
+                return (yield from read_together(fields[0], metas, self._num_rows, name))
+            except (LanceError, pa.ArrowException, ValueError):
+                # One by one, the column that is to blame is named.
+                pass
+        plans = [
+            named(self._plan(field, several, rows), name, field, len(rows))
+            for field, several in zip(fields, columns, strict=True)
+        ]
+        return (yield from gather_plans(plans))
 
     def _plan(self, field: Field, columns: tuple[int, ...], rows: Rows) -> ReadPlan[pa.Array]:
         return (yield from self._reader(field, columns).read(rows))

@@ -92,7 +92,7 @@ def assemble(
     """
     if not parts:
         return nulls(num_rows, field.to_arrow())
-    if len(parts) == 1 and parts[0].field == field:
+    if len(parts) == 1 and (parts[0].field is field or parts[0].field == field):
         return arrays[0]
     return _merge(field, [(part.field, array) for part, array in zip(parts, arrays, strict=True)])
 

@@ -19,7 +19,7 @@ from lance_spark.encoding.rows import RowNumbers, Rows
 from lance_spark.errors import CorruptTableError
 from lance_spark.file.blob_fields import PLACE
 from lance_spark.file.open import DataFileReader, open_file
-from lance_spark.file.reader import PAGE_BYTES
+from lance_spark.file.reader import PAGE_BYTES, FileReader
 from lance_spark.file.schema import Field, Schema
 from lance_spark.scan.assemble import FieldPart, assemble, files_of, locate
 from lance_spark.scan.blobs import BlobLoader, Places
@@ -129,6 +129,7 @@ class FragmentReader:
         # Columns that the filters have read already: their place in the schema, and among those of the filters.
         self._known: dict[int, int] = {}
         self._costs: Costs | None = None
+        self._stored_bytes: list[float | None] | None = None
         self._most_rows: int | None = None
         if filters:
             judged = Schema.of_paths(path for part in filters for path in part.paths)
@@ -435,6 +436,12 @@ class FragmentReader:
         return loader
 
     def _stored_row_bytes(self) -> Sequence[float | None]:
+        if self._stored_bytes is not None:
+            return self._stored_bytes
+        for reader, fields, column_of in self._stored():
+            # The metadata of all columns is read and parsed at once.
+            if isinstance(reader, FileReader):
+                reader.column_metas(fields, column_of)
         stored: list[float | None] = []
         rows = max(self._physical_rows, 1)
         for parts in self._parts:
@@ -444,6 +451,7 @@ class FragmentReader:
                 if part.file >= 0
             ]
             stored.append(sum(held) / rows if held else None)
+        self._stored_bytes = stored
         return stored
 
     def _rows_in_pages(self) -> int:

@@ -26,6 +26,7 @@ import pyarrow.types as pat
 from lance_spark.encoding.arrow_blocks import (
     bitmap,
     fixed_width,
+    is_plain,
     is_variable,
     item_type,
     offset_type,
@@ -51,6 +52,8 @@ from lance_spark.storage.source import ByteRange, Bytes, ReadPlan
 
 #: Levels can be stored in no bytes at all; no writer puts more of them into one page.
 _MAX_LEVELS = 1 << 30
+#: Values of a page up to which they are copied one by one.
+_FEW = 1024
 
 
 class ConstantPage:
@@ -143,10 +146,22 @@ class ConstantPage:
             if pat.is_dictionary(kind):
                 indices = pa.array(np.zeros(count, np.int8)).cast(kind.index_type)
                 return pa.DictionaryArray.from_arrays(indices, self._scalar, ordered=kind.ordered)
-            return self._scalar.take(pa.array(np.zeros(count, np.int8)))
+            return _repeated(self._scalar, count)
         if pat.is_struct(kind) and not kind.num_fields:
             return pa.Array.from_buffers(kind, count, [None], children=[])
         return pa.nulls(count, kind)
+
+
+def _repeated(scalar: pa.Array, count: int) -> pa.Array:
+    """Return an array of one value as one of `count` values."""
+    kind = scalar.type
+    if count == 1:
+        return scalar
+    if count <= _FEW and is_plain(kind) and fixed_width(kind) % 8 == 0 and not is_variable(kind):
+        # Less than a call of Arrow costs, of which a file of many columns needs as many.
+        value = bytes(memoryview(scalar.buffers()[1]))
+        return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(value * count)])
+    return scalar.take(pa.array(np.zeros(count, np.int8)))
 
 
 def _layers(layout: pb.ConstantLayout, leaf: Leaf) -> tuple[Layer, ...]:

@@ -98,7 +98,7 @@ def _fixed(values: pa.Array, bits: int) -> bytes | None:
         width = bits // 8
         return bytes(memoryview(data)[start * width : (start + count) * width])
     held = bytes(memoryview(data)[start // 8 : (start + count + 7) // 8])
-    flags = int.from_bytes(held, "little") >> start % 8 & (1 << count) - 1
+    flags: int = int.from_bytes(held, "little") >> start % 8 & (1 << count) - 1
     return flags.to_bytes((count + 7) // 8, "little")
 
 

@@ -1,0 +1,118 @@
+"""Columns of few rows, which are read together.
+
+Of a file with thousands of columns and few rows, reading costs what a column costs, not what a value does. Columns of one
+type are therefore read as one column that has the pages of all of them: pages that are alike are decoded at once, and each
+column is a slice of the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from lance_spark.encoding.arrow_blocks import is_plain
+from lance_spark.encoding.meta import ColumnMeta
+from lance_spark.encoding.rows import Rows
+from lance_spark.file.schema import Field
+from lance_spark.storage.source import ReadPlan
+
+#: Fewer columns are read one by one.
+_LEAST = 4
+#: Rows of a page, and stored bytes of all pages, up to which a column is small.
+_PAGE_ROWS = 1024
+_COLUMN_BYTES = 16 * 1024
+#: Stored bytes and columns that are read together: a column that is kept keeps the memory of all of them.
+_GROUP_BYTES = 1024 * 1024
+_GROUP_COLUMNS = 1024
+
+
+def groups(
+    fields: Sequence[Field], columns: Sequence[Sequence[ColumnMeta]], rows: Rows, num_rows: int
+) -> list[list[int]]:
+    """Return which fields are read together, by their positions; each position is in one group.
+
+    Parameters
+    ----------
+    fields : sequence of Field
+        As the file stores them.
+    columns : sequence of sequence of ColumnMeta
+        Of each field.
+    rows : Rows
+    num_rows : int
+        Of the file: rows of small columns are read together if all rows are read.
+    """
+    single = [[at] for at in range(len(fields))]
+    if len(fields) < _LEAST or not isinstance(rows, range) or len(rows) != num_rows:
+        return single
+    by_type: dict[tuple[pa.DataType, int], list[tuple[bytes, int, int]]] = {}
+    for at, (field, metas) in enumerate(zip(fields, columns, strict=True)):
+        if not metas or not all(_is_small(meta, num_rows) for meta in metas):
+            continue
+        if _is_alike_by_type(field):
+            size = sum([_size(meta) for meta in metas])
+            key = field.arrow_field.type, len(metas)
+            by_type.setdefault(key, []).append((metas[0].pages[0].encoding, at, size))
+    found: list[list[int]] = []
+    for members in by_type.values():
+        # Pages that are alike follow one another.
+        members.sort()
+        found += _cut(members)
+    grouped = {at for group in found for at in group}
+    return found + [one for one in single if one[0] not in grouped]
+
+
+def _is_small(column: ColumnMeta, num_rows: int) -> bool:
+    pages = column.pages
+    return 0 < num_rows <= _PAGE_ROWS * len(pages) and _size(column) <= _COLUMN_BYTES
+
+
+def _size(column: ColumnMeta) -> int:
+    return sum([buffer.length for page in column.pages for buffer in page.buffers])
+
+
+def _is_alike_by_type(field: Field) -> bool:
+    """Whether fields of the same Arrow type are stored in the same columns, and have no dictionaries in common."""
+    if not field.children:
+        return is_plain(field.arrow_field.type) and not field.is_blob and not field.has_json
+    # Equal types do not say that the metadata of their children is equal.
+    return not any(node.metadata or node.logical_type.startswith("dict:") for node in field.walk())
+
+
+def _cut(members: Sequence[tuple[bytes, int, int]]) -> list[list[int]]:
+    found: list[list[int]] = []
+    total = 0
+    for _, at, size in members:
+        if not found or total + size > _GROUP_BYTES or len(found[-1]) == _GROUP_COLUMNS:
+            found.append([])
+            total = 0
+        found[-1].append(at)
+        total += size
+    return [group for group in found if len(group) >= _LEAST]
+
+
+def read_together(
+    field: Field, columns: Sequence[Sequence[ColumnMeta]], num_rows: int, file: str
+) -> ReadPlan[list[pa.Array]]:
+    """Plan the reading of all rows of several columns; errors do not name the column.
+
+    Parameters
+    ----------
+    field : Field
+        One of theirs: all have its type.
+    columns : sequence of sequence of ColumnMeta
+        Of each field; all have as many rows as the file.
+    num_rows : int
+        Of the file.
+    file : str
+        Name of the file, for errors.
+    """
+    from lance_spark.encoding.v2_1.field import open_field
+
+    leaves = [
+        ColumnMeta(tuple([page for column in leaf for page in column.pages]))
+        for leaf in zip(*columns, strict=True)
+    ]
+    reader = open_field(field.arrow_field, leaves, file)
+    every = yield from reader.read(range(num_rows * len(columns)))
+    return [every.slice(at * num_rows, num_rows) for at in range(len(columns))]
