@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -26,10 +27,11 @@ from lance_spark.changes.optimistic import (
     check_rows_writable,
     commit_rows,
     retried,
+    run_all,
 )
 from lance_spark.changes.places import Places
 from lance_spark.changes.runner import Runner, runner_for
-from lance_spark.errors import InvalidInputError
+from lance_spark.errors import InvalidInputError, StorageError
 from lance_spark.scan.conditions import Condition
 from lance_spark.scan.filters import Comparison, parse_filters
 from lance_spark.scan.predicates import Predicate
@@ -53,6 +55,9 @@ _OPERATORS = {"==": "=", "!=": "!=", "is_null": "IS NULL", "is_not_null": "IS NO
 #: Rows and fragments of a task at most, but for one large fragment.
 _TASK_ROWS = 1 << 18
 _TASK_FRAGMENTS = 1024
+#: So many deletion files, and more, are written several at a time.
+_MANY_FILES = 16
+_FILES_AT_ONCE = 8
 #: Values of a list that the text of a condition shows.
 _SHOWN = 16
 
@@ -149,38 +154,65 @@ class DeleteTask:
         """
         paths = TablePaths.open(self.uri, self.storage_options, self.base_paths)
         found = matching_offsets(paths, self.fragments, self.filters)
-        deletions: list[FragmentDeletion] = []
-        try:
-            for fragment in self.fragments:
-                rows = found.get(fragment.id, BitMap())
-                if self.rows is not None:
-                    rows &= _as_bitmap(self.rows[fragment.id])
-                if rows:
-                    deletions.append(
-                        delete_offsets(paths, fragment, self.read_version, rows, self.tag)
-                    )
-        except BaseException:
-            undo(paths.store, deletions)
-            raise
-        return deletions
+        if self.rows is not None:
+            found = {number: one & _as_bitmap(self.rows[number]) for number, one in found.items()}
+        return delete_offsets(paths, self.fragments, found, self.read_version, self.tag)
 
 
 def delete_offsets(
-    paths: TablePaths, fragment: Fragment, read_version: int, rows: BitMap, tag: bytes = b""
-) -> FragmentDeletion:
-    """Write the deletion file of a fragment that loses rows.
+    paths: TablePaths,
+    fragments: Iterable[Fragment],
+    rows: Mapping[int, BitMap],
+    read_version: int,
+    tag: bytes = b"",
+) -> list[FragmentDeletion]:
+    """Write the deletion files of fragments that lose rows; if that fails, delete them again.
 
     Parameters
     ----------
     paths : TablePaths
-    fragment : Fragment
+    fragments : iterable of Fragment
+    rows : mapping of int to BitMap
+        Offsets of live rows by fragment.
     read_version : int
         The version that the deletion is planned on.
-    rows : BitMap
-        Offsets of live rows, one at least.
     tag : bytes
-        Which the file carries.
+        Which the files carry.
+
+    Returns
+    -------
+    list of FragmentDeletion
+        For the fragments that lose rows.
     """
+
+    def write(fragment: Fragment) -> FragmentDeletion:
+        return _write(paths, fragment, read_version, rows[fragment.id], tag)
+
+    losing = [fragment for fragment in fragments if rows.get(fragment.id)]
+    if len(losing) >= _MANY_FILES:
+        # Each file takes a request, or a wait until the disk has it.
+        return run_all(
+            losing,
+            write,
+            lambda one: undo(paths.store, [one]),
+            local=paths.store.is_local,
+            threads=_FILES_AT_ONCE,
+        )
+    deletions: list[FragmentDeletion] = []
+    try:
+        for fragment in losing:
+            deletions.append(write(fragment))
+    except BaseException:
+        with suppress(StorageError):
+            undo(paths.store, deletions)
+        raise
+    return deletions
+
+
+def _write(
+    paths: TablePaths, fragment: Fragment, read_version: int, rows: BitMap, tag: bytes
+) -> FragmentDeletion:
+    """Write the deletion file of a fragment that loses some live rows."""
     deleted = read_deletions(paths, fragment)
     file = None
     if len(rows) + len(deleted) < fragment.physical_rows:

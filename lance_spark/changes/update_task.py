@@ -177,7 +177,6 @@ class UpdateTask:
         writer = self._writer(paths, self.schema, self.max_rows_per_file, targets)
         ids, created = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
         found: dict[int, BitMap] = {}
-        deletions: list[FragmentDeletion] = []
         try:
             for rows in self._matching(paths, fragments):
                 writer.write(assign(rows.values, self.assignments, self.schema))
@@ -186,15 +185,9 @@ class UpdateTask:
                     ids.append(rows.row_ids)
                     created.append(rows.created)
             new = writer.finish()
-            for fragment in fragments:
-                gone = found.get(fragment.id)
-                if gone is not None:
-                    deletions.append(
-                        delete_offsets(paths, fragment, self.read_version, gone, self.tag)
-                    )
+            deletions = delete_offsets(paths, fragments, found, self.read_version, self.tag)
         except BaseException:
             writer.abort()
-            undo_deletions(paths.store, deletions)
             raise
         if self.stable_row_ids:
             new = carrying(new, np.concatenate(ids), np.concatenate(created))

@@ -317,7 +317,7 @@ class FileReader:
                 for field, several in zip(fields, metas, strict=True):
                     for leaf, meta in zip(leaves, several, strict=True):
                         self._check_length(field, meta, leaf.slots_per_row)
-                return (yield from read_together(fields[0], metas, self._num_rows, name))
+                return (yield from read_together(fields[0], metas, rows, self._num_rows, name))
             except (LanceError, pa.ArrowException, ValueError):
                 # One by one, the column that is to blame is named.
                 pass

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 
 from lance_spark.encoding.arrow_blocks import is_plain
@@ -22,6 +23,9 @@ _LEAST = 4
 #: Rows of a page, and stored bytes of all pages, up to which a column is small.
 _PAGE_ROWS = 1024
 _COLUMN_BYTES = 16 * 1024
+#: Files of up to so many rows are read whole for any of their rows; others if one row in so many is wanted.
+_FEW_ROWS = 64
+_MOST_UNWANTED = 4
 #: Stored bytes and columns that are read together: a column that is kept keeps the memory of all of them.
 _GROUP_BYTES = 1024 * 1024
 _GROUP_COLUMNS = 1024
@@ -40,10 +44,10 @@ def groups(
         Of each field.
     rows : Rows
     num_rows : int
-        Of the file: rows of small columns are read together if all rows are read.
+        Of the file. Small columns are read whole, which has to be worth it for the rows that are wanted.
     """
     single = [[at] for at in range(len(fields))]
-    if len(fields) < _LEAST or not isinstance(rows, range) or len(rows) != num_rows:
+    if len(fields) < _LEAST or (num_rows > _FEW_ROWS and num_rows > _MOST_UNWANTED * len(rows)):
         return single
     by_type: dict[tuple[pa.DataType, int], list[tuple[bytes, int, int]]] = {}
     for at, (field, metas) in enumerate(zip(fields, columns, strict=True)):
@@ -92,9 +96,9 @@ def _cut(members: Sequence[tuple[bytes, int, int]]) -> list[list[int]]:
 
 
 def read_together(
-    field: Field, columns: Sequence[Sequence[ColumnMeta]], num_rows: int, file: str
+    field: Field, columns: Sequence[Sequence[ColumnMeta]], rows: Rows, num_rows: int, file: str
 ) -> ReadPlan[list[pa.Array]]:
-    """Plan the reading of all rows of several columns; errors do not name the column.
+    """Plan the reading of some rows of several columns; errors do not name the column.
 
     Parameters
     ----------
@@ -102,6 +106,7 @@ def read_together(
         One of theirs: all have its type.
     columns : sequence of sequence of ColumnMeta
         Of each field; all have as many rows as the file.
+    rows : Rows
     num_rows : int
         Of the file.
     file : str
@@ -114,5 +119,16 @@ def read_together(
         for leaf in zip(*columns, strict=True)
     ]
     reader = open_field(field.arrow_field, leaves, file)
-    every = yield from reader.read(range(num_rows * len(columns)))
-    return [every.slice(at * num_rows, num_rows) for at in range(len(columns))]
+    count = len(rows)
+    if count == num_rows:
+        chosen = yield from reader.read(range(num_rows * len(columns)))
+    else:
+        numbers = np.arange(rows.start, rows.stop) if isinstance(rows, range) else rows
+        wanted = (np.arange(len(columns))[:, None] * num_rows + numbers).reshape(-1)
+        if len(columns[0][0].pages) > 1:
+            # Some pages may have none of the rows.
+            chosen = yield from reader.read(wanted)
+        else:
+            every = yield from reader.read(range(num_rows * len(columns)))
+            chosen = every.take(pa.array(wanted))
+    return [chosen.slice(at * count, count) for at in range(len(columns))]
