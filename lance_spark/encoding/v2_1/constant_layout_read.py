@@ -22,6 +22,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
+from google.protobuf.message import DecodeError
 
 from lance_spark.encoding.arrow_blocks import (
     bitmap,
@@ -42,11 +43,11 @@ from lance_spark.encoding.levels import (
 from lance_spark.encoding.meta import PageMeta
 from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v2_1.near_ranges import fetch_rows
-from lance_spark.encoding.v2_1.page import PageRows, check_layers
+from lance_spark.encoding.v2_1.page import PageRows, check_layers, parse_layout
 from lance_spark.encoding.v2_1.registry import decode_block
 from lance_spark.encoding.v2_1.row_select import entries_of, levels_at
 from lance_spark.encoding.v2_1.shape import Leaf
-from lance_spark.errors import CorruptFileError
+from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import ByteRange, Bytes, ReadPlan
 
@@ -150,6 +151,34 @@ class ConstantPage:
         if pat.is_struct(kind) and not kind.num_fields:
             return pa.Array.from_buffers(kind, count, [None], children=[])
         return pa.nulls(count, kind)
+
+
+def repeats_inline(leaf: Leaf) -> bool:
+    """Whether `inline_rows` can give the values of a leaf."""
+    kind = leaf.field.type
+    plain = is_plain(kind) and not is_variable(kind) and fixed_width(kind) % 8 == 0
+    return plain and not any(step.is_list or step.dimension != 1 for step in leaf.steps)
+
+
+def inline_rows(meta: PageMeta, leaf: Leaf, count: int) -> bytes | None:
+    """Return the bytes of a few values of a page that has an inline scalar and no null; None for any other page.
+
+    Files of many columns have many such pages, and this takes a part of the time that a reader of the page takes.
+    """
+    if meta.buffers or not 0 < count <= _FEW:
+        return None
+    try:
+        layout = parse_layout(meta.encoding).constant_layout
+        layers = parse_layers(layout.layers)
+    except (DecodeError, UnsupportedEncodingError):
+        return None
+    # A page of another layout has no such value.
+    value = layout.inline_value
+    if len(value) * 8 != fixed_width(leaf.field.type) or layout.num_rep_values:
+        return None
+    if layout.num_def_values or layers != (Layer.ALL_VALID_ITEM,) * len(leaf.steps):
+        return None
+    return bytes(value) * count
 
 
 def _repeated(scalar: pa.Array, count: int) -> pa.Array:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.encoding.arrow_blocks import bitmap, with_validity
+from lance_spark.encoding.arrow_blocks import bitmap, fixed_width, with_validity
 from lance_spark.encoding.levels import BoolArray, LayerSlots
 from lance_spark.encoding.meta import ColumnMeta, PageMeta, Place
 from lance_spark.encoding.rows import Rows, split_rows
@@ -120,11 +120,26 @@ class LeafReader:
         if len(pieces) == 1:
             yield self._read_page(*pieces[0])
             return
+        from lance_spark.encoding.v2_1.constant_layout_read import inline_rows, repeats_inline
         from lance_spark.encoding.v2_1.mini_block_pages import PageGroup
 
+        inline = self._open_page is open_page and repeats_inline(self._leaf)
+        constants: list[bytes] = []
         numbers: list[int] = []
         group: PageGroup | None = None
         for number, rows in pieces:
+            values = None
+            if inline:
+                values = inline_rows(self._column.pages[number], self._leaf, len(rows))
+            if values is not None:
+                if group is not None:
+                    yield self._read_group(group, numbers)
+                    group = None
+                constants.append(values)
+                continue
+            if constants:
+                yield self._constants(constants)
+                constants = []
             whole = len(rows) == self._lengths[number]
             page = None
             if whole:
@@ -140,6 +155,17 @@ class LeafReader:
                 yield self._read_page(number, rows)
         if group is not None:
             yield self._read_group(group, numbers)
+        if constants:
+            yield self._constants(constants)
+
+    def _constants(self, parts: list[bytes]) -> ReadPlan[LeafRows]:
+        """Plan the reading of pages whose values are known: nothing is asked for."""
+        yield from ()
+        kind = self._leaf.field.type
+        data = b"".join(parts)
+        count = len(data) * 8 // fixed_width(kind)
+        values = pa.Array.from_buffers(kind, count, [None, pa.py_buffer(data)])
+        return LeafRows(values, (LayerSlots(count, None),) * len(self._leaf.steps))
 
     def _read_group(self, group: PageGroup, numbers: list[int]) -> ReadPlan[LeafRows]:
         if len(numbers) > 1:
