@@ -1,0 +1,201 @@
+"""Tables of many columns and few rows, and of many fragments of few rows: values, errors, and the work for each of them.
+
+Work is counted in calls of functions, of which every run has the same number: time depends on the machine. Most of what a column or a
+fragment of few rows costs is calls.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import shutil
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import lance_spark
+from lance_spark.errors import CorruptFileError
+from lance_spark.file.open import open_file
+from lance_spark.storage.local import LocalSource
+
+
+def calls(action: Callable[[], object]) -> int:
+    """Return how many functions an action calls, in all threads."""
+    count = 0
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    threading.setprofile(note)
+    sys.setprofile(note)
+    try:
+        action()
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+    return count
+
+
+def calls_of_each(run: Callable[[int], Callable[[], object]]) -> float:
+    """Return how many calls one more column or fragment takes, and check that it takes as many among more of them.
+
+    `run` prepares a table of some columns or fragments, and returns what is measured.
+    """
+    run(100)()
+    few, more, many = (calls(run(size)) for size in (100, 200, 400))
+    first, second = (more - few) / 100, (many - more) / 200
+    assert second < 1.3 * first + 10
+    return second
+
+
+def nulls_at(array: pa.Array, place: int) -> pa.Array:
+    return pa.array(
+        [None if at == place else one for at, one in enumerate(array.to_pylist())], array.type
+    )
+
+
+def columns_of_all_types(rows: int, *, null_structs: bool) -> pa.Table:
+    """Return columns of plain types, equal and different values, with nulls and in slices."""
+    numbers = np.arange(rows)
+    arrays = [
+        pa.array(numbers),
+        pa.array(numbers.astype(np.uint8)),
+        pa.array(np.zeros(rows)),
+        pa.array(numbers * 0.1),
+        pa.array(numbers % 2 == 0),
+        pa.array([True] * rows),
+        pa.array([False] * rows),
+        pa.array([str(one) * (one % 7) for one in range(rows)]),
+        pa.array(["x"] * rows),
+        pa.array([""] * rows),
+        pa.array([b"%d" % one for one in range(rows)], pa.large_binary()),
+        pa.array([decimal.Decimal(one) for one in range(rows)], pa.decimal128(20, 2)),
+        pa.array([datetime.date(2020, 1, 1)] * rows),
+        pa.array([b"abc"] * rows, pa.binary(3)),
+        pa.array([[1.0, 2.0]] * rows, pa.list_(pa.float32(), 2)),
+        pa.array([[1.0, 2.0]] * rows, pa.list_(pa.float32())),
+        pa.array([{"a": one, "b": str(one)} for one in range(rows)]),
+    ]
+    columns = {}
+    for at, array in enumerate(arrays):
+        columns[f"whole{at}"] = array
+        if null_structs or not pa.types.is_struct(array.type):
+            twice = pa.concat_arrays([array, array])
+            columns[f"first{at}"] = nulls_at(array, 0)
+            columns[f"middle{at}"] = nulls_at(array, rows // 2)
+            columns[f"sliced{at}"] = nulls_at(twice, rows // 2 + 1).slice(rows // 2, rows)
+    return pa.table(columns)
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+@pytest.mark.parametrize("rows", [1, 3, 64, 65])
+def test_pages_of_few_values(tmp_path: Path, version: str, rows: int) -> None:
+    table = columns_of_all_types(rows, null_structs=version != "2.0")
+    uri = str(tmp_path / "t.lance")
+    lance_spark.write_dataset(table, uri, data_storage_version=version)
+    theirs = lance.dataset(uri)
+    theirs.validate()
+    for read in (theirs.to_table(), lance_spark.open_dataset(uri).to_table()):
+        for name in table.column_names:
+            assert read[name].to_pylist() == table[name].to_pylist(), name
+    chosen = [0, rows - 1]
+    assert theirs.take(chosen).to_pylist() == table.take(chosen).to_pylist()
+
+
+def wide(columns: int, rows: int) -> pa.Table:
+    rng = np.random.default_rng(columns)
+    numbers = {f"c{at}": rng.integers(0, 1 << 30, rows) for at in range(columns)}
+    return pa.table(
+        numbers | {f"k{at}": [at] * rows for at in range(8)} | {"text": [str(rows)] * rows}
+    )
+
+
+@pytest.mark.parametrize("files", [1, 3])
+def test_rows_of_columns_that_are_read_together(tmp_path: Path, files: int) -> None:
+    table, uri = wide(20, 12), str(tmp_path / "t.lance")
+    lance.write_dataset(table, uri, max_rows_per_file=12 // files)
+    dataset = lance_spark.open_dataset(uri)
+    assert dataset.to_table() == table
+    for chosen in ([5], [0, 1, 2], [3, 11], list(range(12))):
+        assert dataset.take(chosen).equals(table.take(chosen)), chosen
+    kept = table.filter(pa.compute.greater(table["c3"], 1 << 29))
+    assert dataset.to_table(filters=[("c3", ">", 1 << 29)]).equals(kept)
+
+
+def test_the_column_that_is_damaged_is_named(tmp_path: Path) -> None:
+    uri = tmp_path / "t.lance"
+    lance.write_dataset(wide(20, 12), str(uri))
+    (path,) = uri.glob("data/*.lance")
+    reader = open_file(LocalSource(str(path)))
+    column = reader.schema.field("c7")
+    table_of_chunks = reader.column_metas([column])[0].pages[0].buffers[0]
+    reader.close()
+    data = bytearray(path.read_bytes())
+    data[table_of_chunks.offset : table_of_chunks.offset + table_of_chunks.length] = (
+        b"\xff" * table_of_chunks.length
+    )
+    path.write_bytes(data)
+    with pytest.raises(CorruptFileError, match="'c7'"):
+        lance_spark.open_dataset(str(uri)).to_table()
+
+
+def test_work_for_a_column(tmp_path: Path) -> None:
+    made = iter(range(1000))
+
+    def new() -> str:
+        return str(tmp_path / f"{next(made)}.lance")
+
+    def writing(columns: int) -> Callable[[], object]:
+        table, uri = wide(columns, 3), new()
+        return lambda: lance_spark.write_dataset(table, uri)
+
+    def reading(columns: int) -> Callable[[], object]:
+        uri = new()
+        lance.write_dataset(wide(columns, 3), uri)
+        return lambda: lance_spark.open_dataset(uri).to_table()
+
+    def compacting(columns: int) -> Callable[[], object]:
+        uri = new()
+        lance.write_dataset(wide(columns, 4), uri, max_rows_per_file=1)
+        return lambda: lance_spark.open_dataset(uri).compact_files()
+
+    assert calls_of_each(writing) < 350
+    assert calls_of_each(reading) < 350
+    assert calls_of_each(compacting) < 800
+
+
+def test_work_for_a_fragment(tmp_path: Path) -> None:
+    made = iter(range(1000))
+
+    def table(fragments: int) -> str:
+        source, uri = tmp_path / f"of {fragments}", tmp_path / f"{next(made)}.lance"
+        if not source.exists():
+            rows = np.arange(2 * fragments)
+            data = pa.table({"odd": rows // 2 % 2, "text": [str(row) for row in rows]})
+            lance.write_dataset(data, str(source), max_rows_per_file=2)
+        shutil.copytree(source, uri)
+        return str(uri)
+
+    def deleting(fragments: int) -> Callable[[], object]:
+        dataset = lance_spark.open_dataset(table(fragments))
+        return lambda: dataset.delete([("odd", "==", 1)])
+
+    def updating(fragments: int) -> Callable[[], object]:
+        dataset = lance_spark.open_dataset(table(fragments))
+        return lambda: dataset.update({"text": "new"}, [("odd", "==", 1)])
+
+    def compacting(fragments: int) -> Callable[[], object]:
+        dataset = lance_spark.open_dataset(table(fragments))
+        return dataset.compact_files
+
+    assert calls_of_each(deleting) < 400
+    assert calls_of_each(updating) < 400
+    assert calls_of_each(compacting) < 600
