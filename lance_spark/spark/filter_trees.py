@@ -4,7 +4,7 @@
 | --- | --- |
 | `{"col": [path]}` | a column, or a struct's child; a boolean one is a filter itself |
 | `{"lit": text or null, "type": Spark's name}` | dates in days, timestamps in microseconds, bytes in hex digits, numbers as Java writes them |
-| `{"op": name, "args": [...]}` | `and or not = <=> < <= > >= in is_null is_not_null starts_with ends_with contains` |
+| `{"op": name, "args": [...]}` | `and or not = <=> < <= > >= in is_null is_not_null is_nan starts_with ends_with contains` |
 | `{"op": "like", "args": [...], "escape": character}` | |
 
 Both sides of a comparison have one type of Spark's. Dates and timestamps stay numbers: Spark's reach further than Python's.
@@ -22,7 +22,7 @@ import pyarrow.types as pat
 from lance_spark.file.schema import Schema
 from lance_spark.scan import coercion
 from lance_spark.scan.comparing import Op, compared
-from lance_spark.scan.predicates import And, Column, Constant, In, IsNull, Or, Predicate
+from lance_spark.scan.predicates import And, Column, Constant, In, IsNan, IsNull, Or, Predicate
 from lance_spark.scan.typed import Typed
 from lance_spark.spark.request import column_path, refused
 
@@ -136,6 +136,7 @@ class _Trees:
             "<=>": lambda tree, args: self._null_safe(tree, *_two(tree, args)),
             "in": self._in,
             "is_null": lambda tree, args: IsNull(self._column(_one(tree, args))),
+            "is_nan": self._is_nan,
             "is_not_null": lambda tree, args: IsNull(self._column(_one(tree, args)), inverted=True),
         }
 
@@ -209,6 +210,12 @@ class _Trees:
             ]
             return In(where, pa.array(valid, kind), len(valid) < len(values))
         return coercion.is_in(where, values)
+
+    def _is_nan(self, tree: dict[str, Any], args: list[Any]) -> Predicate:
+        where = self._column(_one(tree, args))
+        if not pat.is_floating(coercion.kind_of(where.field)):
+            raise refused("only a floating-point number can be NaN", tree)
+        return IsNan(where)
 
     def _match(self, how: str, tree: dict[str, Any], left: Any, right: Any) -> Predicate:
         if not _is_column(left) or _is_column(right):

@@ -71,7 +71,7 @@ def find_rows(
     InvalidInputError
         Spark cannot make sense of the condition.
     """
-    from lance_spark.spark.frames import matching
+    from lance_spark.spark.conditions import matching
 
     frame = matching(base, dataset, condition, fragments=fragments)
     parts = job.run_frame(frame.select(ROW_ADDRESS.name), FindRows(), "find rows", writes=False)

@@ -6,8 +6,9 @@ version that is named, whatever others commit meanwhile, and is always read by t
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from lance_spark.file.schema import Field
 from lance_spark.scan.plan import chosen, default_target_rows, estimated_bytes, read_bytes
 from lance_spark.scan.row_meta import META_FIELDS, ROW_ADDRESS
 from lance_spark.spark.jobs import parallelism
-from lance_spark.spark.planning import known_columns
+from lance_spark.spark.options import FILTER_TREE
 from lance_spark.spark.types import to_spark_schema
 
 if TYPE_CHECKING:
@@ -26,10 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from lance_spark.dataset import Dataset
-    from lance_spark.scan.predicates import Predicate
     from lance_spark.spark.table.base import TableBase
 
-TIME_ZONE = "spark.sql.session.timeZone"
 _OVER = re.compile(r"\bover\s*(\(|\w)", re.IGNORECASE)
 _TARGET_ROWS = "target_rows_per_partition"
 #: Rows of a task that writes, at least.
@@ -46,7 +45,7 @@ def frame(
     row_columns: Sequence[str] = (ROW_ADDRESS.name,),
     fragments: Collection[int] | None = None,
     whole_fragments: bool = False,
-    filter: str | None = None,
+    filter_tree: Mapping[str, Any] | None = None,
     blob_handling: str | None = None,
 ) -> DataFrame:
     """Return a frame of a version of a table, under the alias of the table.
@@ -64,8 +63,8 @@ def frame(
         Ids of those to read; all by default.
     whole_fragments : bool
         Whether all rows of a fragment are in one partition, in order.
-    filter : str, optional
-        Predicate as the option filter takes it.
+    filter_tree : mapping, optional
+        Condition that the scan meets, as `condition_tree` returns it.
     blob_handling : str, optional
         What blobs give; see `Dataset.to_batches`.
     """
@@ -84,55 +83,11 @@ def frame(
         if _TARGET_ROWS not in {name.lower() for name in base.options}:
             target = _rows_of_tasks(base, dataset, columns, fragments)
             reader = reader.option(_TARGET_ROWS, target)
-    if filter is not None:
-        reader = reader.option("filter", filter).option("timezone", time_zone(base))
+    if filter_tree is not None:
+        reader = reader.option(FILTER_TREE, json.dumps(filter_tree))
     if blob_handling is not None:
         reader = reader.option("blob_handling", blob_handling)
     return _aliased(base, reader.load(dataset.uri))
-
-
-def matching(
-    base: TableBase,
-    dataset: Dataset,
-    condition: str | Column | None,
-    *expressions: str | Column,
-    fragments: Collection[int] | None = None,
-    whole_fragments: bool = False,
-    called: Sequence[str] = (),
-) -> DataFrame:
-    """Return the rows that meet a condition, with their addresses and the columns that expressions name.
-
-    Parameters
-    ----------
-    base : TableBase
-    dataset : Dataset
-        At the version.
-    condition : str, Column or None
-        Met by the scan, if it knows how; by Spark otherwise.
-    *expressions : str or Column
-        What is to be selected of the frame.
-    fragments : collection of int, optional
-        Ids of those to read; all by default.
-    whole_fragments : bool
-        Whether all rows of a fragment are in one partition, in order, unless the condition needs other rows.
-    called : sequence of str
-        What errors call each of the expressions.
-
-    Raises
-    ------
-    InvalidInputError
-        Spark cannot make sense of the condition, or of an expression.
-    """
-    which: dict[str, Any] = {"fragments": fragments, "whole_fragments": whole_fragments}
-    if condition is None or native(base, dataset, condition) is not None:
-        names = named_in(dataset, *expressions)
-        columns = resolved(base, dataset, names, *expressions, called=called)
-        text = condition if isinstance(condition, str) else None
-        return frame(base, dataset, columns, filter=text, **which)
-    names = named_in(dataset, condition, *expressions)
-    columns = resolved(base, dataset, names, *expressions, condition=condition, called=called)
-    rows = frame(base, dataset, columns, **which)
-    return rows.where(to_column(condition, "condition"))
 
 
 def schema_of(
@@ -195,6 +150,30 @@ def resolved(
     InvalidInputError
         One cannot be analysed with all columns either.
     """
+    if condition is None and all(one is None for one in expressions):
+        return list(columns)
+    return analysed(base, dataset, columns, *expressions, condition=condition, called=called)[0]
+
+
+def analysed(
+    base: TableBase,
+    dataset: Dataset,
+    columns: Sequence[str],
+    *expressions: str | Column | None,
+    condition: str | Column | None = None,
+    called: Sequence[str] = (),
+) -> tuple[list[str], DataFrame]:
+    """Return the columns of `resolved`, and the expressions over a frame of them without rows.
+
+    Parameters
+    ----------
+    base, dataset, columns, expressions, condition, called
+        As in `resolved`; there is a condition or an expression at least.
+
+    Raises
+    ------
+    InvalidInputError
+    """
     from pyspark.errors import AnalysisException
 
     names_of = called or ["expression"] * len(expressions)
@@ -205,8 +184,6 @@ def resolved(
     ]
     given = [one for _, one in by_name]
     where = None if condition is None else to_column(condition, "condition")
-    if not given and where is None:
-        return list(columns)
     every = [*dataset.schema.names, *META_FIELDS]
     for names in (list(columns), every):
         # What has no columns is no frame.
@@ -214,11 +191,12 @@ def resolved(
         empty = _aliased(base, base.spark.createDataFrame([], shown))
         try:
             rows = empty if where is None else empty.where(where)
+            selected = rows.select(*given) if given else rows
             # Spark Connect analyses when it is asked for the schema.
-            _ = (rows.select(*given) if given else rows).schema
+            _ = selected.schema
         except AnalysisException:
             continue
-        return names
+        return names, selected
     # One by one, so that the error says which.
     with understood("condition"):
         rows = empty if where is None else empty.where(where)
@@ -274,30 +252,6 @@ def to_column(given: str | Column, what: str) -> Column:
     )
 
 
-def native(base: TableBase, dataset: Dataset, condition: str | Column | None) -> Predicate | None:
-    """Return a condition as scans take it; None if it is only for Spark, or there is none.
-
-    Parameters
-    ----------
-    base : TableBase
-    dataset : Dataset
-    condition : str, Column or None
-    """
-    if not isinstance(condition, str):
-        return None
-    alias = base.alias_name
-    if alias is not None and f"{alias}.".lower() in condition.lower():
-        return None
-    from lance_spark.scan.sql import SqlSettings, parse_predicate
-
-    try:
-        return parse_predicate(
-            condition, known_columns(dataset), SqlSettings(time_zone=time_zone(base))
-        )
-    except InvalidInputError:
-        return None
-
-
 def by_fragment(given: DataFrame, partitions: int) -> DataFrame:
     """Return the rows of a frame with ``_rowaddr`` so that those of a fragment are in one partition, in order."""
     from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
@@ -314,11 +268,6 @@ def cast_to(column: Column, field: Field) -> Column:
     if field.is_blob:
         return column
     return column.cast(to_spark_schema(pa.schema([field.to_arrow()]))[0].dataType)
-
-
-def time_zone(base: TableBase) -> str:
-    """Return the session's time zone."""
-    return str(base.spark.conf.get(TIME_ZONE))
 
 
 def ranges(numbers: Collection[int]) -> str:

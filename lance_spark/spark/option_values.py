@@ -179,6 +179,28 @@ def file_version(text: str | None) -> str | None:
     return version
 
 
+def filter_tree(text: str | None) -> dict[str, Any] | None:
+    """Return the tree of a condition, None if it is not given.
+
+    Raises
+    ------
+    InvalidOptionError
+    """
+    if text is None:
+        return None
+    import json
+
+    try:
+        tree = json.loads(text)
+    except (ValueError, RecursionError):
+        tree = None
+    if not isinstance(tree, dict):
+        raise InvalidOptionError(
+            "option filter_tree is for LanceTable, which gives a condition as JSON: use the option filter"
+        )
+    return tree
+
+
 def json_list(text: str) -> list[Any] | None:
     """Return a JSON list, None if the text is none."""
     import json

@@ -20,6 +20,7 @@ from lance_spark.spark.option_values import (
     choice,
     column_names,
     file_version,
+    filter_tree,
     flag,
     fragment_ids,
     json_list,
@@ -41,6 +42,8 @@ _IGNORED = frozenset(
     | {"use_queued_write_buffer", "queue_depth", "max_rows_per_group", "max_batch_bytes"}
     | feed_names.OF_SPARK
 )
+#: The option by which `LanceTable` hands over a condition that Spark has resolved: a tree of `filter_trees`, as JSON.
+FILTER_TREE = "filter_tree"
 #: What the columns that a query looks at have at most, as Spark has them, if it is answered while it is planned.
 DEFAULT_DRIVER_READ_BYTES = 128 * 1024 * 1024
 READ_NAMES = (
@@ -50,6 +53,7 @@ READ_NAMES = (
     "tag",
     "columns",
     "filter",
+    FILTER_TREE,
     "timezone",
     "push_filters",
     "driver_read_bytes",
@@ -148,6 +152,8 @@ class ReadOptions:
         Columns to read, children of structs with dots; all if None.
     filter : str or None
         Predicate in Spark's SQL; only rows for which it is true are read.
+    filter_tree : mapping or None
+        Condition as `filter_trees` takes it; only rows for which it is true are read.
     timezone : str or None
         Of timestamps in `filter` that name none.
     push_filters : bool
@@ -183,6 +189,7 @@ class ReadOptions:
     tag: str | None = None
     columns: tuple[str, ...] | None = None
     filter: str | None = None
+    filter_tree: Mapping[str, Any] | None = None
     timezone: str | None = None
     push_filters: bool = False
     driver_read_bytes: int = DEFAULT_DRIVER_READ_BYTES
@@ -222,6 +229,7 @@ class ReadOptions:
             tag=name_of("tag", plain),
             columns=column_names("columns", plain.get("columns")),
             filter=name_of("filter", plain),
+            filter_tree=filter_tree(plain.get(FILTER_TREE)),
             timezone=timezone_of(plain),
             push_filters=flag("push_filters", plain),
             driver_read_bytes=_driver_read_bytes(plain),
@@ -314,7 +322,7 @@ class WriteOptions:
         """
         parts = _sort(options)
         plain = parts.plain
-        for name in ("version", "tag", "timestamp", "columns", "filter"):
+        for name in ("version", "tag", "timestamp", "columns", "filter", FILTER_TREE):
             if name in plain:
                 raise InvalidOptionError(
                     f"option {name} belongs to reading: a write goes to all columns of the newest version; leave it out"

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from lance_spark.spark.java_classes import is_connect
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -92,7 +94,7 @@ class Line:
 
 def _follow(spark: Any, group: str, line: Line) -> Callable[[], None]:
     """Begin to show the line; return what ends it."""
-    if hasattr(spark, "registerProgressHandler") and _is_connect(spark):
+    if hasattr(spark, "registerProgressHandler") and is_connect(spark):
 
         def handle(stages: Any, inflight_tasks: int, operation_id: Any, done: bool) -> None:
             with suppress(Exception):
@@ -127,7 +129,3 @@ def _follow(spark: Any, group: str, line: Line) -> Callable[[], None]:
         thread.join(2 * _INTERVAL)
 
     return stop
-
-
-def _is_connect(spark: Any) -> bool:
-    return type(spark).__module__.startswith("pyspark.sql.connect")

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
     from lance_spark.dataset import Dataset
     from lance_spark.scan.predicates import Predicate
+    from lance_spark.scan.sql import SqlSettings
     from lance_spark.scan.task import ScanTask
+    from lance_spark.spark.option_text import OptionText
     from lance_spark.spark.planning import After, LancePartition
     from lance_spark.spark.request import Request, Version
 
@@ -49,6 +51,7 @@ class LanceReader(DataSourceReader):
         self.request = request
         self._pushed: tuple[Predicate, ...] = ()
         self._dataset: Dataset | None = None
+        self._text: OptionText | None = None
         if options.push_filters:
             from lance_spark.spark.pushing import PushFilters
 
@@ -104,7 +107,8 @@ class LanceReader(DataSourceReader):
         visible = with_row_columns(visible_schema(dataset, self.options))
         paths_for(visible, wanted, table)
         BatchConverter(visible, batch_schema(wanted), reading=True)
-        filters = (*self._pushed, *option_filter(dataset, self.options))
+        option_filters, self._text = option_filter(dataset, self.options, request.settings)
+        filters = (*self._pushed, *option_filters)
         plan = Plan(dataset, self.options, wanted, whole, table, request, filters)
         partitions, rows, size = plan.partitions()
         if self.request is None:
@@ -131,6 +135,8 @@ class LanceReader(DataSourceReader):
         from lance_spark.spark.types import batch_schema
 
         assert isinstance(partition, LancePartition)
+        if self._text is not None:
+            self._text.check()
         wanted = batch_schema(self.spark_schema)
         metrics = ScanMetrics()
         try:
@@ -304,21 +310,46 @@ def visible_schema(dataset: Dataset, options: ReadOptions) -> pa.Schema:
     return schema
 
 
-def option_filter(dataset: Dataset, options: ReadOptions) -> tuple[Predicate, ...]:
-    """Return what the option filter says: one predicate, or none.
+def option_filter(
+    dataset: Dataset, options: ReadOptions, settings: SqlSettings | None = None
+) -> tuple[tuple[Predicate, ...], OptionText | None]:
+    """Return what the options filter and filter_tree say.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    options : ReadOptions
+    settings : SqlSettings, optional
+        Of the session, if they are known.
+
+    Returns
+    -------
+    tuple of tuple of Predicate and OptionText or None
+        The predicates, and what tasks have to check.
 
     Raises
     ------
     InvalidInputError
-        It is no predicate on the table's columns.
+        The option filter is no predicate on the table's columns.
     """
-    if options.filter is None:
-        return ()
-    from lance_spark.scan.sql import SqlSettings, parse_predicate
+    if options.filter_tree is None and options.filter is None:
+        return (), None
     from lance_spark.spark.planning import known_columns
 
-    settings = SqlSettings(time_zone=options.timezone)
-    return (parse_predicate(options.filter, known_columns(dataset), settings),)
+    known = known_columns(dataset)
+    found: list[Predicate] = []
+    checked = None
+    if options.filter_tree is not None:
+        from lance_spark.spark.filter_trees import to_predicate
+
+        found.append(to_predicate(dict(options.filter_tree), known))
+    if options.filter is not None:
+        from lance_spark.spark.option_text import OptionText
+
+        text = OptionText.planned("filter", options.filter, known, settings, options.timezone)
+        found.append(text.predicate())
+        checked = text.for_tasks()
+    return tuple(found), checked
 
 
 def with_row_columns(schema: pa.Schema) -> pa.Schema:

@@ -21,7 +21,7 @@ from lance_spark.changes.partitions import InPartitions, Partitions, partition_c
 from lance_spark.changes.replacing import ReplacingWrite
 from lance_spark.errors import InvalidInputError, InvalidOptionError, SchemaMismatchError
 from lance_spark.scan.predicates import Column, Predicate
-from lance_spark.scan.sql import SqlSettings, parse_predicate
+from lance_spark.spark.option_text import OptionText
 from lance_spark.spark.projection import find
 from lance_spark.spark.reader import display
 from lance_spark.spark.writer import LanceCommitMessage, LanceWriter
@@ -63,7 +63,7 @@ class WhereWriter(LanceWriter):
     names : sequence of str
         For each column of Spark's batches, the table's column that it goes to.
     condition : Predicate
-    text : str
+    text : OptionText
         The condition, as it was given.
     commit_message : str, optional
     once : Once, optional
@@ -74,16 +74,25 @@ class WhereWriter(LanceWriter):
         job: WriteJob,
         names: Sequence[str],
         condition: Predicate,
-        text: str,
+        text: OptionText,
         commit_message: str | None = None,
         once: Once | None = None,
     ) -> None:
         super().__init__(job, names, commit_message, once)
         self.condition = condition
-        self.text = text
+        self.text = text.text
+        self._checked = text.for_tasks()
 
     def watcher(self) -> Callable[[pa.RecordBatch], None]:
-        """Return what refuses rows that do not meet the condition."""
+        """Return what refuses rows that do not meet the condition.
+
+        Raises
+        ------
+        InvalidOptionError
+            The session would read the condition differently.
+        """
+        if self._checked is not None:
+            self._checked.check()
         return self._check
 
     def _check(self, batch: pa.RecordBatch) -> None:
@@ -191,7 +200,8 @@ def replacing_writer(
         _check_given(columns, names, name, "partitionBy")
         return DynamicWriter(job, names, columns, options.commit_message, rules.once)
     try:
-        condition = parse_predicate(text, table, SqlSettings(time_zone=rules.timezone))
+        given = OptionText.planned("replaceWhere", text, table, rules.settings, rules.timezone)
+        condition = given.predicate()
     except InvalidInputError as error:
         raise InvalidOptionError(
             f"option replaceWhere: {error}. Conditions that only Spark understands are for LanceTable.replaceWhere"
@@ -199,7 +209,7 @@ def replacing_writer(
     _check_given(list(condition.columns()), names, name, "replaceWhere")
     if job.read_version:
         job = job.become(ReplacingWrite, condition=condition)
-    return WhereWriter(job, names, condition, text, options.commit_message, rules.once)
+    return WhereWriter(job, names, condition, given, options.commit_message, rules.once)
 
 
 def _named(table: Schema, name: str) -> str:

@@ -10,6 +10,7 @@ The field `__lance_request` is of the null type; its metadata has the JSON text 
 | `at` | the version that the answer to an earlier scan of the same query named: a query reads one version of a table |
 | `parallelism` | tasks that Spark runs at a time |
 | `tasks` | true if all rows are for tasks to read |
+| `settings` | settings of the session by Spark's names, if the option filter is given, whose text they change |
 | `packed` | names of columns that come as the bytes of their items from tasks (`packing`) |
 
 The answer is the first of the partitions, which is none: its pickle holds `lance-plan rows=R bytes=B at=V fragments=F/T;`, -1 for what
@@ -32,13 +33,25 @@ from lance_spark.errors import UnsupportedError
 if TYPE_CHECKING:
     from pyspark.sql.types import StructField, StructType
 
+    from lance_spark.scan.sql import SqlSettings
+
 FIELD = "__lance_request"
 #: Key of the field's metadata under which the text stands.
 KEY = "request"
 
 Operation = Literal["count_star", "count", "min", "max"]
 _OPERATIONS = ("count_star", "count", "min", "max")
-_KEYS = {"filters", "limit", "exact", "aggregates", "at", "parallelism", "tasks", "packed"}
+_KEYS = {
+    "filters",
+    "limit",
+    "exact",
+    "aggregates",
+    "at",
+    "parallelism",
+    "tasks",
+    "packed",
+    "settings",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +124,8 @@ class Request:
         Whether all rows are for tasks to read.
     packed : tuple of str
         Columns that tasks give as the bytes of their items.
+    settings : SqlSettings or None
+        By which the option filter is read, if it is given.
     """
 
     filters: tuple[dict[str, Any], ...] = ()
@@ -121,6 +136,7 @@ class Request:
     parallelism: int | None = None
     tasks: bool = False
     packed: tuple[str, ...] = ()
+    settings: SqlSettings | None = None
 
     @classmethod
     def parse(cls, text: str) -> Request:
@@ -167,6 +183,7 @@ class Request:
             parallelism,
             tasks,
             tuple(packed),
+            None if asked.get("settings") is None else parse_settings(asked["settings"]),
         )
 
 
@@ -215,6 +232,23 @@ def column_path(value: object, where: object) -> tuple[str, ...]:
     if isinstance(value, list) and value and all(isinstance(name, str) for name in value):
         return tuple(value)
     raise refused("a column is no list of names", where)
+
+
+def parse_settings(given: object) -> SqlSettings:
+    """Return settings of a session, which the rule sends as a mapping of Spark's names to texts.
+
+    Raises
+    ------
+    UnsupportedError
+        They are malformed.
+    InvalidInputError
+        A value is not one that Spark allows.
+    """
+    from lance_spark.scan.sql import SqlSettings
+
+    if not isinstance(given, dict) or not all(isinstance(value, str) for value in given.values()):
+        raise refused("settings do not map names to texts", given)
+    return SqlSettings.from_conf(given)
 
 
 def _objects(name: str, asked: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -25,6 +25,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from lance_spark.changes.change_tasks import CHANGE_FIELDS
 from lance_spark.errors import SchemaMismatchError, UnsupportedError, VersionNotFoundError
 from lance_spark.scan.metrics import ScanMetrics
+from lance_spark.scan.predicates import conjunction
 from lance_spark.scan.row_meta import META_FIELDS
 from lance_spark.scan.task import ScanTask
 from lance_spark.spark.change_feed import first_version, newest_of, spark_rows, tasks_of
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 
     from lance_spark.changes.change_tasks import ChangeTask
     from lance_spark.changes.version_changes import VersionChanges
+    from lance_spark.spark.option_text import OptionText
     from lance_spark.table.manifest import Manifest
 
 try:
@@ -81,11 +83,21 @@ _NO_LIMIT = 2**31 - 1
 
 
 class StreamPartition(InputPartition):
-    """Tasks that are read one after the other."""
+    """Tasks that are read one after the other.
 
-    def __init__(self, tasks: Sequence[ScanTask | ChangeTask]) -> None:
+    Parameters
+    ----------
+    tasks : sequence of ScanTask or ChangeTask
+    text : OptionText, optional
+        What the task has to check first.
+    """
+
+    def __init__(
+        self, tasks: Sequence[ScanTask | ChangeTask], text: OptionText | None = None
+    ) -> None:
         super().__init__(None)
         self.tasks = tuple(tasks)
+        self.text = text
 
 
 class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -113,6 +125,7 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._start: Position | None = None
         self._target: int | None = None
         self._end: Position | None = None
+        self._text: OptionText | None = None
         if not HAS_LIMITS and (feed.max_fragments or feed.max_bytes):
             raise UnsupportedError(
                 "options maxFragmentsPerTrigger and maxBytesPerTrigger need Spark 4.2 or later, which asks a source where the "
@@ -193,11 +206,13 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 tasks += self._changes(told, now)
             else:
                 tasks += self._scans(some[0], now)
-        return _together(tasks)
+        return _together(tasks, self._text)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one partition, in batches of exactly the Arrow schema that Spark expects."""
         assert isinstance(partition, StreamPartition)
+        if partition.text is not None:
+            partition.text.check()
         for task in partition.tasks:
             if isinstance(task, ScanTask):
                 yield from Scan(task, ScanMetrics()).batches(batch_schema(self.spark_schema))
@@ -265,13 +280,13 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         visible = with_row_columns(whole_schema(dataset, self.options))
         columns = paths_for(visible, self.spark_schema, display(self.options.path))
         BatchConverter(visible, batch_schema(self.spark_schema), reading=True)
-        filters = option_filter(dataset, self.options)
+        filters, self._text = option_filter(dataset, self.options)
         return dataset.plan(
             columns,
             target_rows=self.options.target_rows,
             min_partitions=MIN_PARTITIONS,
             batch_size=self.options.batch_size or DEFAULT_BATCH_SIZE,
-            filter=filters[0] if filters else None,
+            filter=conjunction(filters),
             blob_handling=self.options.blob_handling,
             fragment_ids=[fragment.id for fragment in part.fragments],
         )
@@ -288,7 +303,9 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return True
 
 
-def _together(tasks: Sequence[ScanTask | ChangeTask]) -> list[StreamPartition]:
+def _together(
+    tasks: Sequence[ScanTask | ChangeTask], text: OptionText | None
+) -> list[StreamPartition]:
     """Put the tasks of small versions together, in their order."""
     enough = max(_SMALL_ROWS, sum(task.num_rows for task in tasks) // _PARTITIONS)
     found: list[StreamPartition] = []
@@ -296,10 +313,10 @@ def _together(tasks: Sequence[ScanTask | ChangeTask]) -> list[StreamPartition]:
     rows = 0
     for task in tasks:
         if current and rows + task.num_rows > enough:
-            found.append(StreamPartition(current))
+            found.append(StreamPartition(current, text))
             current, rows = [], 0
         current.append(task)
         rows += task.num_rows
     if current:
-        found.append(StreamPartition(current))
+        found.append(StreamPartition(current, text))
     return found

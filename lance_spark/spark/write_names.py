@@ -9,6 +9,8 @@ RULE_NAMES = (
     "replace_where",
     "partition_overwrite_mode",
     "partition_by",
+    # Of the optimizer rule, which tells the settings that `replace_where` is read by.
+    "session_settings",
 )
 #: The same in the habit of Spark's users.
 SAME = {name.replace("_", ""): name for name in RULE_NAMES}

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from lance_spark.errors import InvalidInputError, InvalidOptionError
 from lance_spark.spark.option_values import choice, column_names, flag, name_of, timezone_of, whole
 from lance_spark.spark.options import WriteOptions
+from lance_spark.spark.request import parse_settings
 from lance_spark.table.once import Once, write_of
+
+if TYPE_CHECKING:
+    from lance_spark.scan.sql import SqlSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +32,8 @@ class WriteRules:
         An overwrite replaces the rows that have the same values of these columns as its own rows; all rows, if there are none.
     timezone : str or None
         Of timestamps in `replace_where` that name none.
+    settings : SqlSettings or None
+        Of the session, if the optimizer rule has told them.
     """
 
     merge_schema: bool = False
@@ -34,6 +41,7 @@ class WriteRules:
     replace_where: str | None = None
     partition_by: tuple[str, ...] = ()
     timezone: str | None = None
+    settings: SqlSettings | None = None
 
     @property
     def replaces_part(self) -> bool:
@@ -85,7 +93,21 @@ class WriteRules:
             replace_where=where,
             partition_by=by if dynamic else (),
             timezone=timezone_of(given),
+            settings=_settings(given),
         )
+
+
+def _settings(given: Mapping[str, str]) -> SqlSettings | None:
+    text = given.get("session_settings")
+    if text is None:
+        return None
+    import json
+
+    try:
+        settings = json.loads(text)
+    except (ValueError, RecursionError):
+        settings = None
+    return parse_settings(settings)
 
 
 def _once(given: Mapping[str, str]) -> Once | None:

@@ -94,6 +94,9 @@ final class Answer {
     if (!Boolean.parseBoolean(SQLConf.get().getConfString(PushDownRule.LOCAL, "true"))) {
       told.put("tasks", Boolean.TRUE);
     }
+    if (options.containsKey("filter")) {
+      told.put("settings", Settings.ofSession());
+    }
     String json = Forms.json(told);
     MetadataBuilder metadata = new MetadataBuilder();
     if (table.schema().length() > 0) {

@@ -17,6 +17,7 @@ import org.apache.spark.sql.catalyst.expressions.GreaterThan;
 import org.apache.spark.sql.catalyst.expressions.GreaterThanOrEqual;
 import org.apache.spark.sql.catalyst.expressions.In;
 import org.apache.spark.sql.catalyst.expressions.InSet;
+import org.apache.spark.sql.catalyst.expressions.IsNaN;
 import org.apache.spark.sql.catalyst.expressions.IsNotNull;
 import org.apache.spark.sql.catalyst.expressions.IsNull;
 import org.apache.spark.sql.catalyst.expressions.LessThan;
@@ -55,6 +56,9 @@ final class Expressions {
     }
     if (e instanceof IsNotNull) {
       return Forms.operation("is_not_null", new Object[] {column((Expression) ((IsNotNull) e).child(), true)});
+    }
+    if (e instanceof IsNaN) {
+      return Forms.operation("is_nan", new Object[] {column((Expression) ((IsNaN) e).child(), false)});
     }
     if (e instanceof BinaryComparison) {
       String name = comparison(e);

@@ -1,6 +1,7 @@
 package org.lancespark;
 
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.OverwriteByExpression;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.connector.catalog.Table;
@@ -12,7 +13,7 @@ import scala.runtime.AbstractPartialFunction;
 
 /**
  * Puts a table that takes requests in the place of the Python tables of format("lance"), just before Spark pushes columns,
- * filters, aggregates and limits down to tables. Nothing else of a plan changes.
+ * filters, aggregates and limits down to tables. Writes get one more option (Writes). Nothing else of a plan changes.
  */
 public class PushDownRule extends Rule {
   static final String ENABLED = "spark.lance.pushdown.enabled";
@@ -56,10 +57,20 @@ public class PushDownRule extends Rule {
     private Snapshot snapshot;
 
     public boolean isDefinedAt(Object node) {
-      return isOurs(node);
+      return isOurs(node) || Writes.hasText(node);
     }
 
     public Object applyOrElse(Object node, Function1 otherwise) {
+      if (Writes.hasText(node)) {
+        try {
+          return Writes.withSettings((OverwriteByExpression) node);
+        } catch (Exception e) {
+          Log.leftToSpark("settings of writes", e);
+        } catch (LinkageError e) {
+          Log.leftToSpark("settings of writes", e);
+        }
+        return node;
+      }
       if (!isOurs(node)) {
         return otherwise.apply(node);
       }

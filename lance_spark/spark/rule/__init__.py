@@ -10,6 +10,8 @@
     FoundStrategy         renames their columns without a job
     PackedStrategy, PackedScan, Packing   read arrays of numbers as bytes
     Snapshot              one version of each table per query
+    Settings, Writes      settings of the session, for texts of predicates among options
+    Conditions            conditions of changes, for `lance_spark.spark.conditions`; no part of a query
     Metrics, Fragments*   what the web interface shows
     Extension             what spark.sql.extensions names
     Versions, Forms, Log  where versions of Spark differ; parts of a request; warnings
@@ -20,7 +22,7 @@ The compiler is Janino: no lambdas, no type arguments.
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -33,7 +35,7 @@ _FOLDER = Path(__file__).parent
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
-def compile_rule(jvm: Any, loader: Any) -> Any:
+def compile_rule(jvm: Any, loader: Any, sources: Collection[str] | None = None) -> Any:
     """Compile the sources in a JVM that has Spark's jars.
 
     Parameters
@@ -41,13 +43,15 @@ def compile_rule(jvm: Any, loader: Any) -> Any:
     jvm : py4j JVMView
     loader : java.lang.ClassLoader
         Finds Spark's classes.
+    sources : collection of str, optional
+        Names of the files to compile; all by default.
 
     Returns
     -------
     java.util.Map
         Names of class files (`org/lancespark/Extension.class`) and their bytes.
     """
-    names = sorted(path.name for path in _FOLDER.glob("*.java"))
+    names = sorted(sources or (path.name for path in _FOLDER.glob("*.java")))
     resource = jvm.org.codehaus.commons.compiler.util.resource
     base = jvm.java.lang.Class.forName(
         "org.codehaus.commons.compiler.util.resource.Resource", True, loader

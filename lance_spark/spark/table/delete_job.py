@@ -2,7 +2,7 @@
 
 | condition | executors |
 | --- | --- |
-| none, or one that scans know | find the rows of a fragment and write its deletion file, in one pass |
+| none, or one that scans know (`conditions`) | find the rows of a fragment and write its deletion file, in one pass |
 | any other | find rows, whose addresses come together on the driver; then others write deletion files |
 """
 
@@ -17,8 +17,8 @@ from lance_spark.changes.delete import DeleteTask, FragmentDeletion, commit_dele
 from lance_spark.changes.deletion_vectors import plan_vectors
 from lance_spark.changes.optimistic import check_rows_writable
 from lance_spark.scan.row_meta import ROW_ADDRESS
+from lance_spark.spark.conditions import native
 from lance_spark.spark.found_addresses import find_rows
-from lance_spark.spark.frames import native
 from lance_spark.spark.jobs import Job
 from lance_spark.table.manifest import Manifest
 

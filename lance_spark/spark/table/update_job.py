@@ -37,8 +37,9 @@ from lance_spark.file.schema import Field, Schema
 from lance_spark.file.writer import check_types
 from lance_spark.scan.plan import estimated_bytes, read_bytes
 from lance_spark.scan.row_meta import ROW_ADDRESS
+from lance_spark.spark.conditions import matching
 from lance_spark.spark.found_addresses import addresses_of, find_rows
-from lance_spark.spark.frames import by_fragment, cast_to, has_windows, matching, to_column
+from lance_spark.spark.frames import by_fragment, cast_to, has_windows, to_column
 from lance_spark.spark.incoming import Incoming
 from lance_spark.spark.jobs import Job
 from lance_spark.spark.pinned import Pinned, pinned

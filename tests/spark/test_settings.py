@@ -1,0 +1,269 @@
+"""Conditions mean what Spark means by them under the settings of the session: Spark over Parquet is the judge."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import lance_spark
+from lance_spark import LanceTable
+from lance_spark.errors import LanceError
+from lance_spark.scan.sql import SPARK_NAMES
+from lance_spark.write import write_dataset
+
+UTC = datetime.UTC
+SQL = "spark.sql."
+ESCAPED = {SQL + "parser.escapedStringLiterals": "true"}
+QUOTED = {SQL + "ansi.doubleQuotedIdentifiers": "true"}
+LENIENT = {SQL + "ansi.enabled": "false"}
+CASE = {SQL + "caseSensitive": "true"}
+LEGACY = SQL + "legacy."
+
+TABLE = pa.table(
+    {
+        "id": list(range(10)),
+        "s": ["O'Brien", "OBrien", "a\\b", "a\bb", "a\b", "50%", "it's", "s", "plain", None],
+        "f": pa.array(
+            [16777216.0, 16777218.0, 1.5, float("nan"), None, 0.0, -0.0, float("inf"), 2.0, 3.0],
+            pa.float32(),
+        ),
+        "t": pa.array(
+            [datetime.datetime(2024, 1, 1, hour, tzinfo=UTC) for hour in (0, 5, 15, 16, 23)] * 2,
+            pa.timestamp("us", "UTC"),
+        ),
+        "n": pa.array(
+            [datetime.datetime(2024, 1, 1, hour) for hour in (0, 5, 15, 16, 23)] * 2,
+            pa.timestamp("us"),
+        ),
+        "comment": ["1", "2", "x", None, "5", "6", "7", "8", "9", "10"],
+        "values": [True, False] * 5,
+        "a b": pa.array([{"c": n, "D": str(n)} for n in range(10)]),
+    }
+)
+#: Settings and condition. Each is tried by delete; those of `SOME` by every other entry too.
+CASES: list[tuple[Mapping[str, str], str]] = [
+    ({}, "s = 'O''Brien'"),
+    ({}, "s LIKE '%''%'"),
+    (ESCAPED, r"s = 'a\b'"),
+    ({}, r"s = 'a\b'"),
+    ({}, r"s = r'a\b' or s = 'it\'s'"),
+    (ESCAPED, r"s like 'a\\b'"),
+    (QUOTED, "\"s\" = 'plain'"),
+    ({}, "\"s\" = 'plain'"),
+    ({**QUOTED, **LENIENT}, 's = "plain"'),
+    (CASE, "S = 'plain'"),
+    (CASE, "`a b`.d = '3'"),
+    ({}, "S = 'plain' or `A B`.d = '3'"),
+    ({}, "comment = 5"),
+    (LENIENT, "comment = 5"),
+    (LENIENT, "comment > 5"),
+    (LENIENT, "id = 'x' or id = 2"),
+    ({SQL + "session.timeZone": "Asia/Tokyo"}, "t = '2024-01-01 09:00:00'"),
+    ({SQL + "session.timeZone": "-05:00"}, "t = timestamp '2024-01-01'"),
+    ({SQL + "timestampType": "TIMESTAMP_NTZ"}, "t = timestamp '2024-01-01 00:00:00'"),
+    ({SQL + "timestampType": "TIMESTAMP_NTZ"}, "n = timestamp '2024-01-01 05:00:00'"),
+    ({}, "n = timestamp '2024-01-01 05:00:00'"),
+    ({LEGACY + "consecutiveStringLiterals.enabled": "true"}, "s = 'O''Brien'"),
+    ({LEGACY + "exponentLiteralAsDecimal.enabled": "true"}, "f < 1.6777217E7"),
+    ({LEGACY + "literal.pickMinimumPrecision": "false"}, "f < 16777217"),
+    ({}, "f <= 16777215.5 or f = 16777217"),
+    ({}, "f IN (16777217, 1.5) or isnan(f)"),
+    ({}, "f > double('inf')"),
+    ({}, "s = '${spark.app.name}' or s = 's'"),
+    ({SQL + "variable.substitute": "false"}, "s <> '${spark.app.name}'"),
+    ({SQL + "ansi.enforceReservedKeywords": "true"}, "values and comment = '1'"),
+    ({}, "values and comment <> '1' and values is not false"),
+    ({SQL + "parser.quotedRegexColumnNames": "true"}, "`s` = 'plain'"),
+    ({}, "! values <=> true"),
+    ({}, "id in (select 3)"),
+    ({}, "id = 1 and rand() >= 0"),
+]
+SOME = [CASES[n] for n in (0, 1, 2, 6, 12, 13, 16, 18, 24)]
+
+
+@pytest.fixture(scope="module")
+def parquet(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("settings") / "t.parquet"
+    pq.write_table(TABLE, path)
+    return str(path)
+
+
+@contextmanager
+def settings_of(spark: Any, values: Mapping[str, str]) -> Iterator[None]:
+    # Spark's own Parquet push-down loses rows with NaN.
+    every = {**values, SQL + "parquet.filterPushdown": "false"}
+    before = {name: spark.conf.get(name, None) for name in every}
+    for name, value in every.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)
+
+
+def expected(spark: Any, parquet: str, condition: str) -> set[int] | None:
+    """Return the ids for which Spark says that a condition is true; None if it raises."""
+    from pyspark.errors import PySparkException
+
+    try:
+        rows = spark.read.parquet(parquet).where(condition).select("id").collect()
+    except PySparkException:
+        return None
+    return {row.id for row in rows}
+
+
+def ids(path: Path) -> set[int]:
+    return set(lance.dataset(str(path)).to_table(["id"])["id"].to_pylist())
+
+
+def outcome(change: Callable[[], Any]) -> str | None:
+    """Return the text of the error that a change raises, None if there is none."""
+    from pyspark.errors import PySparkException
+
+    try:
+        change()
+    except (LanceError, PySparkException) as error:
+        return str(error)
+    return None
+
+
+def merged(table: LanceTable, spark: Any, condition: str) -> None:
+    source = spark.createDataFrame([(n,) for n in range(10)], "k long").alias("source")
+    merge = table.alias("target").merge(source, "target.id = source.k")
+    merge.whenMatchedDelete(condition).execute()
+
+
+def replaced(table: LanceTable, spark: Any, condition: str) -> None:
+    table.replaceWhere(spark.createDataFrame([], "id long"), condition)
+
+
+def updated(table: LanceTable, spark: Any, condition: str) -> None:
+    table.update(condition, {"id": "id + 100"})
+
+
+METHODS = {
+    "delete": lambda table, spark, condition: table.delete(condition),
+    "update": updated,
+    "merge": merged,
+    "replaceWhere": replaced,
+}
+
+
+@pytest.mark.parametrize(
+    ("entry", "values", "condition"),
+    [("delete", *case) for case in CASES]
+    + [(entry, *case) for entry in ("update", "merge", "replaceWhere") for case in SOME],
+)
+def test_methods_mean_what_spark_means(
+    spark: Any,
+    parquet: str,
+    tmp_path: Path,
+    entry: str,
+    values: Mapping[str, str],
+    condition: str,
+) -> None:
+    path = tmp_path / "t.lance"
+    write_dataset(TABLE, str(path), max_rows_per_file=4)
+    with settings_of(spark, values):
+        wanted = expected(spark, parquet, condition)
+        table = LanceTable.forPath(spark, str(path))
+        error = outcome(lambda: METHODS[entry](table, spark, condition))
+    every = set(range(10))
+    if wanted is None:
+        assert error is not None
+        assert ids(path) == every
+        return
+    assert error is None
+    moved = {n + 100 for n in wanted} if entry == "update" else set()
+    assert ids(path) == (every - wanted) | moved
+
+
+def test_each_session_has_its_own_settings(spark: Any, tmp_path: Path) -> None:
+    path = str(tmp_path / "t.lance")
+    write_dataset(TABLE, path)
+    other = spark.newSession()
+    with settings_of(other, ESCAPED):
+        here, there = (LanceTable.forPath(one, path) for one in (spark, other))
+        assert here.delete(r"s = 'a\b'").num_deleted_rows == 1
+        assert there.delete(r"s = 'a\b'").num_deleted_rows == 1
+    assert ids(tmp_path / "t.lance") == set(range(10)) - {2, 4}
+
+
+@pytest.mark.parametrize("told", [False, True], ids=["alone", "pushdown"])
+@pytest.mark.parametrize(("values", "condition"), SOME)
+def test_options_mean_what_spark_means_or_are_refused(
+    spark: Any,
+    pushdown: Callable[..., None],
+    parquet: str,
+    tmp_path: Path,
+    told: bool,
+    values: Mapping[str, str],
+    condition: str,
+) -> None:
+    path = tmp_path / "t.lance"
+    write_dataset(TABLE, str(path), max_rows_per_file=4)
+    pushdown(told)
+    found: set[int] = set()
+
+    def read() -> None:
+        frame = spark.read.format("lance").option("filter", condition).load(str(path))
+        found.update(row.id for row in frame.select("id", "s").collect())
+
+    def write() -> None:
+        empty = spark.createDataFrame([], spark.read.format("lance").load(str(path)).schema)
+        writer = empty.write.format("lance").mode("overwrite")
+        writer.option("replaceWhere", condition).save(str(path))
+
+    with settings_of(spark, values):
+        wanted = expected(spark, parquet, condition)
+        refused = outcome(read)
+        assert refused is not None or found == wanted
+        refused_too = outcome(write)
+    left = set(range(10))
+    assert ids(path) == (left if refused_too is not None else left - (wanted or left))
+    if wanted is None:
+        assert refused is not None
+    elif told:
+        assert (refused, refused_too) == (None, None)
+    for error in (refused, refused_too):
+        if wanted is not None and error is not None and "timezone" not in error:
+            assert "settings" in error
+
+
+def test_a_setting_that_planning_cannot_see_is_named(
+    spark: Any, pushdown: Callable[..., None], tmp_path: Path
+) -> None:
+    path = str(tmp_path / "t.lance")
+    write_dataset(TABLE, path)
+    pushdown(False)
+
+    def rows(condition: str) -> list[int]:
+        frame = spark.read.format("lance").option("filter", condition).load(path)
+        return [row.id for row in frame.select("id").collect()]
+
+    with settings_of(spark, ESCAPED):
+        error = outcome(lambda: rows(r"s = 'a\b'"))
+        assert error is not None
+        assert "spark.sql.parser.escapedStringLiterals=true" in error
+        assert "lance_spark.enable(spark)" in error
+        # A text that the setting does not change is read.
+        assert rows("s = 'plain'") == [8]
+
+
+def test_the_rule_hands_over_every_setting() -> None:
+    source = Path(lance_spark.__file__).parent / "spark" / "rule" / "Settings.java"
+    text = source.read_text()
+    assert all(f'"{name}"' in text for name in SPARK_NAMES.values())
+    assert text.count('"spark.sql.') == len(SPARK_NAMES)
