@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pat
 
+from lance_spark.changes.child_values import ChildValues, Path, check_apart, names_of, path_to
 from lance_spark.errors import InvalidInputError, SchemaMismatchError
 from lance_spark.file.blob_fields import input_field
 from lance_spark.file.schema import Field, Schema
@@ -33,9 +34,13 @@ class Assignment:
     value: pa.Scalar | Callable[[pa.RecordBatch], Any]
 
     @property
-    def is_constant(self) -> bool:
-        """Whether the value is the same for all rows."""
-        return isinstance(self.value, pa.Scalar)
+    def reads(self) -> frozenset[str] | None:
+        """Columns that the values are made of; None for all."""
+        if isinstance(self.value, pa.Scalar):
+            return frozenset()
+        if isinstance(self.value, ChildValues) and not self.value.reads_all:
+            return frozenset({self.value.name})
+        return None
 
     def values(self, rows: pa.RecordBatch) -> pa.Array:
         """Return the values for some rows.
@@ -62,6 +67,38 @@ class Assignment:
                 f"new values of column {self.field.name!r}: the function returns {len(found)} for {rows.num_rows} rows"
             )
         return found
+
+
+def parse_updates(updates: Mapping[str, Any], schema: Schema) -> tuple[Assignment, ...]:
+    """Return what a caller wants columns, and children of structs, to be.
+
+    Parameters
+    ----------
+    updates : mapping of str to value, pa.Scalar or callable
+        By column, or by child of a struct, whose name has dots.
+    schema : Schema
+        Of the table.
+
+    Raises
+    ------
+    InvalidInputError
+        There are none, two for one column, or a value is not of the column's type.
+    SchemaMismatchError
+        There is no such column.
+    UnsupportedError
+        A struct that has blobs gets a new child.
+    """
+    if not isinstance(updates, Mapping) or not updates:
+        raise InvalidInputError("updates must map one column at least to a value or a function")
+    found: dict[Path, Assignment] = {}
+    for name, value in updates.items():
+        if name in META_FIELDS and name not in schema.names:
+            raise InvalidInputError(f"column {name!r} is about rows, and cannot be updated")
+        path = path_to(schema, name)
+        check_apart(names_of(path), list(found), "updates")
+        found[names_of(path)] = _assignment(path[-1], name, value)
+    tops = dict.fromkeys(path[0] for path in found)
+    return tuple(_of_column(schema, top, found) for top in tops)
 
 
 def parse_assignments(updates: Mapping[str, Any], schema: Schema) -> tuple[Assignment, ...]:
@@ -120,12 +157,24 @@ def _parse(name: str, value: Any, schema: Schema) -> Assignment:
     if field is None:
         if name in META_FIELDS:
             raise InvalidInputError(f"column {name!r} is about rows, and cannot be updated")
-        what = (
-            "give a new value for the whole column" if "." in name else "it has none of that name"
-        )
         raise SchemaMismatchError(
-            f"the table has no column {name!r} to update, only {', '.join(schema.names)}; {what}"
+            f"the table has no column {name!r} to update, only {', '.join(schema.names)}"
         )
+    return _assignment(field, name, value)
+
+
+def _of_column(schema: Schema, top: str, given: Mapping[Path, Assignment]) -> Assignment:
+    """Return the assignment of a top-level column, whose children may have one each."""
+    if (top,) in given:
+        return given[(top,)]
+    children = {path[1:]: one for path, one in given.items() if path[0] == top}
+    reads_all = any(one.reads is None for one in children.values())
+    values = {path: one.values for path, one in children.items()}
+    field = next(one for one in schema.fields if one.name == top)
+    return Assignment(field, ChildValues(top, values, reads_all))
+
+
+def _assignment(field: Field, name: str, value: Any) -> Assignment:
     if callable(value) and not isinstance(value, pa.Scalar):
         return Assignment(field, value)
     kind = _kind(field)

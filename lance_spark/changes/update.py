@@ -23,7 +23,7 @@ from typing import Any, get_args
 
 from pyroaring import BitMap
 
-from lance_spark.changes.assignments import Assignment, field_ids, parse_assignments
+from lance_spark.changes.assignments import Assignment, field_ids, parse_updates
 from lance_spark.changes.delete import (
     Affected,
     Filter,
@@ -66,7 +66,7 @@ def plan_update(
     table : OpenTable
         At the version that it is planned on.
     updates : mapping of str to value, pa.Scalar or callable
-        New values by column; a callable gets the rows that change as a record batch, and returns as many values.
+        New values by column, or by child of a struct, whose name has dots; a callable gets the rows that change as a record batch, and returns as many values.
     filters : iterable of (column, operator, value) or Predicate, optional
         Rows that meet all of them are updated: all rows if there are none.
     mode : str
@@ -89,7 +89,7 @@ def plan_update(
         raise InvalidOptionError(f"mode {mode!r} is none of {', '.join(get_args(Mode))}")
     check_rows_writable(table, data_files=True)
     schema, manifest = table.schema, table.manifest
-    assignments = parse_assignments(updates, schema)
+    assignments = parse_updates(updates, schema)
     check_types(schema, manifest.data_storage_version)
     comparisons = parse_conditions(table, filters)
     fragments = candidates(table, None)
@@ -211,7 +211,7 @@ def update_rows(
             tag=by.tag,
         )
         results = by.run(tasks, UpdateTask.run, partial(undo, current.paths))
-        assignments = parse_assignments(updates, current.schema)
+        assignments = parse_updates(updates, current.schema)
         return commit_updates(
             current,
             results,

@@ -280,11 +280,14 @@ class UpdateTask:
     def _read_fields(self) -> tuple[Field, ...]:
         """Return the fields that have to be read of rows that change."""
         given = {one.field.name for one in self.assignments}
-        if not all(one.is_constant for one in self.assignments):
-            return self.schema.fields
-        if self.mode == "columns":
-            return ()
-        return tuple(one for one in self.schema.fields if one.name not in given)
+        wanted: set[str] = set()
+        for one in self.assignments:
+            if one.reads is None:
+                return self.schema.fields
+            wanted |= one.reads
+        if self.mode == "rows":
+            wanted |= {one.name for one in self.schema.fields if one.name not in given}
+        return tuple(one for one in self.schema.fields if one.name in wanted)
 
     def _reader(self, paths: TablePaths, fragment: Fragment, fields: Sequence[Field]) -> RowReader:
         return RowReader(paths, fragment, fields, self.file_version, self.base_paths, self.filters)

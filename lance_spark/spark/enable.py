@@ -21,6 +21,7 @@ from lance_spark.spark.java_classes import (
     loaded_extension,
 )
 from lance_spark.spark.redaction import redact
+from lance_spark.spark.worker_python import check_worker_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,7 +48,8 @@ def enable(spark: SparkSession) -> None:
     Raises
     ------
     UnsupportedError
-        The session is one of Spark Connect whose server is not configured so, or the rule cannot be compiled in its JVM.
+        The session is one of Spark Connect whose server is not configured so, the rule cannot be compiled in its JVM, or the
+        Python of its workers does not have this package, which is looked up once.
 
     Examples
     --------
@@ -65,6 +67,7 @@ def enable(spark: SparkSession) -> None:
             stacklevel=2,
         )
         return
+    check_worker_python(spark)
     redact(spark)
     try:
         extension = extension_class(spark)

@@ -457,11 +457,11 @@ def test_unknown_versions_are_left_alone(version: str) -> None:
 def test_sources_that_do_not_compile_are_an_error(
     spark: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from lance_spark.spark import enable
+    from lance_spark.spark import enable, java_classes
 
     (tmp_path / "Extension.java").write_text("package org.lancespark; class Extension { int }")
     monkeypatch.setattr(rule, "_FOLDER", tmp_path)
-    monkeypatch.setattr(enable, "_extensions", {})
+    monkeypatch.setattr(java_classes, "_extensions", {})
     with pytest.raises(lance_spark.LanceError, match="cannot be compiled in Spark") as caught:
         enable.enable(spark)
     assert "\n" not in str(caught.value)

@@ -13,17 +13,18 @@ one key; how many partitions there are Spark may choose while it runs.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lance_spark.changes.child_values import name_parts
 from lance_spark.errors import InvalidInputError, SchemaMismatchError
 from lance_spark.file.schema import Field, Schema
 from lance_spark.scan.row_meta import META_FIELDS
 from lance_spark.spark.frames import is_named, to_column
 from lance_spark.spark.jobs import parallelism
 from lance_spark.spark.projection import find
+from lance_spark.spark.table.assigned import assigned_columns
 from lance_spark.spark.table.merge_clauses import TARGET, Action, Clause, Step
 from lance_spark.spark.table.merge_scopes import ADDRESS, GIVEN, VALUE, Join, texts_of
 
@@ -38,8 +39,6 @@ _PLACE = "__merge_place"
 _OF_FEEDS = frozenset({"_change_type", "_commit_version", "_commit_timestamp"})
 _OFFSET_BITS = 32
 _ADAPTIVE = ("spark.sql.adaptive.enabled", "spark.sql.adaptive.coalescePartitions.enabled")
-#: Parts of a name with dots.
-_PARTS = re.compile(r"`(?:[^`]|``)+`|[^.`]+")
 #: Partitions for each task that can run at the same time, where Spark does not choose.
 _WAVES = 2
 #: Types that can be hashed, and tell rows from one another.
@@ -129,11 +128,11 @@ def column_of(schema: Schema, name: str, what: str, alias: str | None = None) ->
     """
     at = find(schema.names, name)
     if at < 0:
-        parts = [one.replace("``", "`").strip("`") for one in _PARTS.findall(name)]
+        parts = name_parts(name) or [name]
         if len(parts) > 1 and alias is not None and parts[0].lower() == alias.lower():
             del parts[0]
         at = find(schema.names, parts[0]) if len(parts) == 1 else -1
-        hint = "; give a new value for the whole column" if len(parts) > 1 else ""
+        hint = "; children of structs cannot be set in new rows" if len(parts) > 1 else ""
     if at < 0:
         raise SchemaMismatchError(
             f"{what}: the table has no column {name!r}, only {', '.join(schema.names)}{hint}"
@@ -201,7 +200,10 @@ def _values(
         left = kept if clause.action is Action.UPDATE else ()
         found = {name: _col(GIVEN.format(at)) for name, at in taken.items() if name not in left}
     else:
-        for name, value in clause.values.items():
+        given: Mapping[str, str | Column] = clause.values
+        if clause.action is Action.UPDATE:
+            given = assigned_columns(schema, given, what, alias=alias, qualifier=(alias,))
+        for name, value in given.items():
             column = column_of(schema, name, what, alias)
             if column in found:
                 raise InvalidInputError(f"{what}: there are two values for column {column!r}")

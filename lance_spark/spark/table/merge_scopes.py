@@ -84,7 +84,9 @@ class Join:
         sides = [marked, marked.alias(SOURCE)]
         if re.search(rf"(?<!\w){SOURCE}`?\s*\.", text):
             sides.reverse()
-        named = named_in(self.dataset, *texts)
+        # A struct with a new child is made of its other children, which no text names.
+        given = [value for one in self.given for value in one.values()]
+        named = named_in(self.dataset, *texts, *given)
         every = [*self.dataset.schema.names, *META_FIELDS]
         failed: AnalysisException | None = None
         for columns in (named, every):

@@ -29,7 +29,6 @@ from lance_spark.errors import (
     InvalidInputError,
     InvalidOptionError,
     LanceError,
-    SchemaMismatchError,
     UnsupportedError,
 )
 from lance_spark.file.blob_fields import has_blobs, input_schema
@@ -43,7 +42,7 @@ from lance_spark.spark.frames import by_fragment, cast_to, has_windows, to_colum
 from lance_spark.spark.incoming import Incoming
 from lance_spark.spark.jobs import Job
 from lance_spark.spark.pinned import Pinned, pinned
-from lance_spark.spark.projection import find
+from lance_spark.spark.table.assigned import assigned_columns
 from lance_spark.spark.table.delete_job import run
 from lance_spark.spark.table.patch_job import update_in_place
 from lance_spark.spark.task_number import task_number
@@ -120,7 +119,7 @@ def update(
     table = dataset._table
     check_rows_writable(table, data_files=True)
     check_types(table.schema, table.manifest.data_storage_version)
-    assigned = assignments(table.schema, values)
+    assigned = assignments(table.schema, values, base.alias_name)
     by_name = {one.name: one for one in table.schema.fields}
     fields = [by_name[name] for name in assigned]
     blobs = [one.name for one in fields if has_blobs(one)]
@@ -180,7 +179,7 @@ def columns_are_cheaper(
 
 
 def assignments(
-    schema: Schema, values: Mapping[str, str | Column] | None
+    schema: Schema, values: Mapping[str, str | Column] | None, alias: str | None = None
 ) -> dict[str, str | Column]:
     """Return the columns that get new values, by their names in the table, and expressions for them.
 
@@ -190,26 +189,12 @@ def assignments(
         There are none, or two for one column.
     SchemaMismatchError
         There is no such column.
+    UnsupportedError
+        A struct that has blobs gets a new child.
     """
     if not isinstance(values, Mapping) or not values:
         raise InvalidInputError("set must map one column at least to an expression")
-    found: dict[str, str | Column] = {}
-    for name, value in values.items():
-        at = find(schema.names, name)
-        if at < 0:
-            what = (
-                "give a new value for the whole column"
-                if "." in name
-                else "there is none of that name"
-            )
-            raise SchemaMismatchError(
-                f"the table has no column {name!r} to update, only {', '.join(schema.names)}; {what}"
-            )
-        column = schema.names[at]
-        if column in found:
-            raise InvalidInputError(f"set has two values for column {column!r}")
-        found[column] = value
-    return found
+    return assigned_columns(schema, values, "set", alias=alias)
 
 
 def new_values(
