@@ -89,8 +89,9 @@ class RowsHandle(TableHandle):
         Parameters
         ----------
         updates : mapping of str to value, pa.Scalar or callable
-            New values by column. A callable gets the rows that change, as a record batch with all columns, and returns as many
-            values.
+            New values by column, or by child of a struct, ``s.child``, with backticks around names with other characters. A
+            callable gets the rows that change, as a record batch with all columns, and returns as many values. A struct that was
+            null is not null once a child is set; its other children are null.
         filters : iterable of (column, operator, value), optional
             As in `to_batches`; all rows are updated if there are none.
         mode : str

@@ -82,7 +82,7 @@ class MergeBuilder:
         condition : str or Column, optional
             Of both sides.
         set : mapping of str to str or Column
-            By column of the table, an expression of both sides; others stay as they are.
+            By column of the table, or by child of a struct, an expression of both sides; others stay as they are.
 
         Raises
         ------
@@ -178,7 +178,7 @@ class MergeBuilder:
         condition : str or Column, optional
             Of the table.
         set : mapping of str to str or Column
-            By column, an expression of the table.
+            By column, or by child of a struct, an expression of the table.
 
         Raises
         ------

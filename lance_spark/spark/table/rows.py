@@ -95,7 +95,8 @@ class RowMethods(TableBase):
         condition : str or Column, optional
             As in `delete`.
         set : mapping of str to str or Column
-            By column, an expression in SQL or a Column on the values of before, which is cast to the column's type.
+            By column, or by child of a struct (``address.city``), an expression in SQL or a Column on the values of before, which is
+            cast to the column's type. A struct that was null is not null once a child is set; its other children are null.
         mode : str
             "rows": rows that change move to new fragments, and are deleted where they were. "columns": rows stay, and new data files
             have all rows of a fragment, but only the columns that get values. "auto" finds the rows first, and chooses what writes
@@ -117,7 +118,7 @@ class RowMethods(TableBase):
         CommitConflictError
             Others were faster, again and again.
         UnsupportedError
-            Blobs get new values, and the mode is "columns"; or the table needs what this release does not do.
+            Blobs get new values, and the mode is "columns"; a child of a struct with blobs is set; or the table needs what this release does not do.
         UnsupportedFeatureError, StorageError
         PySparkException
             What an expression raises for some row.
