@@ -35,7 +35,7 @@ _FOLDER = Path(__file__).parent
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
-def compile_rule(jvm: Any, loader: Any, sources: Collection[str] | None = None) -> Any:
+def compile_rule(jvm: Any, loader: Any, files: Collection[str] | None = None) -> Any:
     """Compile the sources in a JVM that has Spark's jars.
 
     Parameters
@@ -43,7 +43,7 @@ def compile_rule(jvm: Any, loader: Any, sources: Collection[str] | None = None) 
     jvm : py4j JVMView
     loader : java.lang.ClassLoader
         Finds Spark's classes.
-    sources : collection of str, optional
+    files : collection of str, optional
         Names of the files to compile; all by default.
 
     Returns
@@ -51,7 +51,7 @@ def compile_rule(jvm: Any, loader: Any, sources: Collection[str] | None = None) 
     java.util.Map
         Names of class files (`org/lancespark/Extension.class`) and their bytes.
     """
-    names = sorted(sources or (path.name for path in _FOLDER.glob("*.java")))
+    names = sorted(files or (path.name for path in _FOLDER.glob("*.java")))
     resource = jvm.org.codehaus.commons.compiler.util.resource
     base = jvm.java.lang.Class.forName(
         "org.codehaus.commons.compiler.util.resource.Resource", True, loader
