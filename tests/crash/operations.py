@@ -122,7 +122,10 @@ def delete_branch(path: str) -> None:
 
 
 def write_to_branch(path: str) -> None:
-    lance_spark.write_dataset(rows(400, 3), path, mode="append", branch="old")
+    # The table is a copy, whose branch reads the original.
+    allowed = {"allow_foreign_branch_bases": "true"}
+    more = rows(400, 3)
+    lance_spark.write_dataset(more, path, mode="append", branch="old", storage_options=allowed)
 
 
 def cleanup(path: str) -> None:
