@@ -260,8 +260,8 @@ def _children(array: pa.Array) -> list[pa.Array]:
 
 
 def _has_dictionary(kind: pa.DataType) -> bool:
-    if pat.is_dictionary(kind):
-        return True
+    if not kind.num_fields:
+        return bool(pat.is_dictionary(kind))
     return any(_has_dictionary(kind.field(at).type) for at in range(kind.num_fields))
 
 

@@ -28,7 +28,6 @@ from lance_spark.file.json_fields import paged_json, read_json
 from lance_spark.file.plans import check_rows, named
 from lance_spark.file.project import project, unpruned
 from lance_spark.file.schema import Field, FieldTree, Schema
-from lance_spark.file.small_columns import groups, read_together
 from lance_spark.proto import file_pb2
 from lance_spark.storage.remote import RemoteSource
 from lance_spark.storage.source import ByteSource, Ranges, ReadPlan, gather_plans, run_plans
@@ -291,6 +290,8 @@ class FileReader:
         """Read some rows of fields in the shape that their columns have."""
         single = [[at] for at in range(len(fields))]
         if self.version in ((2, 1), (2, 2)):
+            from lance_spark.file.small_columns import groups
+
             metas = [[self._columns[column] for column in several] for several in columns]
             single = groups(fields, metas, rows, self._num_rows)
         plans = [
@@ -311,6 +312,8 @@ class FileReader:
         """Plan the reading of fields that are read together, or of one field."""
         name = self._source.name
         if len(fields) > 1:
+            from lance_spark.file.small_columns import read_together
+
             metas = [[self._columns[column] for column in several] for several in columns]
             try:
                 leaves = leaf_fields(fields[0].arrow_field)

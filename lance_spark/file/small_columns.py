@@ -2,7 +2,7 @@
 
 Of a file with thousands of columns and few rows, reading costs what a column costs, not what a value does. Columns of one
 type are therefore read as one column that has the pages of all of them: pages that are alike are decoded at once, and each
-column is a slice of the result.
+column is a part of the result.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _COLUMN_BYTES = 16 * 1024
 #: Files of up to so many rows are read whole for any of their rows; others if one row in so many is wanted.
 _FEW_ROWS = 64
 _MOST_UNWANTED = 4
-#: Stored bytes and columns that are read together: a column that is kept keeps the memory of all of them.
+#: Stored bytes and columns that are read together at most.
 _GROUP_BYTES = 1024 * 1024
 _GROUP_COLUMNS = 1024
 
@@ -131,4 +131,5 @@ def read_together(
         else:
             every = yield from reader.read(range(num_rows * len(columns)))
             chosen = every.take(pa.array(wanted))
-    return [chosen.slice(at * count, count) for at in range(len(columns))]
+    # Each column is copied: a slice keeps the memory of all of them, and is pickled with it.
+    return [pa.concat_arrays([chosen.slice(at * count, count)]) for at in range(len(columns))]

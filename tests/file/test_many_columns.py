@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import pickle
 import shutil
 import sys
 import threading
@@ -199,3 +200,10 @@ def test_work_for_a_fragment(tmp_path: Path) -> None:
     assert calls_of_each(deleting) < 400
     assert calls_of_each(updating) < 400
     assert calls_of_each(compacting) < 600
+
+
+def test_columns_that_are_read_together_have_memory_of_their_own(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t.lance")
+    lance.write_dataset(wide(200, 100), uri)
+    table = lance_spark.open_dataset(uri).to_table()
+    assert len(pickle.dumps(table)) < 2 * table.nbytes + 400 * table.num_columns
