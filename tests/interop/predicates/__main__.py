@@ -1,0 +1,77 @@
+"""Random predicates for as long as wanted: ``python -m tests.interop.predicates --first 0 --predicates 50000``.
+
+Prints counts of what came of them, refusals by reason and every difference; ends with 1 if there is one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+import lance_spark
+from tests.interop.predicates.harness import BATCH, Harness, Report
+from tests.interop.predicates.tables import VERSIONS, make
+from tests.spark.processes import JAVA_OPTIONS, environment
+
+
+def main() -> int:
+    """Run the predicates that the command line asks for."""
+    parser = argparse.ArgumentParser(prog="python -m tests.interop.predicates")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--predicates", type=int, default=2000)
+    parser.add_argument(
+        "--minutes", type=float, default=24 * 60.0, help="begin no batch after so many"
+    )
+    parser.add_argument(
+        "--jobs", type=float, default=0.01, help="share that goes through Spark jobs"
+    )
+    given = parser.parse_args()
+    session = _session()
+    end = time.monotonic() + 60 * given.minutes
+    total = Report()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder)
+        tables = [make(session, version, path) for version in VERSIONS]
+        harness = Harness(session, tables, path, jobs=given.jobs)
+        for seed in range(given.first, given.first + -(-given.predicates // BATCH)):
+            if time.monotonic() > end:
+                break
+            report = harness.random_batch(seed)
+            for failure in report.failures:
+                print(failure, flush=True)
+            total.add(report)
+            print(
+                f"seed {seed}: {total.predicates} predicates, {len(total.failures)} differ",
+                flush=True,
+            )
+    print(total)
+    session.stop()
+    return 1 if total.failures else 0
+
+
+def _session() -> SparkSession:
+    os.environ.update(environment())
+    builder = SparkSession.builder.master("local[2]").appName("predicates")
+    conf = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraJavaOptions": JAVA_OPTIONS,
+        "spark.driver.host": "localhost",
+        "spark.driver.bindAddress": "127.0.0.1",
+    }
+    for name, value in conf.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    lance_spark.enable(session)
+    return session
+
+
+if __name__ == "__main__":
+    sys.exit(main())
