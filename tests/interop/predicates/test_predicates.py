@@ -40,17 +40,7 @@ ONCE_WRONG = [
 
 #: Ways by the parser of texts, which chooses other rows than Spark until it is replaced.
 KNOWN_WRONG = {
-    *(
-        "text",
-        "dataset",
-        "dataset delete",
-        "dataset update",
-        "native",
-        "option",
-        "delete",
-        "update",
-    ),
-    *("replaceWhere", "replaceWhere option"),
+    *("text", "dataset", "dataset delete", "dataset update", "option", "replaceWhere option"),
 }
 until_replaced = pytest.mark.xfail(reason="the parser of texts is being replaced")
 

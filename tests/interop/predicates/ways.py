@@ -32,9 +32,9 @@ import lance_spark
 from lance_spark.errors import LanceError
 from lance_spark.scan.predicates import And, Predicate
 from lance_spark.scan.sql import SqlSettings, parse_predicate
-from lance_spark.spark.enable import _extension
+from lance_spark.spark.conditions import native
 from lance_spark.spark.filter_trees import to_predicate
-from lance_spark.spark.frames import native
+from lance_spark.spark.java_classes import extension_class
 from lance_spark.spark.table import LanceTable
 from tests.interop.predicates.sessions import Session
 from tests.interop.predicates.tables import Table
@@ -90,7 +90,7 @@ class Rule:
     def __init__(self, spark: Any) -> None:
         self._jvm = spark._jvm
         self._gateway = spark.sparkContext._gateway
-        loader = _extension(spark).getClassLoader()
+        loader = extension_class(spark).getClassLoader()
         expression = self._jvm.java.lang.Class.forName(
             "org.apache.spark.sql.catalyst.expressions.Expression"
         )
