@@ -57,6 +57,32 @@ def negative(literal: Typed) -> Typed:
     return Typed(-value, dtype) if pat.is_floating(dtype) else _integer(-value, dtype)
 
 
+def positive(literal: Typed) -> Typed:
+    """Return a number as it is.
+
+    Raises
+    ------
+    NoValueError
+        It is not a number.
+    """
+    if literal.value is not None and not is_number(literal.dtype):
+        raise NoValueError(f"a literal of type {type_name(literal.dtype)} has no sign")
+    return Typed(literal.value, literal.dtype)
+
+
+def inverse(literal: Typed) -> Typed:
+    """Return an integer with all its bits inverted.
+
+    Raises
+    ------
+    NoValueError
+        It is not an integer.
+    """
+    if not pat.is_integer(literal.dtype):
+        raise NoValueError(f"~ is about integers, not about {type_name(literal.dtype)}")
+    return Typed(None if literal.value is None else ~literal.value, literal.dtype)
+
+
 def arithmetic(op: str, left: Typed, right: Typed, settings: SqlSettings) -> Typed:
     """Return what an operator makes of two literals.
 

@@ -8,6 +8,7 @@ are cast both. What Spark would answer by casting each row of strings, or by clo
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
@@ -135,15 +136,25 @@ def compare(where: Column, op: Op, value: Any, settings: SqlSettings = DEFAULTS)
         and pat.is_integer(shown)
         and pat.is_decimal(literal.dtype)
     ):
-        # Spark has no values of uint64 past those of int64; they are compared all the same.
-        stop = _INT64.stop << pat.is_uint64(kind_of(where.field))
-        above = literal.value > stop - 1
-        if above or literal.value < _INT64.start:
-            # Spark answers this before it looks at rows, so that null is no exception.
-            return Constant(above == (op in ("<", "<=")))
+        return _compare_integers(where, shown, op, literal.value, settings)
     return _compare_as(
         where, shown, op, literal, _common(where, shown, literal, settings), settings
     )
+
+
+def _compare_integers(
+    where: Column, shown: pa.DataType, op: Op, value: Decimal, settings: SqlSettings
+) -> Predicate:
+    """Return the order of integers to a decimal that is a literal, which Spark rounds to an integer."""
+    # Spark has no values of uint64 past those of int64; they are compared all the same.
+    stop = _INT64.stop << pat.is_uint64(kind_of(where.field))
+    above = value > stop - 1
+    if above or value < _INT64.start:
+        # Spark answers this before it looks at rows, so that null is no exception.
+        return Constant(above == (op in ("<", "<=")))
+    whole = math.floor(value) if op in (">", "<=") else math.ceil(value)
+    literal = Typed(whole, pa.int64())
+    return _compare_as(where, shown, op, literal, pa.int64(), settings)
 
 
 def compare_columns(

@@ -11,7 +11,7 @@ After AnsiTypeCoercion, TypeCoercion and DecimalPrecisionTypeCoercion of Spark 4
 | float | double | double |
 | decimal | float, double | double |
 | string | integer | bigint; without ANSI, that integer type |
-| string | float, double, decimal | double; without ANSI, float beside a float |
+| string | float, double, decimal | double; without ANSI, float beside a float, and a decimal of scale 0 beside one |
 | string | boolean, binary, date, timestamp, timestamp_ntz | that type |
 | date | timestamp, timestamp_ntz | that timestamp |
 | timestamp | timestamp_ntz | timestamp |
@@ -165,7 +165,7 @@ def _beside_string(other: pa.DataType, settings: SqlSettings) -> pa.DataType:
             "with spark.sql.legacy.typeCoercion.datetimeToString.enabled Spark compares dates as "
             "strings, which is not done here; write DATE '...' or TIMESTAMP '...'"
         )
-    return pa.float64() if pat.is_decimal(other) else other
+    return pa.float64() if pat.is_decimal(other) and other.scale > 0 else other
 
 
 def _wider_number(one: pa.DataType, other: pa.DataType, settings: SqlSettings) -> pa.DataType:

@@ -15,7 +15,7 @@ import pyarrow.types as pat
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema import Schema
 from lance_spark.scan import coercion
-from lance_spark.scan.arithmetic import NoValueError, arithmetic, negative
+from lance_spark.scan.arithmetic import NoValueError, arithmetic, inverse, negative, positive
 from lance_spark.scan.casts import CastError, cast
 from lance_spark.scan.common_types import NoCommonTypeError, comparison_type, list_type
 from lance_spark.scan.comparing import Op, compared, like_regex
@@ -44,6 +44,7 @@ from lance_spark.scan.typed import CLOCK, INSTANT, Typed, is_number, is_text, ty
 Operand = Column | Typed | Predicate
 
 _OPS: dict[str, Op] = {"=": "==", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+_UNARY = {"negative": negative, "positive": positive, "~": inverse}
 _MATCHED = {"startswith": "starts", "endswith": "ends", "contains": "contains"}
 _ALIASES = {"regexp": "rlike", "regexp_like": "rlike"}
 #: Functions that cast, and those of a string that are the same.
@@ -82,6 +83,8 @@ def bind(tree: Node, text: str, schema: Schema, settings: SqlSettings) -> Predic
         The tree is not a condition, its columns are not those of the table, or it has what is not
         understood here.
     """
+    if isinstance(tree, Value) and tree.typed.value is None:
+        raise error(text, tree.at, "null is not a condition for Spark; write false")
     return _Binder(text, schema, settings).predicate(tree)
 
 
@@ -144,7 +147,7 @@ class _Binder:
             return self._compare(node, _OPS[node.op], *map(self.operand, node.args))
         if node.op in self._conditions:
             return self._conditions[node.op](node)
-        if node.op in ("cast", "literal"):
+        if node.op in ("cast", "try_cast", "literal"):
             return self._cast(node)
         if node.op == "call":
             return self._call(node)
@@ -155,8 +158,8 @@ class _Binder:
                 node,
                 "expressions of columns are not computed here; leave them to DataFrame.where",
             )
-        if node.op in ("negative", "positive"):
-            return negative(literals[0]) if node.op == "negative" else literals[0]
+        if node.op in _UNARY:
+            return _UNARY[node.op](literals[0])
         left, right = literals
         return arithmetic(node.op, left, right, self._settings)
 
@@ -401,7 +404,7 @@ class _Binder:
 
     def _cast(self, node: Apply) -> Operand:
         operand = self.operand(node.args[0])
-        if node.op == "cast":
+        if node.op != "literal":
             assert isinstance(node.detail, TypeName)
             return self._cast_to(node, operand, node.detail.dtype)
         assert isinstance(operand, Typed)

@@ -64,7 +64,6 @@ _STRENGTH: dict[str, int] = {
 _BETWEEN_OPERANDS = frozenset(
     {"AND", "OR", "IS", "IN", "BETWEEN", "LIKE", "ILIKE", "RLIKE", "REGEXP", "DIV"}
 )
-_AFTER_IS = frozenset({"NULL", "NOT", "TRUE", "FALSE", "UNKNOWN", "DISTINCT"})
 _LITERAL_TYPES = {
     "DATE": "date",
     "TIMESTAMP": "timestamp",
@@ -165,7 +164,7 @@ class _Parser:
     ) -> InvalidInputError:
         # A word that is taken for an operator, or two in a row, may be meant as the name of a column.
         before = self._tokens[self._at - 1] if self._at else self._here
-        word = self._here if self._here.kind == "word" else before
+        word = self._here if self._here.kind == "word" and at != before.at else before
         if word_hint and word.kind == "word":
             what += f"; if {word.value} is a column, write `{word.value}` with backticks"
         return error(self._text, self._here.at if at is None else at, what)
@@ -218,16 +217,7 @@ class _Parser:
 
     def _is_not(self) -> bool:
         """Tell whether the word here is the operator NOT, and not a column of that name."""
-        if self._here.upper != "NOT":
-            return False
-        first, second = self._ahead(1), self._ahead(2)
-        if not _begins_operand(first):
-            return False
-        if first.upper not in _BETWEEN_OPERANDS:
-            return True
-        if first.upper == "IS":
-            return second.upper not in _AFTER_IS
-        return not _begins_operand(second) or second.upper in _BETWEEN_OPERANDS
+        return self._here.upper == "NOT" and _begins_operand(self._ahead())
 
     # Predicates
 
@@ -398,6 +388,8 @@ class _Parser:
             and (here.upper not in _BETWEEN_OPERANDS)
         ):
             raise self._failed("CASE is not read in a predicate", token.at, word_hint=True)
+        if word == "CURRENT_PATH":
+            raise self._failed("it is a function since Spark 4.3", token.at, word_hint=True)
         self._check_reserved(token)
         return Name(token.at, 1, (token.value,))
 

@@ -1,0 +1,5 @@
+"""The session that judges."""
+
+from tests.spark.conftest import spark
+
+__all__ = ["spark"]
