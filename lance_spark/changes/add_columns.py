@@ -11,6 +11,7 @@ import pyarrow as pa
 from lance_spark.changes.assignments import Assignment, parse_assignments
 from lance_spark.changes.columns import DEFAULT_BATCH_SIZE, Computation
 from lance_spark.changes.commits import change_schema, names_of
+from lance_spark.changes.mem_wal import check_no_mem_wal
 from lance_spark.changes.optimistic import retried
 from lance_spark.changes.runner import Runner
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
@@ -300,7 +301,14 @@ def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
 
 
 def numbered(table: OpenTable, new: pa.Schema) -> Schema:
-    """Return new columns with ids that no field ever had."""
+    """Return new columns, whose values are computed, with ids that no field ever had.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        The table has a MemWAL.
+    """
+    check_no_mem_wal(table, f"values of the new column {new.names[0]!r} cannot be computed")
     manifest = table.manifest
     first = max_field_id(manifest.to_proto()) + 1
     return Schema.from_arrow(for_version(new, manifest.data_storage_version), first)

@@ -17,6 +17,7 @@ import pyarrow.types as pat
 from lance_spark.changes.add_columns import renumbered
 from lance_spark.changes.columns import Computation
 from lance_spark.changes.commits import change_schema, names_of
+from lance_spark.changes.mem_wal import check_droppable, check_no_mem_wal
 from lance_spark.changes.optimistic import retried
 from lance_spark.changes.runner import Runner
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
@@ -124,7 +125,9 @@ def drop_columns(
     names = names_of(columns, "columns")
 
     def plan(current: OpenTable) -> Project:
-        gone = {current.schema.field(name).id for name in names}
+        dropped = [current.schema.field(name) for name in names]
+        check_droppable(current, {node.id for one in dropped for node in one.walk()})
+        gone = {one.id for one in dropped}
         left = tuple(
             kept for kept in (_without(one, gone) for one in current.schema.fields) if kept
         )
@@ -255,6 +258,7 @@ def _altered(table: OpenTable, alterations: Sequence[Alteration]) -> tuple[Schem
             check_names([one.name])
         if one.nullable is False and field.nullable:
             preserves = False
+            check_no_mem_wal(table, f"column {one.path!r} cannot be made not nullable")
             _check_no_nulls(table, one.path)
         if one.nullable and any(_PRIMARY_KEY in part.metadata for part in node):
             raise InvalidInputError(f"column {one.path!r} is a primary key, and cannot be null")
@@ -364,6 +368,7 @@ def _is_temporal(kind: pa.DataType) -> bool:
 
 def _check_casts(table: OpenTable, paths: Sequence[str]) -> None:
     manifest = table.manifest
+    check_no_mem_wal(table, f"column {paths[0]!r} cannot be cast")
     nodes = [table.schema.path(path) for path in paths]
     if manifest.data_storage_version <= (2, 0) and any(len(node) > 1 for node in nodes):
         # The files have a column for the struct too, which would then be in two of them.

@@ -9,13 +9,16 @@
 
 After step 2 the version exists, whatever becomes of the writer: whoever meets an entry of a staging file does the steps 3
 and 4. They can be done by many at once and more than once: the content is always the same. A staging file that is gone
-means that somebody else has finished. A reader that is not allowed to write reads the staging file.
+means that another client has finished. If step 3 fails, a reader refuses the version: a copy of the table's folder would not have it.
+Only a reader that is not allowed to write reads the staging file. Nothing is committed on a version that has not been copied.
+If step 4 fails, the manifest is in its place, and the next client repeats the step.
 
 Specification: table format, transactions, external manifest store.
 """
 
 from __future__ import annotations
 
+import errno
 import re
 import uuid
 from contextlib import suppress
@@ -80,7 +83,9 @@ def create(
     if not created:
         _delete(store, entry.path)
         return False
-    _finish(store, external, entry, path)
+    # The version is committed. If it cannot be copied now, the next client does it.
+    with suppress(StorageError):
+        _finish(store, external, entry, path)
     return True
 
 
@@ -103,6 +108,7 @@ def newest(store: ObjectStore, external: ManifestStore) -> tuple[int, str] | Non
     CorruptTableError
         The entry names no manifest of that version.
     StorageError
+        A store failed, or the manifest cannot be copied to its place.
     """
     with translated(store.display, store.options):
         entry = external.latest(store.object_uri)
@@ -131,25 +137,45 @@ def _resolve(store: ObjectStore, external: ManifestStore, entry: ManifestEntry) 
             "which is no manifest of the table; correct its entry"
         )
     place = match["place"]
-    if place != entry.path:
-        return entry.version, _finish(store, external, entry, place)
+    if place == entry.path:
+        return entry.version, place
+    try:
+        _finish(store, external, entry, place)
+    except StorageError as error:
+        if _is_forbidden(error):
+            return entry.version, entry.path
+        raise StorageError(
+            f"{store.display}: version {entry.version} is committed, but its manifest could not be copied to {place} ({error}); try again"
+        ) from error
     return entry.version, place
 
 
-def _finish(store: ObjectStore, external: ManifestStore, entry: ManifestEntry, place: str) -> str:
-    """Do the steps after the commit; return where the manifest can be read, whatever fails."""
+def _finish(store: ObjectStore, external: ManifestStore, entry: ManifestEntry, place: str) -> None:
+    """Do the steps after the commit.
+
+    Raises
+    ------
+    StorageError
+        The manifest could not be copied to its place.
+    """
     try:
         store.copy(entry.path, place)
     except MissingFileError:
-        return place
-    except LanceError:
-        return entry.path
+        # Another client has copied it.
+        return
     with suppress(LanceError):
         with translated(store.name(place), store.options):
             # Content that was copied may get another tag.
             external.put_final(store.object_uri, replace(entry, path=place, e_tag=None))
         store.delete([entry.path])
-    return place
+
+
+def _is_forbidden(error: StorageError) -> bool:
+    """Tell whether this client is not allowed to write."""
+    cause = error.__cause__
+    return isinstance(cause, PermissionError) or (
+        isinstance(cause, OSError) and cause.errno == errno.EROFS
+    )
 
 
 def _delete(store: ObjectStore, path: str) -> None:

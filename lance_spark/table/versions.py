@@ -32,6 +32,7 @@ from enum import Enum
 from lance_spark.errors import (
     CorruptTableError,
     LanceError,
+    StorageError,
     TableNotFoundError,
     UnsupportedError,
     VersionNotFoundError,
@@ -79,6 +80,11 @@ class ManifestLocation:
     version: int
     path: str
     scheme: NamingScheme
+
+    @property
+    def is_staged(self) -> bool:
+        """Whether it is a staging file of an external manifest store, which has not been copied to its place."""
+        return not self.path.endswith(_SUFFIX)
 
 
 def parse_name(name: str) -> ManifestLocation | None:
@@ -368,7 +374,15 @@ def scheme_for_commit(store: ObjectStore, manifests: list[ManifestLocation]) -> 
     ------
     CorruptTableError
         The table has both. Two writers could then create one version under two names.
+    StorageError
+        A version has not been copied to its place, and this client is not allowed to do it.
     """
+    staged = next((one for one in manifests if one.is_staged), None)
+    if staged is not None:
+        raise StorageError(
+            f"{store.display}: the manifest of version {staged.version} has not been copied to its place in {FOLDER}/, which this "
+            "client is not allowed to do, so nothing can be committed after it; open the table with a client that may write"
+        )
     schemes = {location.scheme for location in manifests}
     # An external manifest store has one entry of a version, whatever the manifest is called.
     if NamingScheme.V2 in schemes and store.lists_in_order and store.manifest_store is None:

@@ -233,7 +233,7 @@ def test_who_may_not_write_reads_the_staging_file(
     staging = half_done(aws, key, 2, copied=False)
 
     def forbidden(*_: object) -> None:
-        raise StorageError("permission denied")
+        raise StorageError("permission denied") from PermissionError("permission denied")
 
     monkeypatch.setattr(ObjectStore, "copy", forbidden)
     assert we_read(aws, uri) == we_read(aws, uri, 2) == [1, 2]

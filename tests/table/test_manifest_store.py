@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import pickle
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -272,34 +273,92 @@ def test_only_what_is_newer_is_asked_for(uri: str, store: InSqlite) -> None:
     assert found.version == 6
 
 
+def busy(*_: object) -> None:
+    raise StorageError("busy") from OSError("busy")
+
+
+def forbidden(*_: object) -> None:
+    raise StorageError("permission denied") from PermissionError("permission denied")
+
+
+def read_only(*_: object) -> None:
+    raise StorageError("read-only") from OSError(errno.EROFS, "read-only file system")
+
+
+def test_a_version_that_cannot_be_copied_is_refused(
+    store: InSqlite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "t")
+    options = {"manifest_store": NAMED, "database": store.path}
+    lance_spark.write_dataset(rows(1), path, storage_options=options)
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectStore, "copy", busy)
+        # It is committed, whatever becomes of the copy.
+        written = lance_spark.write_dataset(rows(2), path, "append", storage_options=options)
+        assert written.version == 2
+        for attempt in (
+            lambda: lance_spark.open_dataset(path, storage_options=options),
+            lambda: lance_spark.open_dataset(path, 2, storage_options=options),
+            lambda: written.delete([("x", "==", 1)]),
+            lambda: lance_spark.write_dataset(rows(3), path, "append", storage_options=options),
+        ):
+            with pytest.raises(
+                StorageError, match=r"version 2 is committed, but .* copied"
+            ) as error:
+                attempt()
+            assert path in str(error.value)
+        assert store.latest(path).version == 2
+    # What is left of the refused changes: nothing.
+    assert lance.dataset(path).version == 1
+    assert lance_spark.open_dataset(path, storage_options=options).to_table() == rows(1, 2)
+    assert lance.dataset(path).version == 2
+    lance_spark.write_dataset(rows(3), path, "append", storage_options=options)
+    assert lance.dataset(path).to_table() == rows(1, 2, 3)
+
+
+@pytest.mark.parametrize("failure", [forbidden, read_only])
+def test_who_may_not_write_reads_a_staged_version_and_commits_nothing_on_it(
+    failure: Callable[..., None], store: InSqlite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "t")
+    options = {"manifest_store": NAMED, "database": store.path}
+    lance_spark.write_dataset(rows(1), path, storage_options=options)
+    monkeypatch.setattr(ObjectStore, "copy", failure)
+    lance_spark.write_dataset(rows(2), path, "append", storage_options=options)
+    ours = lance_spark.open_dataset(path, storage_options=options)
+    assert ours.to_table() == rows(1, 2)
+    files = {file for file in Path(path).rglob("*") if file.is_file()}
+    for change in (
+        lambda: lance_spark.write_dataset(rows(3), path, "append", storage_options=options),
+        lambda: ours.delete([("x", "==", 1)]),
+        lambda: ours.update_config({"a": "b"}),
+    ):
+        with pytest.raises(StorageError, match="version 2 has not been copied"):
+            change()
+    assert store.latest(path).version == 2
+    assert {file for file in Path(path).rglob("*") if file.is_file()} == files
+
+
 def test_versions_that_have_nothing_but_staging_files(
     store: InSqlite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are listed, and kept by cleanup if they have a tag, though later ones have manifests in their places."""
     path = str(tmp_path / "t")
     options = {"manifest_store": NAMED, "database": store.path}
-
-    def fail(*_: object) -> None:
-        raise StorageError("busy")
-
-    lance_spark.write_dataset(rows(1), path, storage_options=options)
-    with monkeypatch.context() as patch:
-        patch.setattr(ObjectStore, "copy", fail)
-        lance_spark.write_dataset(rows(2), path, "append", storage_options=options)
-        lance_spark.open_dataset(path, storage_options=options).tags.create("tag", 2)
-        lance_spark.write_dataset(rows(3), path, "overwrite", storage_options=options)
-    lance_spark.write_dataset(rows(4), path, "append", storage_options=options)
+    for number, mode in enumerate(["create", "append", "overwrite", "append"], 1):
+        lance_spark.write_dataset(rows(number), path, mode, storage_options=options)
     dataset = lance_spark.open_dataset(path, storage_options=options)
-    with monkeypatch.context() as patch:
-        patch.setattr(ObjectStore, "copy", fail)
-        assert [one.version for one in dataset.versions()] == [1, 2, 3, 4]
+    dataset.tags.create("tag", 2)
     policy: dict[str, Any] = {
         "retain_versions": 1,
         "delete_unverified": True,
         "error_if_tagged_old_versions": False,
     }
+    staged(path, store, 2)
+    staged(path, store, 3)
     with monkeypatch.context() as patch:
-        patch.setattr(ObjectStore, "copy", fail)
+        patch.setattr(ObjectStore, "copy", forbidden)
+        assert [one.version for one in dataset.versions()] == [1, 2, 3, 4]
         dataset.cleanup_old_versions(**policy)
     dataset.cleanup_old_versions(**policy)
     assert [one.version for one in dataset.versions()] == [2, 4]
@@ -318,13 +377,9 @@ def test_cleanup_without_the_manifest_store(
     """Whoever opens the files alone does not see a version that was not copied, but must not harm it either."""
     path = str(tmp_path / "t")
     options = {"manifest_store": NAMED, "database": store.path}
-
-    def fail(*_: object) -> None:
-        raise StorageError("busy")
-
     lance_spark.write_dataset(rows(1), path, storage_options=options)
     with monkeypatch.context() as patch:
-        patch.setattr(ObjectStore, "copy", fail)
+        patch.setattr(ObjectStore, "copy", busy)
         lance_spark.write_dataset(rows(2), path, "append", storage_options=options)
     lance_spark.open_dataset(path).cleanup_old_versions(retain_versions=1, delete_unverified=True)
     assert lance_spark.open_dataset(path, storage_options=options).count_rows() == 2

@@ -15,7 +15,12 @@ from pyspark.sql.window import Window
 
 from lance_spark.changes import columns as columns_module
 from lance_spark.dataset import open_dataset
-from lance_spark.errors import CommitConflictError, InvalidInputError, SchemaMismatchError
+from lance_spark.errors import (
+    CommitConflictError,
+    InvalidInputError,
+    SchemaMismatchError,
+    UnsupportedFeatureError,
+)
 from lance_spark.spark.jobs import Job
 from lance_spark.spark.table import LanceTable, backfill_job
 from tests.spark.table.tables import checked
@@ -286,6 +291,24 @@ def test_columns_that_go_and_change(spark: Any, path: Path) -> None:
     ):
         with pytest.raises(InvalidInputError, match=said):
             change()
+
+
+def test_changes_that_would_not_reach_the_rows_of_a_mem_wal(spark: Any, path: Path) -> None:
+    lance.dataset(str(path)).initialize_mem_wal(identity_column="id")
+    before = files(path)
+    table = LanceTable.forPath(spark, str(path))
+    source = spark.createDataFrame([(1, 2)], "id long, n long")
+    for change in (
+        lambda: table.addColumns({"n": "id + 1"}),
+        lambda: table.addColumnsFrom(source, "id"),
+        lambda: table.alterColumn("g", dataType="int"),
+        lambda: table.alterColumn("g", nullable=False),
+        lambda: table.dropColumns("id"),
+    ):
+        with pytest.raises(UnsupportedFeatureError, match="__lance_mem_wal"):
+            change()
+    assert files(path) == before
+    assert lance.dataset(str(path)).version == 3
 
 
 def test_two_million_rows(spark: Any, large: Large) -> None:
