@@ -22,7 +22,13 @@ from pyroaring import BitMap
 
 from lance_spark.changes.filler import Filler
 from lance_spark.changes.optimistic import check_once, check_rows_writable
-from lance_spark.changes.rewriting import RowReader, keeping_references, merged, with_file
+from lance_spark.changes.rewriting import (
+    RowReader,
+    check_first_field,
+    keeping_references,
+    merged,
+    with_file,
+)
 from lance_spark.changes.update_task import ChangedColumns
 from lance_spark.errors import InvalidInputError, StorageError
 from lance_spark.file.blob_fields import input_schema
@@ -94,6 +100,8 @@ class ColumnPatch:
     def __init__(self, table: OpenTable, schema: Schema, *, old: bool, tag: bytes = b"") -> None:
         check_rows_writable(table, data_files=True)
         check_types(schema, table.manifest.data_storage_version)
+        if old:
+            check_first_field(table, {node.id for node in schema.walk()})
         self._table = table
         self._schema = schema
         self._arrow = input_schema(schema)

@@ -6,7 +6,7 @@ is not read: what a writer takes has bytes or a URI for each value (`lance_spark
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import quote
 
@@ -16,7 +16,7 @@ import pyarrow.types as pat
 from pyroaring import BitMap
 
 from lance_spark.encoding.rows import Rows
-from lance_spark.errors import CorruptTableError, InvalidInputError
+from lance_spark.errors import CorruptTableError, InvalidInputError, UnsupportedFeatureError
 from lance_spark.file.blob_fields import FIRST_V2, Handling, handled, has_blobs
 from lance_spark.file.blob_map import replace_blobs
 from lance_spark.file.blob_write import BlobOptions
@@ -29,6 +29,7 @@ from lance_spark.table.deletion_writer import bitmap_of
 from lance_spark.table.deletions import Offsets
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.fragment_files import DataFile, Lineage
+from lance_spark.table.open import OpenTable
 from lance_spark.table.paths import BasePath, TablePaths
 from lance_spark.table.row_ids import carry, updated_versions_of
 from lance_spark.table.row_index import OFFSET_BITS
@@ -232,6 +233,37 @@ class RowReader:
             )
         root = base.path if ":/" in base.path else f"file://{base.path}"
         return f"{root.rstrip('/')}/{quote(uri)}"
+
+
+def hides_first_field(fragments: Iterable[Fragment], ids: Collection[int]) -> bool:
+    """Whether a file of fields that get new values takes the first field from a file of version 0.1 that keeps others.
+
+    The page table of such a file begins with its first field. pylance takes the least id that the manifest has of the file for
+    that field, and would read the pages of other columns.
+
+    Parameters
+    ----------
+    fragments : iterable of Fragment
+    ids : collection of int
+        Of the fields that get new values.
+    """
+    for fragment in fragments:
+        for file in fragment.files:
+            held = {one for one in file.fields if one >= 0} if file.version == (0, 1) else set()
+            if not held.issubset(ids) and min(held) in ids:
+                return True
+    return False
+
+
+def check_first_field(table: OpenTable, ids: Collection[int]) -> None:
+    """Raise UnsupportedFeatureError if `hides_first_field` is true of a table."""
+    if table.manifest.data_storage_version == (0, 1) and hides_first_field(
+        table.manifest.fragments, ids
+    ):
+        raise UnsupportedFeatureError(
+            f'{table.store.display}: mode "columns" cannot change the first column of data files of version 0.1, which pylance '
+            'misreads without it; use mode "rows", or overwrite the table with data storage version 2.2'
+        )
 
 
 def with_file(

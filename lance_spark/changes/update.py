@@ -39,6 +39,7 @@ from lance_spark.changes.optimistic import (
     commit_rows,
     retried,
 )
+from lance_spark.changes.rewriting import check_first_field
 from lance_spark.changes.runner import Runner, runner_for
 from lance_spark.changes.update_task import Mode, UpdateResult, UpdateTask, undo
 from lance_spark.errors import InvalidInputError, InvalidOptionError
@@ -91,6 +92,8 @@ def plan_update(
     schema, manifest = table.schema, table.manifest
     assignments = parse_updates(updates, schema)
     check_types(schema, manifest.data_storage_version)
+    if mode == "columns":
+        check_first_field(table, field_ids(assignments))
     comparisons = parse_conditions(table, filters)
     fragments = candidates(table, None)
     placement = placement_of(table)

@@ -23,6 +23,7 @@ from lance_spark.changes.deletion_vectors import plan_vectors, union
 from lance_spark.changes.job_files import aborted_on_error
 from lance_spark.changes.moving import Moved, RowMover
 from lance_spark.changes.optimistic import check_rows_writable, commit_rows
+from lance_spark.changes.rewriting import check_first_field, hides_first_field
 from lance_spark.changes.update import update_operation
 from lance_spark.changes.update_task import UpdateResult
 from lance_spark.errors import (
@@ -122,6 +123,7 @@ def update(
     assigned = assignments(table.schema, values, base.alias_name)
     by_name = {one.name: one for one in table.schema.fields}
     fields = [by_name[name] for name in assigned]
+    ids = {node.id for one in fields for node in one.walk()}
     blobs = [one.name for one in fields if has_blobs(one)]
     if blobs and mode == "columns":
         raise UnsupportedError(
@@ -134,9 +136,11 @@ def update(
         if not found:
             return _commit(job, table, [], assigned, properties)
         matched = sum(map(len, found.values()))
-        if not blobs and columns_are_cheaper(table, fields, found, matched):
+        in_place = not blobs and not hides_first_field(table.manifest.fragments, ids)
+        if in_place and columns_are_cheaper(table, fields, found, matched):
             mode = "columns"
     if mode == "columns":
+        check_first_field(table, ids)
         in_order = not has_windows(condition, *assigned.values())
         rows = new_values(
             base, dataset, condition, assigned, fragments=found, whole_fragments=in_order
