@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 import lance_spark
-from lance_spark.errors import LanceError, UnsupportedError
+from lance_spark.errors import LanceError
 from tests.fixtures.tables import Fixture, Unpack, Version, fixtures, unpack
 
 ALL = fixtures()
@@ -192,10 +192,6 @@ def test_appends_are_read_by_pylance(fixture: Fixture, releases: Unpack, tmp_pat
     wrong = complaint(before)
     count = min(30, old.num_rows)
     more = lance_spark.open_dataset(path).take(range(count))
-    if str(fixture).startswith("0.4."):
-        with pytest.raises(UnsupportedError, match="early release"):
-            lance_spark.write_dataset(more, path, mode="append")
-        return
     lance_spark.write_dataset(more, path, mode="append")
     after = lance.dataset(path)
     assert complaint(after) == wrong
