@@ -107,7 +107,8 @@ class _Floats(Order):
 
     def places(self, value: Any) -> tuple[int, int]:
         # The least place of a float of this size that is not below the value.
-        near = to_float32(value) if self._codes[0] == "<f" else float(value)
+        rounded = to_float32 if self._codes[0] == "<f" else to_float64
+        near = rounded(value)
         (bits,) = struct.unpack(self._codes[1], struct.pack(self._codes[0], abs(near)))
         place = -bits if near < 0 else bits
         first = place if near >= value else place + 1

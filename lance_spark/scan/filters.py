@@ -5,13 +5,14 @@ A filter is a list of comparisons that must all hold, each a column, an operator
     [("carrier", "in", ["AA", "DL"]), ("dep_delay", ">", 60), ("tailnum", "is_not_null", None)]
 
 Null compares with nothing: neither ``!=`` nor ``not in`` holds for it. NaN equals nothing and is neither less nor greater.
+Floats are compared with integers exactly, also with those that no float of the column equals.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +24,9 @@ from lance_spark.scan.comparing import KERNELS, column_at
 from lance_spark.scan.conditions import Statistics
 from lance_spark.scan.literals import to_array, to_scalar
 from lance_spark.scan.ranges import in_any
+
+if TYPE_CHECKING:
+    from lance_spark.scan.bounds import Order
 
 _OPERATORS = (*KERNELS, "in", "not in", "is_null", "is_not_null")
 
@@ -118,6 +122,11 @@ def _parse(part: Sequence[Any], schema: Schema) -> Comparison:
         return Comparison(path, op, None)
     if pat.is_nested(kind):
         raise InvalidInputError(f"filter on {name!r}: {kind} cannot be compared")
+    if pat.is_floating(kind):
+        if op in ("in", "not in"):
+            value = [one for one in value if not _is_between_floats(one, kind)]
+        elif _is_between_floats(value, kind):
+            return _between_floats(path, op, value, kind)
     try:
         if op in ("in", "not in"):
             given = to_array(list(value), kind)
@@ -130,6 +139,41 @@ def _parse(part: Sequence[Any], schema: Schema) -> Comparison:
     if not scalar.is_valid:
         raise InvalidInputError(f"filter on {name!r}: null equals nothing; use is_null")
     return Comparison(path, op, scalar)
+
+
+def _is_between_floats(value: Any, kind: pa.DataType) -> bool:
+    """Tell whether a value is an integer that no float of a type equals."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        return False
+    first, after = _floats(kind).places(value)
+    return first == after
+
+
+def _between_floats(path: tuple[Field, ...], op: str, value: int, kind: pa.DataType) -> Comparison:
+    """Return the comparison with the floats on either side of an integer."""
+    if op == "==":
+        return Comparison(path, "in", pa.array([], _plain(kind)))
+    if op == "!=":
+        return Comparison(path, "is_not_null", None)
+    order = _floats(kind)
+    first, _ = order.places(value)
+    # Minus infinity is below all integers, infinity above: there is a float on either side.
+    if op in ("<", "<="):
+        return Comparison(path, "<=", order.scalar(first - 1))
+    return Comparison(path, ">=", order.scalar(first))
+
+
+def _floats(kind: pa.DataType) -> Order:
+    # Most filters do without, and without the kernels.
+    from lance_spark.scan.bounds import order_of
+
+    order = order_of(_plain(kind))
+    assert order is not None
+    return order
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    return pa.float32() if pat.is_float16(kind) else kind
 
 
 def _value_set(name: str, values: pa.Array) -> pa.Array:

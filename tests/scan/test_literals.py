@@ -16,6 +16,8 @@ from lance_spark.errors import InvalidInputError
 from lance_spark.scan.literals import to_array, to_scalar
 from lance_spark.write import write_dataset
 
+INF = float("inf")
+
 LOSSY = [
     (2.7, pa.int64()),
     (np.float32(2.7), pa.int64()),
@@ -147,3 +149,28 @@ def test_float16_is_compared(tmp_path: Any) -> None:
     table = write_dataset(data, str(tmp_path / "t.lance"))
     assert table.to_table(filters=[("x", ">", 1)]).num_rows == 1
     assert table.to_table(filters=[("x", "in", [2.5, 7])]).num_rows == 1
+
+
+@pytest.mark.parametrize(
+    ("op", "number", "wanted"),
+    [
+        ("<", 16777217, [-INF, 0.0, 16777216.0]),
+        ("<=", 16777217, [-INF, 0.0, 16777216.0]),
+        (">", 16777217, [16777218.0, INF]),
+        (">=", 16777217, [16777218.0, INF]),
+        ("==", 16777217, []),
+        ("!=", 16777217, [-INF, 0.0, 16777216.0, 16777218.0, INF]),
+        ("<", 10**400, [-INF, 0.0, 16777216.0, 16777218.0]),
+        (">", -(10**400), [0.0, 16777216.0, 16777218.0, INF]),
+        ("<", -(10**400), [-INF]),
+    ],
+)
+def test_integers_between_floats(tmp_path: Any, op: str, number: int, wanted: list[float]) -> None:
+    floats = [None, -INF, 0.0, 16777216.0, 16777218.0, INF]
+    table = write_dataset(
+        pa.table({"x": pa.array(floats, pa.float32())}), str(tmp_path / "t.lance")
+    )
+    assert table.to_table(filters=[("x", op, number)])["x"].to_pylist() == wanted
+    if op == "==":
+        kept = table.to_table(filters=[("x", "in", [number, 0])])["x"].to_pylist()
+        assert kept == [0.0]

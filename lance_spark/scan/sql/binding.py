@@ -156,7 +156,7 @@ class _Binder:
         if len(literals) < len(operands):
             raise self._failed(
                 node,
-                "expressions of columns are not computed here; leave them to DataFrame.where",
+                "an expression of columns is not computed here; leave it to DataFrame.where",
             )
         if node.op in _UNARY:
             return _UNARY[node.op](literals[0])
