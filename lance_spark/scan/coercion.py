@@ -456,7 +456,7 @@ def _column_type(
 def _not_compared(where: Column, literal: Typed, why: str) -> InvalidInputError:
     value = literal.value
     if pat.is_date32(literal.dtype) or literal.dtype in (CLOCK, INSTANT):
-        value = str(pa.scalar(value, literal.dtype))
+        value = _shown_time(value, literal.dtype)
     elif isinstance(value, Decimal | datetime.date):
         value = str(value)
     text = value if isinstance(value, str) and not is_text(literal.dtype) else repr(value)
@@ -464,6 +464,14 @@ def _not_compared(where: Column, literal: Typed, why: str) -> InvalidInputError:
     return InvalidInputError(
         f"filter on {str(where)!r}: {kind_of(where.field)} is not compared with {text}: {why}"
     )
+
+
+def _shown_time(value: int, dtype: pa.DataType) -> str:
+    try:
+        return str(pa.scalar(value, dtype))
+    except (OverflowError, ValueError):
+        # The dates of Python end with the year 9999.
+        return f"{value} {'days' if pat.is_date(dtype) else 'microseconds'} since 1970"
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:

@@ -50,6 +50,9 @@ _COMPARED = {
     ">=": ">=",
     "!<": ">=",
 }
+#: Words that begin a query after a bracket, unless a sign follows that only a column can have.
+_QUERIES = ("FROM", "MAP", "REDUCE", "SELECT", "TABLE", "VALUES", "WITH")
+_AFTER_NAME = ("=", "==", "<>", "!=", "<", "<=", ">", ">=", "<=>", ")", ",", ".")
 #: How strong each operator of two values binds; those of one number go from left to right.
 _STRENGTH: dict[str, int] = {
     **dict.fromkeys(_COMPARED, 1),
@@ -246,8 +249,7 @@ class _Parser:
             return self._apply(at, "between", [left, low, self._value(1)])
         if self._takes_word("IN"):
             self._expect("(")
-            if self._here.upper in ("SELECT", "WITH") and _begins_operand(self._ahead()):
-                raise self._failed("subqueries are not read in a predicate")
+            self._refuse_query()
             return self._apply(at, "in", [left, *self._arguments()])
         if self._takes_word("RLIKE", "REGEXP"):
             return self._apply(at, "rlike", [left, self._value(1)])
@@ -345,6 +347,7 @@ class _Parser:
                 text += self._next().value
             return Value(token.at, 1, Typed(text, pa.string(), True))
         if token.is_sign("("):
+            self._refuse_query()
             found = self._logic()
             if self._here.is_sign(","):
                 raise self._failed("rows of several values are not read in a predicate")
@@ -358,6 +361,17 @@ class _Parser:
         if token.is_sign("?", ":"):
             raise self._failed("parameters have no value here; write the literal")
         raise self._failed("expected a column, a literal or a bracket", token.at, word_hint=True)
+
+    def _refuse_query(self) -> None:
+        """Refuse what Spark reads as a query: ``(values IN (1))`` is a row of an inline table, not a column."""
+        word, after = self._here, self._ahead()
+        if word.kind != "word" or word.upper not in _QUERIES or after.is_sign(*_AFTER_NAME):
+            return
+        if after.kind != "end":
+            raise self._failed(
+                f"{word.value} begins a subquery here, which is not read in a predicate; if "
+                f"{word.value} is a column, write `{word.value}` with backticks"
+            )
 
     def _word(self, token: Token) -> Node:
         word, here = token.upper, self._here

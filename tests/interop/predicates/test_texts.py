@@ -23,7 +23,6 @@ from tests.interop.predicates.sessions import SESSIONS, ZONE
 
 TEXTS = int(os.environ.get("LANCE_SPARK_TEST_PREDICATES", "2000"))
 BATCH = 500
-pytestmark = pytest.mark.xfail(reason="the parser of texts is being replaced")
 
 
 @pytest.fixture(scope="module")
