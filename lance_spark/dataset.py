@@ -182,6 +182,7 @@ class Dataset(ChangingHandle, RowsHandle, MaintenanceHandle):
         indices : sequence of int, or integer array
             In any order; a row can be taken more than once.
         columns : sequence of str, optional
+            A column about rows, such as ``_rowid``, is as often in the table as it is named; any other column once.
         blob_handling : str, optional
             As in `to_batches`.
 
@@ -190,13 +191,15 @@ class Dataset(ChangingHandle, RowsHandle, MaintenanceHandle):
         InvalidInputError
             A position is negative or past the end, or there is no such column.
         """
-        schema = row_meta.of_take(self._select(columns, blob_handling))
+        names = row_meta.without_repeats(columns)
+        schema = row_meta.of_take(self._select(names, blob_handling))
         wanted = parse_positions(indices, self.count_rows())
         if self._table.manifest.flags.stable_row_ids:
             row_meta.check_row_ids(self.fragments, schema.fields)
         unique, inverse = np.unique(wanted, return_inverse=True)
         batches = take_rows(self._table.paths, self.fragments, schema, unique, self._open_files)
         table = pa.Table.from_batches(batches, schema.to_arrow())
+        table = row_meta.with_repeats(table, columns)
         if np.array_equal(inverse, np.arange(len(unique))):
             return table
         return table.take(pa.array(inverse))
@@ -218,6 +221,7 @@ class Dataset(ChangingHandle, RowsHandle, MaintenanceHandle):
         row_ids : sequence of int, or integer array
             In any order; a row can be taken more than once.
         columns : sequence of str, optional
+            A column about rows, such as ``_rowid``, is as often in the table as it is named; any other column once.
         blob_handling : str, optional
             As in `to_batches`.
 
@@ -227,11 +231,13 @@ class Dataset(ChangingHandle, RowsHandle, MaintenanceHandle):
             There is no such column.
         CorruptTableError, CorruptFileError, StorageError
         """
-        schema = row_meta.of_take(self._select(columns, blob_handling))
+        names = row_meta.without_repeats(columns)
+        schema = row_meta.of_take(self._select(names, blob_handling))
         found, addresses = self._row_finder().find(row_ids)
-        return take_addresses(
+        table = take_addresses(
             self._table.paths, self.fragments, schema, addresses[found], self._open_files
         )
+        return row_meta.with_repeats(table, columns)
 
     def take_blobs(
         self,

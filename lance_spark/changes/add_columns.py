@@ -15,7 +15,7 @@ from lance_spark.changes.mem_wal import check_no_mem_wal
 from lance_spark.changes.optimistic import retried
 from lance_spark.changes.runner import Runner
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
-from lance_spark.file.blob_fields import Handling, for_version, handled
+from lance_spark.file.blob_fields import Handling, handled, new_schema
 from lance_spark.file.schema import Field, Schema
 from lance_spark.file.writer import check_types
 from lance_spark.scan.fragment import FragmentReader
@@ -133,7 +133,7 @@ def null_columns(table: OpenTable, fields: Sequence[pa.Field]) -> Merge:
             f"{table.store.display}: data files of version 0.1 must have all columns; overwrite the table"
         )
     new = pa.schema(list(fields))
-    given = Schema.from_arrow(for_version(new, version))
+    given = new_schema(new, version)
     check_types(given, version)
     first = max_field_id(manifest.to_proto()) + 1
     structs = {one.name for one in table.schema.fields if one.logical_type == "struct"}
@@ -311,7 +311,7 @@ def numbered(table: OpenTable, new: pa.Schema) -> Schema:
     check_no_mem_wal(table, f"values of the new column {new.names[0]!r} cannot be computed")
     manifest = table.manifest
     first = max_field_id(manifest.to_proto()) + 1
-    return Schema.from_arrow(for_version(new, manifest.data_storage_version), first)
+    return new_schema(new, manifest.data_storage_version, first)
 
 
 def _transform(transforms: Any, schema: Schema) -> Assigned | Called:

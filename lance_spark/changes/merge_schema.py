@@ -25,7 +25,7 @@ from lance_spark.errors import (
     InvalidOptionError,
     UnsupportedFeatureError,
 )
-from lance_spark.file.blob_fields import for_version
+from lance_spark.file.blob_fields import new_schema
 from lance_spark.file.schema import Field, Schema
 from lance_spark.storage.store import ObjectStore
 from lance_spark.storage.uri import parse_uri
@@ -161,7 +161,7 @@ class _Fit:
     def __call__(self, base: Manifest, data: Schema, name: str) -> Schema:
         """Return the fields of the data files."""
         version = base.data_storage_version
-        given = Schema.from_arrow(for_version(self._schema, version))
+        given = new_schema(self._schema, version)
         first = max_field_id(base.to_proto()) + 1
         merged, after = _with_new(base.schema.fields, given.fields, -1, first)
         table = base.schema

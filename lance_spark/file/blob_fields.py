@@ -4,7 +4,7 @@
 where           files of versions 2.0 and 2.1          2.2 and later
 ==============  =====================================  ====================================================
 Arrow schema    large_binary, with the metadata        the same, or the extension ``lance.blob.v2`` over
-of the writer   ``lance-encoding:blob = true``         ``struct<data, uri[, position, size]>``
+of the writer   ``lance-encoding:blob``, any value     ``struct<data, uri[, position, size]>``
 manifest        the same                               the extension, whatever the writer said
 data file       the same; pages hold a struct of       a packed struct: kind, position, size, blob_id,
                 position and size                      blob_uri; its fields have no ids
@@ -187,6 +187,35 @@ def nullable_items(schema: pa.Schema) -> pa.Schema:
     return pa.schema(fields, schema.metadata)
 
 
+def new_schema(schema: pa.Schema, version: tuple[int, int], first_id: int = 0) -> Schema:
+    """Return the schema of a new table, or of new columns, whose files have a version.
+
+    A list of blobs that are marked by metadata has the logical type ``list``, and one of blobs of the second kind
+    ``list.struct``, as in tables that pylance makes: pylance appends only what was declared in the same way.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+        As the writer is given it.
+    version : tuple of int
+    first_id : int
+        Id of the first field.
+
+    Raises
+    ------
+    UnsupportedTypeError
+        The version cannot store a blob; see `for_version`.
+    InvalidInputError
+        Two fields beside each other have one name, or a top-level name has a dot.
+    """
+    stored_as = for_version(schema, version)
+    result = Schema.from_arrow(stored_as, first_id)
+    if stored_as is schema:
+        return result
+    fields = map(_with_marked_lists, result.fields, schema)
+    return replace(result, fields=tuple(fields))
+
+
 def given_as(wanted: pa.Schema, given: pa.Schema) -> pa.Schema:
     """Return the schema of a writer with blobs as they are given: as bytes, or with the children that there are.
 
@@ -226,8 +255,8 @@ def is_v2(field: pa.Field) -> bool:
 
 
 def is_v1(field: pa.Field) -> bool:
-    """Whether an Arrow field is marked as a blob by its metadata."""
-    return ((field.metadata or {}).get(BLOB_KEY.encode()) or b"").lower() == b"true"
+    """Whether an Arrow field is marked as a blob by its metadata: the key says it, whatever its value."""
+    return BLOB_KEY.encode() in (field.metadata or {})
 
 
 def _is_stored_v2(field: Field) -> bool:
@@ -238,6 +267,10 @@ def _handled(field: Field, handling: Handling, version: tuple[int, int]) -> Fiel
     if field.is_blob:
         if handling is Handling.NONE:
             return None
+        if version < (2, 0) and field.logical_type not in ("binary", "large_binary"):
+            # Writers of 0.1 ignore the mark, so that columns of other types can have it.
+            kept = {key: value for key, value in field.metadata.items() if key != BLOB_KEY}
+            return replace(field, metadata=kept)
         if handling is Handling.BINARY or version < (2, 0):
             kept = {k: v for k, v in field.metadata.items() if not k.startswith("ARROW:extension:")}
             return replace(
@@ -296,6 +329,19 @@ def _for_version(field: pa.Field, version: tuple[int, int], path: str) -> pa.Fie
             f"field {path!r}: blobs cannot be stored inside {kind}; put them into a struct or list"
         )
     return field
+
+
+def _with_marked_lists(field: Field, given: pa.Field) -> Field:
+    """Return a field with the logical type ``list`` for lists of blobs that are marked by metadata."""
+    if field.is_blob or not has_blobs(field):
+        return field
+    kind = given.type
+    given_children = [kind.field(at) for at in range(kind.num_fields)]
+    children = tuple(map(_with_marked_lists, field.children, given_children))
+    name = field.logical_type
+    if not pat.is_struct(kind) and is_v1(kind.value_field):
+        name = name.removesuffix(".struct")
+    return replace(field, children=children, logical_type=name)
 
 
 def _given_as(wanted: pa.Field, given: pa.DataType) -> pa.Field:

@@ -126,10 +126,12 @@ class Field(_Cached):
 
     @property
     def is_blob(self) -> bool:
-        """Whether the values are stored outside of the pages."""
+        """Whether the values are stored outside of the pages.
+
+        The key marks a blob by its presence, as in pylance: ``lance-encoding:blob = false`` is a blob too.
+        """
         return bool(self.metadata) and (
-            self.metadata.get(BLOB_KEY, b"").lower() == b"true"
-            or self.metadata.get(EXTENSION_NAME) == BLOB_V2
+            BLOB_KEY in self.metadata or self.metadata.get(EXTENSION_NAME) == BLOB_V2
         )
 
     @property
@@ -473,7 +475,7 @@ def _blob_above(protos: Sequence[pb.Field], at: int) -> int | None:
         if back > at:
             return None
         proto = protos[at - back]
-        if proto.logical_type == "struct" and proto.metadata.get(BLOB_KEY):
+        if proto.logical_type == "struct" and BLOB_KEY in proto.metadata:
             return at - back if protos[at].name == BLOB_DESCRIPTOR.field(back - 1).name else None
         if proto.id >= 0 or proto.parent_id >= 0:
             return None

@@ -123,6 +123,39 @@ def of_take(schema: Schema) -> Schema:
     return replace(schema, fields=fields)
 
 
+def without_repeats(columns: Sequence[str] | None) -> Sequence[str] | None:
+    """Return names of columns, each once; see `with_repeats`."""
+    if columns is None or isinstance(columns, str):
+        return columns
+    return list(dict.fromkeys(columns))
+
+
+def with_repeats(table: pa.Table, columns: Sequence[str] | None) -> pa.Table:
+    """Return rows that were taken with columns about rows as often as they were named, as pylance gives them.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+        Has each column once.
+    columns : sequence of str, optional
+        The names as they were given.
+    """
+    if columns is None or len(columns) == len(set(columns)):
+        return table
+    places: list[int] = []
+    for name in columns:
+        # A dotted path names a part of a column.
+        at = table.schema.get_field_index(name)
+        if at < 0:
+            at = table.schema.get_field_index(name.split(".")[0])
+        if at not in places or name in META_FIELDS:
+            places.append(at)
+    fields = [table.schema.field(at) for at in places]
+    return pa.Table.from_arrays(
+        [table.column(at) for at in places], schema=pa.schema(fields, table.schema.metadata)
+    )
+
+
 def needs(fields: Sequence[Field], wanted: Field) -> bool:
     """Whether a column about rows is among some fields."""
     return any(field.id == wanted.id for field in fields)

@@ -27,6 +27,7 @@ BYTE_WIDTH = "arrow.fixed-size-binary.byte-width"
 JSON = "arrow.json"
 _MARKERS = frozenset({VECTOR_SIZE, FLOAT16, LARGE_STRING, LARGE_BINARY, BYTE_WIDTH})
 _ENCODING_PREFIX = "lance-encoding:"
+_BLOB_PREFIX = b"lance-encoding:blob"
 
 #: Spark's TIME, which came with 4.1; None before.
 TIME_TYPE: Any = getattr(spark, "TimeType", None)
@@ -223,7 +224,13 @@ def _spark_metadata(field: pa.Field) -> dict[str, Any]:
             found[key.decode(errors="replace")] = value.decode(errors="replace")
     if is_json(field):
         found[EXTENSION_NAME] = ARROW_JSON
+    item = _item_of(field)
+    if item is not field and _is_blob(item) and not pa.types.is_struct(item.type):
+        # Spark's arrays have no place for the metadata of their elements.
+        found |= _blob_marks(item.metadata)
     arrow = field.type
+    if pa.types.is_map(arrow) and pa.types.is_fixed_size_list(arrow.item_type):
+        arrow = arrow.item_type
     if pa.types.is_fixed_size_list(arrow):
         found[VECTOR_SIZE] = arrow.list_size
         arrow = arrow.value_type
@@ -239,7 +246,31 @@ def _spark_metadata(field: pa.Field) -> dict[str, Any]:
 
 
 def _is_blob(field: pa.Field) -> bool:
-    return bool((field.metadata or {}).get(b"lance-encoding:blob", b"").lower() == b"true")
+    return b"lance-encoding:blob" in (field.metadata or {})
+
+
+def _item_of(field: pa.Field) -> pa.Field:
+    """Return the field of the items of a list, of the lists in lists; other fields as they are."""
+    while pa.types.is_list(field.type) or pa.types.is_large_list(field.type):
+        field = field.type.value_field
+    return field
+
+
+def _blob_marks(metadata: Mapping[bytes, bytes]) -> dict[str, str]:
+    """Return what the metadata of a field says of blobs."""
+    return {
+        key.decode(): value.decode(errors="replace")
+        for key, value in metadata.items()
+        if key.startswith(_BLOB_PREFIX)
+    }
+
+
+def _with_marked_items(arrow: pa.DataType, marks: Mapping[str, str]) -> pa.DataType:
+    """Return a list type with metadata on its items, those of the lists in lists."""
+    item = arrow.value_field
+    if pa.types.is_list(item.type):
+        return pa.list_(item.with_type(_with_marked_items(item.type, marks)))
+    return pa.list_(item.with_metadata(dict(marks)))
 
 
 def _arrow_field(
@@ -251,6 +282,7 @@ def _arrow_field(
         for key, value in marks.items()
         if key.startswith(_ENCODING_PREFIX)
     }
+    of_blobs = {key: metadata[key] for key in metadata if key.encode().startswith(_BLOB_PREFIX)}
     if large:
         marks = {LARGE_STRING: "true", LARGE_BINARY: "true", **marks}
     arrow = _arrow_type(field.dataType, column, marks, large)
@@ -262,6 +294,10 @@ def _arrow_field(
             raise InvalidOptionError(
                 f"option {column}.{key} does not fit the column, which is {field.dataType.simpleString()}"
             )
+    if of_blobs and pa.types.is_list(arrow):
+        # The elements of the array are the blobs.
+        arrow = _with_marked_items(arrow, of_blobs)
+        metadata = {key: value for key, value in metadata.items() if key not in of_blobs}
     if _is_set(marks, JSON) or marks.get(EXTENSION_NAME) == ARROW_JSON:
         if isinstance(field.dataType, spark.StringType):
             metadata[EXTENSION_NAME] = ARROW_JSON
@@ -302,7 +338,11 @@ def _arrow_type(
     if isinstance(data_type, spark.MapType):
         inner = {LARGE_STRING: "true", LARGE_BINARY: "true"} if large else {}
         key_type = _arrow_type(data_type.keyType, f"{column}.key", inner, large)
-        value = _arrow_type(data_type.valueType, f"{column}.value", inner, large)
+        if isinstance(data_type.valueType, spark.ArrayType):
+            inner_value = {key: marks[key] for key in (VECTOR_SIZE, FLOAT16) if key in marks}
+        else:
+            inner_value = {}
+        value = _arrow_type(data_type.valueType, f"{column}.value", {**inner, **inner_value}, large)
         return pa.map_(
             pa.field("key", key_type, False), pa.field("value", value, data_type.valueContainsNull)
         )

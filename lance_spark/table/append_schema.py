@@ -68,7 +68,7 @@ def _matched(wanted: Field, given: Field, path: tuple[str, ...], name: str) -> F
         return wanted
     if _takes_json(wanted, given):
         return wanted
-    if wanted.logical_type != given.logical_type:
+    if _without_item(wanted.logical_type) != _without_item(given.logical_type):
         raise SchemaMismatchError(
             f"{name}: column {'.'.join(path)!r} is {_type(wanted)}, but the data has {_type(given)}; cast it"
         )
@@ -99,6 +99,15 @@ def _matched(wanted: Field, given: Field, path: tuple[str, ...], name: str) -> F
     if kind == "map":
         children = (replace(wanted.children[0], children=children),)
     return wanted if children == wanted.children else replace(wanted, children=children)
+
+
+def _without_item(logical_type: str) -> str:
+    """Return the logical type of a field without what it says of the items of a list, which the child says too.
+
+    Lists of blobs are ``list`` or ``list.struct``, by how the blobs were declared when the table was made, and binary values
+    are given for both.
+    """
+    return logical_type.removesuffix(".struct")
 
 
 def _takes_json(wanted: Field, given: Field) -> bool:

@@ -29,7 +29,7 @@ from lance_spark.errors import (
     UnsupportedFeatureError,
     VersionNotFoundError,
 )
-from lance_spark.file.blob_fields import for_version, input_schema
+from lance_spark.file.blob_fields import for_version, input_schema, new_schema
 from lance_spark.file.blob_write import BlobOptions
 from lance_spark.file.legacy_dictionaries import encode_dictionaries, has_dictionaries
 from lance_spark.file.schema import Schema
@@ -444,9 +444,8 @@ def begin_write(
     if base is None or mode == "overwrite":
         check_names(schema.names)
         first = base.first_new_field_id if base is not None else 0
-        arrow = for_version(schema, job.file_version)
-        if first or arrow is not schema:
-            data = Schema.from_arrow(arrow, first)
+        if first or for_version(schema, job.file_version) is not schema:
+            data = new_schema(schema, job.file_version, first)
         job = replace(job, schema=data)
     if job.file_version not in file_versions.WRITABLE:
         raise UnsupportedFeatureError(

@@ -90,6 +90,69 @@ def in_list_of_structs(values: Values) -> tuple[pa.Array, pa.Field]:
     return array, pa.field("l", array.type)
 
 
+def in_list_of_lists(values: Values) -> tuple[pa.Array, pa.Field]:
+    inner, field = in_list(values)
+    lists = [inner[at : at + at % 3].to_pylist() if at % 5 else None for at in range(len(inner))]
+    array = pa.array(lists, pa.list_(pa.field("item", field.type)))
+    return array, pa.field("l", array.type)
+
+
+def in_struct_of_list(values: Values) -> tuple[pa.Array, pa.Field]:
+    inner, field = in_list(values)
+    mask = pa.array([at % 7 == 3 for at in range(len(inner))])
+    array = pa.StructArray.from_arrays([inner], fields=[field.with_name("x")], mask=mask)
+    return array, pa.field("l", array.type)
+
+
+def as_extended(data: pa.Table) -> pa.Table:
+    """The same table, with blobs of the second kind in the place of those marked by metadata, below lists and structs."""
+    columns = [_extended(column.combine_chunks(), field) for column, field in _columns(data)]
+    return pa.table([array for array, _ in columns], schema=pa.schema([f for _, f in columns]))
+
+
+def without_marks(data: pa.Table) -> pa.Table:
+    """The same table without the mark of blobs, below lists and structs."""
+    fields = [pa.field(field.name, _unmarked(field.type)) for field in data.schema]
+    arrays = [pa.array(column.to_pylist(), f.type) for column, f in zip(data, fields, strict=True)]
+    return pa.table(arrays, schema=pa.schema(fields))
+
+
+def _columns(data: pa.Table) -> list[tuple[pa.ChunkedArray, pa.Field]]:
+    return list(zip(data.columns, data.schema, strict=True))
+
+
+def _unmarked(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(child.name, _unmarked(child.type)) for child in kind])
+    if pa.types.is_large_list(kind):
+        return pa.large_list(pa.field(kind.value_field.name, _unmarked(kind.value_type)))
+    if pa.types.is_list(kind):
+        return pa.list_(pa.field(kind.value_field.name, _unmarked(kind.value_type)))
+    return kind
+
+
+def _extended(array: pa.Array, field: pa.Field) -> tuple[pa.Array, pa.Field]:
+    kind = field.type
+    if field.metadata and b"lance-encoding:blob" in field.metadata:
+        return blob_array(array.to_pylist()), blob_field(field.name)
+    mask = array.is_null()
+    if pa.types.is_struct(kind):
+        children = [_extended(array.field(at), kind.field(at)) for at in range(kind.num_fields)]
+        arrays, fields = zip(*children, strict=True)
+        struct = pa.StructArray.from_arrays(list(arrays), fields=list(fields), mask=mask)
+        return struct, pa.field(field.name, struct.type)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        items, item = _extended(array.values, kind.value_field)
+        large = pa.types.is_large_list(kind)
+        make = (pa.large_list if large else pa.list_)(item)
+        offsets = array.offsets
+        lists = (pa.LargeListArray if large else pa.ListArray).from_arrays(
+            offsets, items, type=make, mask=mask
+        )
+        return lists, pa.field(field.name, make)
+    return array, field
+
+
 Case = Callable[[str], pa.Table | None]
 
 

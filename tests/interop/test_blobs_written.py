@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -232,6 +233,91 @@ def test_overwrites(tmp_path: Path, version: str) -> None:
     plain = pa.table({"c": pa.array(values, pa.large_binary())})
     lance_spark.write_dataset(plain, str(path), "overwrite")
     assert read(path)["c"].to_pylist() == values
+
+
+LISTS: dict[str, Callable[[blobs.Values], tuple[pa.Array, pa.Field]]] = {
+    "list": blobs.in_list,
+    "large list": lambda values: blobs.in_list(values, True),
+    "list of structs": blobs.in_list_of_structs,
+    "list of lists": blobs.in_list_of_lists,
+    "struct of list": blobs.in_struct_of_list,
+}
+
+
+@pytest.mark.parametrize("shape", LISTS)
+@pytest.mark.parametrize("made_by", ["pylance", "us", "us, of the second kind"])
+def test_changes_of_lists(tmp_path: Path, shape: str, made_by: str) -> None:
+    path = str(tmp_path / "t")
+    make = LISTS[shape]
+    first, second = (table(make(blobs.random_values(30, seed))) for seed in (1, 2))
+    rows = [first["l"].to_pylist(), second["l"].to_pylist()]
+    if made_by == "pylance":
+        lance.write_dataset(first, path, data_storage_version="2.2")
+    elif made_by == "us":
+        lance_spark.write_dataset(first, path, data_storage_version="2.2")
+    else:
+        lance_spark.write_dataset(blobs.as_extended(first), path, data_storage_version="2.2")
+
+    def check(expected: list[Any]) -> None:
+        for dataset in (lance.dataset(path), lance_spark.open_dataset(path)):
+            assert dataset.to_table(blob_handling="all_binary")["l"].to_pylist() == expected
+
+    expected = list(rows[0])
+    check(expected)
+    # What is declared as blobs, what a read gave, and binary values without any mark.
+    read_again = lance_spark.open_dataset(path).to_table(blob_handling="all_binary")
+    for given in (second, blobs.as_extended(second), read_again, blobs.without_marks(second)):
+        lance_spark.write_dataset(given, path, "append")
+        expected += rows[0] if given is read_again else rows[1]
+        check(expected)
+    # pylance appends what was declared in the same way.
+    given = second if made_by != "us, of the second kind" else blobs.as_extended(second)
+    lance.write_dataset(given, path, mode="append")
+    expected += rows[1]
+    check(expected)
+    lance_spark.open_dataset(path).update({"i": -1}, [("i", "==", 4)])
+    lance_spark.open_dataset(path).compact_files()
+    lance.dataset(path).validate()
+    after = lance.dataset(path).to_table(blob_handling="all_binary")["l"].to_pylist()
+    assert sorted(after, key=repr) == sorted(expected, key=repr)
+    # The table's columns are blobs again after an overwrite with what was read.
+    lance_spark.write_dataset(read_again, path, "overwrite")
+    check(rows[0])
+    schema = lance_spark.open_dataset(path)._table.schema
+    assert any(field.is_blob for field in schema.walk())
+    described = lance_spark.open_dataset(path).to_table()["l"].to_pylist()
+    assert described == lance.dataset(path).to_table()["l"].to_pylist()
+
+
+@pytest.mark.parametrize("value", ["false", ""])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_key_marks_a_blob_whatever_its_value(tmp_path: Path, version: str, value: str) -> None:
+    values = [b"a", None, b"", b"some bytes"]
+    field = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": value})
+    data = pa.table([pa.array(values, pa.large_binary())], schema=pa.schema([field]))
+    lance.write_dataset(data, str(tmp_path / "theirs"), data_storage_version=version)
+    lance_spark.write_dataset(data, str(tmp_path / "ours"), data_storage_version=version)
+    for name in ("theirs", "ours"):
+        path = str(tmp_path / name)
+        lance_spark.write_dataset(data, path, "append")
+        lance.write_dataset(data, path, mode="append")
+        lance_spark.open_dataset(path).compact_files()
+        for dataset in (lance.dataset(path), lance_spark.open_dataset(path)):
+            assert dataset.to_table(blob_handling="all_binary")["b"].to_pylist() == values * 3
+            file = dataset.take_blobs("b", indices=[3])[0]
+            assert file is not None
+            assert file.read() == b"some bytes"
+        described = lance_spark.open_dataset(path).to_table()["b"].to_pylist()
+        assert described == lance.dataset(path).to_table()["b"].to_pylist()
+    kinds = [lance.dataset(str(tmp_path / name)).schema for name in ("theirs", "ours")]
+    assert kinds[0].equals(kinds[1], check_metadata=True)
+
+
+def test_the_key_means_nothing_in_version_0_1(tmp_path: Path) -> None:
+    field = pa.field("n", pa.int32(), metadata={"lance-encoding:blob": "true"})
+    data = pa.table([pa.array([1, 2], pa.int32())], schema=pa.schema([field]))
+    lance.write_dataset(data, str(tmp_path / "t"), data_storage_version="0.1")
+    assert lance_spark.open_dataset(str(tmp_path / "t")).to_table()["n"].to_pylist() == [1, 2]
 
 
 def test_versions_and_types_that_cannot_be(tmp_path: Path) -> None:

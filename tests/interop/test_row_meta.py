@@ -159,6 +159,21 @@ def test_rows_by_id(path: Path) -> None:
         ours.take_rows([-1])
 
 
+@pytest.mark.parametrize(
+    "columns", [["_rowid", "_rowid"], ["_rowaddr", "id", "_rowid", "_rowaddr"], ["id", "id"]]
+)
+def test_columns_that_are_taken_twice(tmp_path: Path, columns: list[str]) -> None:
+    theirs = lance.write_dataset(pa.table({"id": [5, 6, 7]}), str(tmp_path / "t.lance"))
+    ours = lance_spark.open_dataset(theirs.uri)
+    expected = theirs.take([2, 0, 2], columns=columns)
+    taken = ours.take([2, 0, 2], columns)
+    assert taken.column_names == expected.column_names
+    assert [one.to_pylist() for one in taken.columns] == [
+        one.to_pylist() for one in expected.columns
+    ]
+    assert ours.take_rows([2, 0], columns).column_names == expected.column_names
+
+
 def test_names_are_refused(path: Path) -> None:
     ours, _ = both(path)
     for columns, message in [

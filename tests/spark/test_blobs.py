@@ -11,6 +11,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
 
+import lance_spark
+from lance_spark import LanceTable
 from lance_spark.errors import InvalidOptionError
 from lance_spark.spark.options import ReadOptions, WriteOptions
 from tests.interop.blobs import blob_paths, check_reads, extended, in_struct, marked, minimal, table
@@ -146,6 +148,70 @@ def test_blobs_in_structs(read: Read, write: Write, tmp_path: Path) -> None:
     write(found, "overwrite", str(tmp_path / "copy.lance"))
     assert blob_paths(lance.dataset(str(tmp_path / "copy.lance")).schema) == ["s.b"]
     check_reads(tmp_path / "copy.lance")
+
+
+def test_lists_of_blobs(read: Read, write: Write, spark: Any, tmp_path: Path) -> None:
+    """Made by an option, appended to in three ways, changed, and all of it read by pylance."""
+    path, copy = tmp_path / "t.lance", tmp_path / "copy.lance"
+    lists = [[b"a", None, b"c" * 9_000], None, [], [b""], [b"d"] * 3]
+    rows = {at: lists[at % 5] for at in range(20)}
+    frame = spark.createDataFrame([*rows.items()], "i long, l array<binary>")
+
+    def content(path: Path) -> dict[int, Any]:
+        dataset = lance.dataset(str(path))
+        dataset.validate()
+        found = dataset.to_table(blob_handling="all_binary").to_pylist()
+        return {row["i"]: row["l"] for row in found}
+
+    write(frame, **{"l.lance.encoding": "blob", "data_storage_version": "2.2"})
+    assert [kind for _, kind in _blob_kinds(path)] == ["lance.blob.v2"]
+    assert content(path) == rows
+    as_bytes = read(blob_handling="all_binary")
+    assert dict(as_bytes.dtypes)["l"] == "array<binary>"
+    # Plain arrays, and what a read gave; a copy has blobs again.
+    write(frame.selectExpr("i + 100 as i", "l"))
+    write(as_bytes.where("i < 100").selectExpr("i + 200 as i", "l"))
+    expected = {at + first: value for at, value in rows.items() for first in (0, 100, 200)}
+    assert content(path) == expected
+    write(read(blob_handling="all_binary"), "overwrite", str(copy))
+    assert _blob_kinds(copy) == _blob_kinds(path)
+    assert content(copy) == expected
+    # A table of pylance, by a stream.
+    theirs = tmp_path / "theirs.lance"
+    field = pa.field("item", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+    old = pa.table({"i": [-1], "l": pa.array([[b"old"]], pa.list_(field))})
+    lance.write_dataset(old, str(theirs), data_storage_version="2.2")
+    stream = spark.readStream.format("lance").option("blob_handling", "all_binary").load(str(copy))
+    query = (
+        stream.writeStream.format("lance")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(theirs))
+    )
+    query.awaitTermination()
+    assert content(theirs) == {-1: [b"old"]} | expected
+    expected = content(theirs)
+    changed = LanceTable.forPath(spark, str(theirs))
+    changed.update("i < 0", {"i": "i + 1001"})
+    expected[1000] = expected.pop(-1)
+    assert content(theirs) == expected
+    source = spark.createDataFrame([(3, [b"new", None]), (500, None)], "i long, l array<binary>")
+    merge = changed.alias("t").merge(source.alias("s"), "t.i = s.i")
+    merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+    expected |= {3: [b"new", None], 500: None}
+    assert content(theirs) == expected
+    changed.delete("i between 4 and 9")
+    changed.optimize().executeCompaction()
+    assert content(theirs) == {at: one for at, one in expected.items() if not 4 <= at <= 9}
+
+
+def _blob_kinds(path: Path) -> list[tuple[str, str]]:
+    schema = lance_spark.open_dataset(str(path))._table.schema
+    return [
+        (node.logical_type, node.metadata["ARROW:extension:name"].decode())
+        for node in schema.walk()
+        if node.is_blob
+    ]
 
 
 def test_references(read: Read, write: Write, spark: Any, tmp_path: Path) -> None:

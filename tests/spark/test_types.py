@@ -152,6 +152,11 @@ def test_batches_have_the_schema_that_pyspark_compares_with() -> None:
             {types.VECTOR_SIZE: "8", types.FLOAT16: "true"},
             pa.list_(pa.float16(), 8),
         ),
+        (
+            spark.MapType(spark.StringType(), spark.ArrayType(spark.FloatType())),
+            {types.VECTOR_SIZE: "8"},
+            pa.map_(pa.string(), pa.list_(pa.float32(), 8)),
+        ),
         (spark.StringType(), {types.LARGE_STRING: "true"}, pa.large_string()),
         (spark.BinaryType(), {types.LARGE_BINARY: "true"}, pa.large_binary()),
         (spark.BinaryType(), {types.BYTE_WIDTH: "16"}, pa.binary(16)),
