@@ -201,7 +201,7 @@ def test_lists_of_blobs(read: Read, write: Write, spark: Any, tmp_path: Path) ->
     expected |= {3: [b"new", None], 500: None}
     assert content(theirs) == expected
     changed.delete("i between 4 and 9")
-    changed.optimize().executeCompaction()
+    changed.optimize()
     assert content(theirs) == {at: one for at, one in expected.items() if not 4 <= at <= 9}
 
 
