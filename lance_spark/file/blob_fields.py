@@ -256,7 +256,7 @@ def is_v2(field: pa.Field) -> bool:
 
 def is_v1(field: pa.Field) -> bool:
     """Whether an Arrow field is marked as a blob by its metadata: the key says it, whatever its value."""
-    return BLOB_KEY.encode() in (field.metadata or {})
+    return bool(BLOB_KEY.encode() in (field.metadata or {}))
 
 
 def _is_stored_v2(field: Field) -> bool:

@@ -246,7 +246,7 @@ def _spark_metadata(field: pa.Field) -> dict[str, Any]:
 
 
 def _is_blob(field: pa.Field) -> bool:
-    return b"lance-encoding:blob" in (field.metadata or {})
+    return bool(_BLOB_PREFIX in (field.metadata or {}))
 
 
 def _item_of(field: pa.Field) -> pa.Field:

@@ -58,7 +58,7 @@ def storage_field(field: pa.Field) -> pa.Field:
 
 def is_blob(field: pa.Field) -> bool:
     """Whether the field's values are stored outside of its pages."""
-    return _BLOB_KEY in (field.metadata or {})
+    return bool(_BLOB_KEY in (field.metadata or {}))
 
 
 def is_leaf(field: pa.Field) -> bool:
