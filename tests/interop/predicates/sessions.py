@@ -45,6 +45,7 @@ class Session:
 
     @property
     def zone(self) -> str:
+        """The time zone: UTC, unless the settings name another."""
         return self.conf.get(ZONE, "UTC")
 
 

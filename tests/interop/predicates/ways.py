@@ -36,7 +36,7 @@ from lance_spark.spark.conditions import native
 from lance_spark.spark.filter_trees import to_predicate
 from lance_spark.spark.java_classes import extension_class
 from lance_spark.spark.table import LanceTable
-from tests.interop.predicates.sessions import Session
+from tests.interop.predicates.sessions import ZONE, Session
 from tests.interop.predicates.tables import Table
 
 #: Added to the numbers of rows that an update finds.
@@ -60,7 +60,7 @@ class Bench:
     def __post_init__(self) -> None:
         self.dataset = lance_spark.open_dataset(str(self.table.path))
         self.schema = self.dataset._table.schema
-        self.settings = SqlSettings.from_conf(self.session.conf)
+        self.settings = SqlSettings.from_conf({ZONE: self.session.zone, **self.session.conf})
         self.base = LanceTable.forPath(self.spark, str(self.table.path))
         self._rule = Rule(self.spark)
         #: What `DataFrame.where` makes of texts.
