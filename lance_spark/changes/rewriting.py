@@ -25,6 +25,7 @@ from lance_spark.scan.blobs import EXTERNAL, Places
 from lance_spark.scan.conditions import Condition
 from lance_spark.scan.fragment import FragmentReader
 from lance_spark.scan.row_meta import CREATED_AT, ROW_ADDRESS, ROW_ID, UPDATED_AT
+from lance_spark.table.columns import loses_first
 from lance_spark.table.deletion_writer import bitmap_of
 from lance_spark.table.deletions import Offsets
 from lance_spark.table.fragment import Fragment
@@ -238,8 +239,7 @@ class RowReader:
 def hides_first_field(fragments: Iterable[Fragment], ids: Collection[int]) -> bool:
     """Whether a file of fields that get new values takes the first field from a file of version 0.1 that keeps others.
 
-    The page table of such a file begins with its first field. pylance takes the least id that the manifest has of the file for
-    that field, and would read the pages of other columns.
+    See `loses_first` for what pylance makes of such a file.
 
     Parameters
     ----------
@@ -247,12 +247,11 @@ def hides_first_field(fragments: Iterable[Fragment], ids: Collection[int]) -> bo
     ids : collection of int
         Of the fields that get new values.
     """
-    for fragment in fragments:
-        for file in fragment.files:
-            held = {one for one in file.fields if one >= 0} if file.version == (0, 1) else set()
-            if not held.issubset(ids) and min(held) in ids:
-                return True
-    return False
+    return any(
+        file.version == (0, 1) and loses_first(file.fields, ids)
+        for fragment in fragments
+        for file in fragment.files
+    )
 
 
 def check_first_field(table: OpenTable, ids: Collection[int]) -> None:

@@ -201,6 +201,16 @@ def is_live(file: table_pb2.DataFile, kept: Collection[int]) -> bool:
     return any(number in kept or number < TOMBSTONE for number in file.fields)
 
 
+def loses_first(fields: Collection[int], replaced: Collection[int]) -> bool:
+    """Tell whether a file keeps some fields and not its first one, which files of version 0.1 must not.
+
+    The page table of such a file begins with its first field. pylance takes the least id that the manifest has of the file for
+    that field, and would read the pages of other columns.
+    """
+    held = {one for one in fields if one >= 0}
+    return not held.issubset(replaced) and min(held) in replaced
+
+
 def set_files(fragment: table_pb2.DataFragment, files: list[table_pb2.DataFile]) -> None:
     """Put other data files in the place of all of a fragment."""
     proto = table_pb2.DataFragment(files=files)

@@ -21,6 +21,7 @@ from lance_spark.changes.patching import (
     changed_columns,
     delete_patched,
 )
+from lance_spark.changes.rewriting import check_first_field
 from lance_spark.changes.update import update_operation
 from lance_spark.changes.update_task import UpdateResult
 from lance_spark.errors import InvalidInputError, StorageError
@@ -220,8 +221,11 @@ def update_in_place(
     ------
     RowOrderError
         A row comes twice.
+    UnsupportedFeatureError
+        The first column of files of version 0.1 would be in another file than those after it.
     LanceError, PySparkException
     """
+    check_first_field(table, {node.id for field in fields for node in field.walk()})
     work = PatchColumns(pinned(table), Schema(tuple(fields)), job.tag, old=True)
     if ordered:
         patched = patched_in_order(job, table, work, rows, fragments, every=False)

@@ -23,7 +23,7 @@ from lance_spark.changes.deletion_vectors import plan_vectors, union
 from lance_spark.changes.job_files import aborted_on_error
 from lance_spark.changes.moving import Moved, RowMover
 from lance_spark.changes.optimistic import check_rows_writable, commit_rows
-from lance_spark.changes.rewriting import check_first_field, hides_first_field
+from lance_spark.changes.rewriting import hides_first_field
 from lance_spark.changes.update import update_operation
 from lance_spark.changes.update_task import UpdateResult
 from lance_spark.errors import (
@@ -140,7 +140,6 @@ def update(
         if in_place and columns_are_cheaper(table, fields, found, matched):
             mode = "columns"
     if mode == "columns":
-        check_first_field(table, ids)
         in_order = not has_windows(condition, *assigned.values())
         rows = new_values(
             base, dataset, condition, assigned, fragments=found, whole_fragments=in_order

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
-from lance_spark.errors import CommitConflictError, InvalidInputError
+from lance_spark.errors import CommitConflictError, InvalidInputError, UnsupportedFeatureError
 from lance_spark.proto import table_pb2, transaction_pb2
 from lance_spark.table import columns, index_updates
 from lance_spark.table.draft import Draft
@@ -178,6 +178,13 @@ def _replace(fragment: table_pb2.DataFragment, new: DataFile, kept: Collection[i
             file.CopyFrom(new.to_proto())
             return
     for file in fragment.files:
+        if DataFile.from_proto(file).version == (0, 1) and columns.loses_first(
+            file.fields, replaced
+        ):
+            raise UnsupportedFeatureError(
+                f"data file {file.path} is of version 0.1 and would lose its first column alone, without which pylance "
+                "misreads the others; replace all columns of the file"
+            )
         left = [columns.TOMBSTONE if one in replaced else one for one in file.fields]
         file.fields[:] = left
     files = [file for file in fragment.files if columns.is_live(file, kept)]

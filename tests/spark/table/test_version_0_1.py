@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
 
+from lance_spark.errors import UnsupportedFeatureError
 from lance_spark.spark.table import LanceTable
 
 ROWS = 3_000
@@ -106,6 +107,8 @@ def test_a_null_stops_the_job_and_leaves_nothing(spark: Any, tmp_path: Path) -> 
     table = LanceTable.forPath(spark, str(path))
     with pytest.raises(Exception, match=r"column .s.a., row .*null would come back as 0"):
         table.update("id = 5", {"s": "named_struct('a', cast(null as int), 'b', s.b)"})
+    with pytest.raises(UnsupportedFeatureError, match=r"the first column of data files"):
+        table.updateColumns({"id": "id + 1"})
     assert sorted(path.rglob("*")) == files
     assert lance.dataset(str(path)).count_rows() == ROWS + 500
 
