@@ -29,6 +29,7 @@ from lance_spark.spark.request import Request, Version, refused
 if TYPE_CHECKING:
     from lance_spark.dataset import Dataset
     from lance_spark.scan.predicates import Predicate
+    from lance_spark.spark.option_text import OptionText
 
 #: Rows of a batch at most, unless the option batch_size says otherwise. The scan itself keeps wide rows to fewer.
 DEFAULT_BATCH_SIZE = 65_536
@@ -50,6 +51,11 @@ class LancePartition(InputPartition):
         Of aggregates, if nothing needs to be read for them.
     columns : StructType, optional
         What aggregates are about.
+
+    Attributes
+    ----------
+    text : OptionText or None
+        What the task has to check first.
     """
 
     def __init__(
@@ -66,6 +72,7 @@ class LancePartition(InputPartition):
         self.after = after
         self.values = values
         self.columns = columns
+        self.text: OptionText | None = None
 
 
 class Answer(InputPartition):

@@ -51,7 +51,6 @@ class LanceReader(DataSourceReader):
         self.request = request
         self._pushed: tuple[Predicate, ...] = ()
         self._dataset: Dataset | None = None
-        self._text: OptionText | None = None
         if options.push_filters:
             from lance_spark.spark.pushing import PushFilters
 
@@ -107,10 +106,13 @@ class LanceReader(DataSourceReader):
         visible = with_row_columns(visible_schema(dataset, self.options))
         paths_for(visible, wanted, table)
         BatchConverter(visible, batch_schema(wanted), reading=True)
-        option_filters, self._text = option_filter(dataset, self.options, request.settings)
+        option_filters, text = option_filter(dataset, self.options, request.settings)
         filters = (*self._pushed, *option_filters)
         plan = Plan(dataset, self.options, wanted, whole, table, request, filters)
         partitions, rows, size = plan.partitions()
+        for one in partitions:
+            # Tasks have the reader as it was before this call.
+            one.text = text
         if self.request is None:
             return [*partitions]
         from lance_spark.spark.found import found_rows
@@ -135,8 +137,8 @@ class LanceReader(DataSourceReader):
         from lance_spark.spark.types import batch_schema
 
         assert isinstance(partition, LancePartition)
-        if self._text is not None:
-            self._text.check()
+        if partition.text is not None:
+            partition.text.check()
         wanted = batch_schema(self.spark_schema)
         metrics = ScanMetrics()
         try:

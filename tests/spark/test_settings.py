@@ -201,8 +201,84 @@ def test_each_session_has_its_own_settings(spark: Any, tmp_path: Path) -> None:
     assert ids(tmp_path / "t.lance") == set(range(10)) - {2, 4}
 
 
+@pytest.mark.parametrize("told", [False, True], ids=["alone", "pushdown"])
+@pytest.mark.parametrize(("values", "condition"), SOME)
+def test_options_mean_what_spark_means_or_are_refused(
+    spark: Any,
+    pushdown: Callable[..., None],
+    parquet: str,
+    tmp_path: Path,
+    told: bool,
+    values: Mapping[str, str],
+    condition: str,
+) -> None:
+    path = tmp_path / "t.lance"
+    write_dataset(TABLE, str(path), max_rows_per_file=4)
+    pushdown(told)
+    found: set[int] = set()
+
+    def read() -> None:
+        frame = spark.read.format("lance").option("filter", condition).load(str(path))
+        found.update(row.id for row in frame.select("id", "s").collect())
+
+    def write() -> None:
+        empty = spark.createDataFrame([], spark.read.format("lance").load(str(path)).schema)
+        writer = empty.write.format("lance").mode("overwrite")
+        writer.option("replaceWhere", condition).save(str(path))
+
+    with settings_of(spark, values):
+        wanted = expected(spark, parquet, condition)
+        refused = outcome(read)
+        assert refused is not None or found == wanted
+        refused_too = outcome(write)
+    left = set(range(10))
+    assert ids(path) == (left if refused_too is not None else left - (wanted or left))
+    if wanted is None:
+        assert refused is not None
+    elif told:
+        assert (refused, refused_too) == (None, None)
+
+
+def test_a_setting_that_planning_cannot_see_is_named(
+    spark: Any, pushdown: Callable[..., None], tmp_path: Path
+) -> None:
+    path = str(tmp_path / "t.lance")
+    write_dataset(TABLE, path)
+    pushdown(False)
+
+    def rows(condition: str) -> list[int]:
+        frame = spark.read.format("lance").option("filter", condition).load(path)
+        return [row.id for row in frame.select("id").collect()]
+
+    with settings_of(spark, ESCAPED):
+        error = outcome(lambda: rows(r"s = 'a\b'"))
+        assert error is not None
+        assert "spark.sql.parser.escapedStringLiterals=true" in error
+        assert "lance_spark.enable(spark)" in error
+        # A text that the setting does not change is read.
+        assert rows("s = 'plain'") == [8]
+
+
 def test_the_rule_hands_over_every_setting() -> None:
     source = Path(lance_spark.__file__).parent / "spark" / "rule" / "Settings.java"
     text = source.read_text()
     assert all(f'"{name}"' in text for name in SPARK_NAMES.values())
     assert text.count('"spark.sql.') == len(SPARK_NAMES)
+
+
+def test_scans_meet_what_push_down_takes(spark: Any, tmp_path: Path) -> None:
+    from pyspark.sql import functions as F
+
+    from lance_spark.spark.conditions import condition_tree
+
+    path = str(tmp_path / "t.lance")
+    dataset = write_dataset(TABLE, path)
+    table = LanceTable.forPath(spark, path)
+    column = {"col": ["s"]}
+    equal = {"op": "=", "args": [column, {"lit": "O'Brien", "type": "string"}]}
+    wanted = {"op": "and", "args": [{"op": "is_not_null", "args": [column]}, equal]}
+    for condition in ("s = 'O''Brien'", F.col("S") == "O'Brien"):
+        assert condition_tree(table, dataset, condition) == wanted
+    # What can raise, chooses by chance, or needs another table is for Spark.
+    for condition in ("s = 5", "id / 0 > 1", "rand() > 0.5", "id in (select 1)", "s rlike 'a'"):
+        assert condition_tree(table, dataset, condition) is None
