@@ -235,14 +235,14 @@ class _Parser:
             inverted = self._takes("!")
         found = self._is(at, left) if not inverted and self._takes_word("IS") else None
         if found is None:
-            found = self._suffix(at, left)
+            found = self._suffix(at, left, inverted)
         if found is None:
             if inverted:
                 self._at = mark
             return left
         return self._apply(at, "not", [found]) if inverted else found
 
-    def _suffix(self, at: int, left: Node) -> Node | None:
+    def _suffix(self, at: int, left: Node, inverted: bool) -> Node | None:
         if self._takes_word("BETWEEN"):
             low = self._value(1)
             self._expect_word("AND")
@@ -255,15 +255,17 @@ class _Parser:
             return self._apply(at, "rlike", [left, self._value(1)])
         for word in ("LIKE", "ILIKE"):
             if self._takes_word(word):
-                return self._like(at, word.lower(), left)
+                return self._like(at, word.lower(), left, inverted)
         return None
 
-    def _like(self, at: int, op: str, left: Node) -> Node:
+    def _like(self, at: int, op: str, left: Node, inverted: bool) -> Node:
         quantifier = self._here.upper
         if quantifier in ("ANY", "SOME", "ALL") and self._ahead().is_sign("("):
             self._at += 2
             parts = [self._apply(at, op, [left, one], "\\") for one in self._arguments()]
-            return self._chain(at, "and" if quantifier == "ALL" else "or", [*parts])
+            # NOT LIKE ANY is true where one pattern does not match: NOT (LIKE ALL).
+            every = (quantifier == "ALL") is not inverted
+            return self._chain(at, "and" if every else "or", [*parts])
         pattern, escape = self._value(1), "\\"
         if self._takes_word("ESCAPE"):
             token = self._next()

@@ -42,6 +42,8 @@ ONCE_WRONG = [
         Session("New York", {ZONE: "America/New_York"}),
     ),
     ("0.99999999999999999999999999999999999999 < number", SESSIONS[0]),
+    ("word NOT LIKE ANY ('a%', 'b')", SESSIONS[0]),
+    ("word NOT LIKE ALL ('a%', NULL)", SESSIONS[0]),
     ("word = 5", Session("without ANSI", {ANSI: "false"})),
     ("at = '2024-11-03 01:30:00'", Session("New York", {ZONE: "America/New_York"})),
 ]
