@@ -114,6 +114,19 @@ def test_changes_of_repaired_columns(path: Path, name: str) -> None:
     assert lance_spark.open_dataset(str(path)).to_table().to_pydict() == expected
 
 
+def test_the_first_change_after_the_repair_can_be_a_compaction(path: Path, tmp_path: Path) -> None:
+    """Its first commit reserves ids of fragments, and takes data files without columns out."""
+    theirs = tmp_path / "theirs"
+    shutil.copytree(path, theirs)
+    lance.dataset(str(theirs)).optimize.compact_files()
+    compacted, metrics = lance_spark.open_dataset(str(path)).compact_files()
+    assert (metrics.fragments_removed, metrics.fragments_added) == (2, 1)
+    assert compacted.to_table().to_pydict() == ALL
+    lance.dataset(str(path)).validate()
+    assert lance.dataset(str(path)).to_table().to_pydict() == ALL
+    assert len(lance.dataset(str(theirs)).get_fragments()) == 1
+
+
 def test_cleanup_keeps_the_files_of_a_version_that_is_not_repaired(path: Path) -> None:
     lance_spark.open_dataset(str(path)).cleanup_old_versions(datetime.timedelta(0))
     names = newest_manifest(path)

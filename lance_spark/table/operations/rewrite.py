@@ -21,7 +21,7 @@ Specification: table/transaction.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -252,10 +252,11 @@ class Rewrite(Operation):
         InvalidInputError, CorruptTableError
         """
         before = []
+        columns = {column.id for column in draft.proto.fields}
         for group in self.groups:
             found = [draft.fragment(one.id) for one in group.old]
             for fragment, now in zip(group.old, found, strict=True):
-                if now is None or not _same_rows(fragment, now):
+                if now is None or not _same_rows(fragment, now, columns):
                     raise CommitConflictError(
                         f"fragment {fragment.id} was changed since its rows were read; compact again",
                         retryable=True,
@@ -306,15 +307,25 @@ def with_reuse(
     return replace(rewrite, reuse=ReuseEntry(tuple(moves), entry, path))
 
 
-def _same_rows(fragment: Fragment, now: table_pb2.DataFragment) -> bool:
-    """Tell whether a fragment has the rows and values that it had."""
+def _same_rows(fragment: Fragment, now: table_pb2.DataFragment, columns: Set[int]) -> bool:
+    """Tell whether a fragment has the rows and values that it had.
+
+    Files without any of the columns have no values. They do not count: commits take them out (`early_releases.drop_unused_files`).
+    """
     then = fragment.to_proto()
     return (
         _deletion(then) == _deletion(now)
-        and [file.path for file in then.files] == [file.path for file in now.files]
-        and [list(file.fields) for file in then.files] == [list(file.fields) for file in now.files]
+        and _used_files(then, columns) == _used_files(now, columns)
         and list(then.overlays) == list(now.overlays)
     )
+
+
+def _used_files(fragment: table_pb2.DataFragment, columns: Set[int]) -> list[tuple[str, list[int]]]:
+    return [
+        (file.path, list(file.fields))
+        for file in fragment.files
+        if not columns.isdisjoint(file.fields)
+    ]
 
 
 def _deletion(fragment: table_pb2.DataFragment) -> tuple[int, int] | None:
