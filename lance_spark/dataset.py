@@ -36,6 +36,7 @@ from lance_spark.storage.base_options import with_base_params
 from lance_spark.storage.manifest_store import ManifestStore, with_store
 from lance_spark.table.blob_dataset import check_columns
 from lance_spark.table.fragment import Fragment
+from lance_spark.table.handle import names_table
 from lance_spark.table.open import OpenTable, open_table
 from lance_spark.table.row_counts import counted_fragments
 
@@ -59,10 +60,12 @@ class Dataset(ChangingHandle, RowsHandle, MaintenanceHandle):
         self._finder: RowFinder | None = None
 
     @property
+    @names_table
     def schema(self) -> pa.Schema:
         """The columns, with the table's metadata and that of its fields."""
         return self._table.schema.to_arrow()
 
+    @names_table
     def schema_of(
         self,
         columns: Sequence[str] | None = None,
@@ -144,6 +147,7 @@ class Dataset(ChangingHandle, RowsHandle, MaintenanceHandle):
         for task in tasks:
             yield from task.batches()
 
+    @names_table
     def to_table(
         self,
         columns: Sequence[str] | None = None,
@@ -166,6 +170,7 @@ class Dataset(ChangingHandle, RowsHandle, MaintenanceHandle):
         )
         return pa.Table.from_batches(batches, schema)
 
+    @names_table
     def take(
         self,
         indices: Sequence[int],
@@ -204,6 +209,7 @@ class Dataset(ChangingHandle, RowsHandle, MaintenanceHandle):
             return table
         return table.take(pa.array(inverse))
 
+    @names_table
     def take_rows(
         self,
         row_ids: Sequence[int],
@@ -239,6 +245,7 @@ class Dataset(ChangingHandle, RowsHandle, MaintenanceHandle):
         )
         return row_meta.with_repeats(table, columns)
 
+    @names_table
     def take_blobs(
         self,
         blob_column: str,
@@ -277,6 +284,7 @@ class Dataset(ChangingHandle, RowsHandle, MaintenanceHandle):
         return take_blobs(self._table, self.fragments, blob_column, given, buffer_size, finder)
 
     @collection_paused()
+    @names_table
     def plan(
         self,
         columns: Sequence[str] | None = None,

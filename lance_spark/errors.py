@@ -6,9 +6,36 @@ one, the way out.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class LanceError(Exception):
     """Root of every error this package raises on purpose."""
+
+
+@contextmanager
+def naming(table: str, *, inputs: bool = False) -> Iterator[None]:
+    """Put the name of a table before the message of each `LanceError` that does not have it.
+
+    The error stays the same object, with its class, attributes and cause. Errors of the store and of files have full paths, which
+    begin with the table's. Others are raised where only a part of the table is known: a page, a column, a fragment.
+
+    Parameters
+    ----------
+    table : str
+        The root of the table as messages show it (`ObjectStore.display`), without secrets.
+    inputs : bool
+        Whether errors about arguments (`InvalidInputError`, `InvalidOptionError`) are named too. Of a call on a handle, the caller
+        knows the table; values of data, on the way into a table, come from far away.
+    """
+    try:
+        yield
+    except LanceError as error:
+        message = str(error)
+        if table not in message and (inputs or not isinstance(error, ValueError)):
+            error.args = (f"{table}: {message}",)
+        raise
 
 
 class TableNotFoundError(LanceError):

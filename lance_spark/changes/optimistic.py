@@ -22,6 +22,7 @@ from lance_spark.errors import (
     StorageError,
     UncertainCommitError,
     UnsupportedFeatureError,
+    naming,
 )
 from lance_spark.table import file_versions
 from lance_spark.table.commit import DEFAULT_MAX_RETRIES, commit
@@ -97,7 +98,8 @@ def retried(
     for left in range(conflict_retries, -1, -1):
         started = time.monotonic()
         try:
-            return at_version(table, change(table))
+            with naming(table.store.display):
+                return at_version(table, change(table))
         except CommitConflictError as error:
             if not left or not (error.retryable or (whatever and _is_overtaken(table))):
                 raise

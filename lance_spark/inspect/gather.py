@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Sequence
 import numpy as np
 
 from lance_spark.dataset import Dataset
-from lance_spark.errors import InvalidInputError, LanceError
+from lance_spark.errors import InvalidInputError, LanceError, naming
 from lance_spark.file.open import open_file
 from lance_spark.file.schema import Field
 from lance_spark.inspect import DEFAULT_FILES, DEFAULT_VERSIONS
@@ -132,6 +132,17 @@ def facts_of(
         There is no such fragment or column.
     CorruptTableError, StorageError
     """
+    with naming(dataset._table.store.display):
+        return _facts_of(dataset, versions, fragments, columns, files)
+
+
+def _facts_of(
+    dataset: Dataset,
+    versions: int,
+    fragments: Collection[int] | None,
+    columns: Sequence[str] | None,
+    files: int,
+) -> TableFacts:
     table = dataset._table
     about = version_facts(table)
     for name in columns or ():

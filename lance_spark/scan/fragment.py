@@ -485,7 +485,7 @@ class FragmentReader:
             # Early writers left 0.
             if self._fragment.physical_rows not in (0, reader.num_rows):
                 raise CorruptTableError(
-                    f"{file.path}: the file has {reader.num_rows} rows, but the manifest says that fragment "
+                    f"{reader.source.name}: the file has {reader.num_rows} rows, but the manifest says that fragment "
                     f"{self._fragment.id} has {self._fragment.physical_rows}"
                 )
             self._files[number] = reader

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lance_spark.errors import naming
 from lance_spark.file.schema import Schema
 from lance_spark.scan.fragment import FragmentReader
 from lance_spark.scan.open_files import OpenFiles
@@ -140,7 +141,8 @@ def _take(
             paths, fragment, schema, open_files=open_files, first_position=start
         )
         try:
-            batch = read(reader, rows)
+            with naming(paths.store.display):
+                batch = read(reader, rows)
         except BaseException:
             reader.close()
             raise

@@ -11,12 +11,14 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from lance_spark.errors import naming
 from lance_spark.file.schema import Schema
 from lance_spark.scan.ahead import read_ahead
 from lance_spark.scan.conditions import Condition
 from lance_spark.scan.fragment import FragmentReader, batches_of
 from lance_spark.scan.joined import Runs, Whole
 from lance_spark.scan.metrics import ScanMetrics
+from lance_spark.storage.uri import parse_uri
 from lance_spark.table.fragment import Fragment, packed, unpacked
 from lance_spark.table.paths import BasePath, TablePaths
 
@@ -121,15 +123,16 @@ class ScanTask:
         made = self._pieces(counted, ahead=ahead)
         pieces = read_ahead(made) if ahead else made
         try:
-            begun = perf_counter_ns()
-            for piece in pieces:
-                counted.batch_load_time_ns += perf_counter_ns() - begun
-                for batch in batches_of(piece, self.batch_size):
-                    counted.batches_loaded += 1
-                    counted.rows_scanned += batch.num_rows
-                    yield batch
+            with naming(parse_uri(self.uri).display):
                 begun = perf_counter_ns()
-            counted.batch_load_time_ns += perf_counter_ns() - begun
+                for piece in pieces:
+                    counted.batch_load_time_ns += perf_counter_ns() - begun
+                    for batch in batches_of(piece, self.batch_size):
+                        counted.batches_loaded += 1
+                        counted.rows_scanned += batch.num_rows
+                        yield batch
+                    begun = perf_counter_ns()
+                counted.batch_load_time_ns += perf_counter_ns() - begun
         finally:
             pieces.close()
 

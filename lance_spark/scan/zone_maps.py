@@ -177,7 +177,7 @@ def candidates(
         return None if known is None else known.candidates(op, value)
 
     rows = in_all(condition.candidates(statistics) for condition in conditions)
-    return None if rows is None else _by_fragment(rows, fragments, starts)
+    return None if rows is None else _by_fragment(rows, fragments, starts, manifest.name)
 
 
 def read_zones(
@@ -422,11 +422,11 @@ def _size(table: pa.Table) -> int:
 
 
 def _by_fragment(
-    rows: Sequence[range], fragments: Sequence[Fragment], starts: RowNumbers
+    rows: Sequence[range], fragments: Sequence[Fragment], starts: RowNumbers, name: str
 ) -> dict[int, list[range]]:
     found: dict[int, list[range]] = {fragment.id: [] for fragment in fragments}
     if len(found) != len(fragments):
-        raise CorruptTableError("two fragments have the same id")
+        raise CorruptTableError(f"{name}: two fragments have the same id")
     for part in rows:
         first, last = np.searchsorted(starts, [part.start, part.stop - 1], side="right") - 1
         for at in range(int(first), int(last) + 1):

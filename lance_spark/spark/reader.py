@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from lance_spark.errors import naming
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.spark.options import ReadOptions
 
@@ -205,16 +206,17 @@ class Scan:
         from lance_spark.spark.convert import BatchConverter
         from lance_spark.spark.types import batch_schema
 
-        if after is None:
-            convert = BatchConverter(self.task.schema, wanted, reading=True)
-            for batch in self.task.batches(self.metrics, ahead=self.ahead):
-                yield from convert(batch) if len(wanted) else (batch.select([]),)
-            return
-        seen = batch_schema(after.schema)
-        convert = BatchConverter(seen, wanted, reading=True)
-        for batch in self.batches(seen):
-            kept = batch.filter(after.predicate.holds(batch))
-            yield from convert(kept) if len(wanted) else (kept.select([]),)
+        with naming(display(self.task.uri)):
+            if after is None:
+                convert = BatchConverter(self.task.schema, wanted, reading=True)
+                for batch in self.task.batches(self.metrics, ahead=self.ahead):
+                    yield from convert(batch) if len(wanted) else (batch.select([]),)
+                return
+            seen = batch_schema(after.schema)
+            convert = BatchConverter(seen, wanted, reading=True)
+            for batch in self.batches(seen):
+                kept = batch.filter(after.predicate.holds(batch))
+                yield from convert(kept) if len(wanted) else (kept.select([]),)
 
 
 def limited(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:

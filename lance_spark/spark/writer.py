@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceWriter, WriterCommitMessage
 
-from lance_spark.errors import AlreadyCommittedError, LanceError, SchemaMismatchError
+from lance_spark.errors import AlreadyCommittedError, LanceError, SchemaMismatchError, naming
 from lance_spark.file.blob_fields import given_as
 from lance_spark.spark.convert import BatchConverter
 from lance_spark.spark.incoming import Incoming
@@ -115,7 +115,10 @@ class LanceWriter(DataSourceArrowWriter):
                 writer.write(piece)
 
         try:
-            with WriteBehind(write) as behind:
+            with (
+                naming(display(self.job.uri), inputs=True),
+                WriteBehind(write) as behind,
+            ):
                 for batch in chain([first], batches):
                     behind.put(batch)
             return self.message(writer.finish(), watcher)

@@ -31,6 +31,7 @@ from lance_spark.errors import (
     TableExistsError,
     TableNotFoundError,
     UncertainCommitError,
+    naming,
 )
 from lance_spark.storage.errors import is_refusal
 from lance_spark.storage.store import ObjectStore
@@ -113,38 +114,39 @@ def commit(
     StorageError
         The store failed, and the change was not made.
     """
-    if detached:
-        if once is not None:
+    with naming(store.display, inputs=True):
+        if detached:
+            if once is not None:
+                raise InvalidInputError(
+                    f"{store.display}: a detached version is in no history, so that nobody can tell whether it was made before"
+                )
+            return commit_detached(store, transaction, base)
+        if base is not None and versions.is_detached(base.version):
             raise InvalidInputError(
-                f"{store.display}: a detached version is in no history, so that nobody can tell whether it was made before"
+                f"{store.display}: version {base.version} is detached: nothing but detached versions can be based on it"
             )
-        return commit_detached(store, transaction, base)
-    if base is not None and versions.is_detached(base.version):
-        raise InvalidInputError(
-            f"{store.display}: version {base.version} is detached: nothing but detached versions can be based on it"
-        )
-    if once is not None:
-        transaction = replace(
-            transaction, properties={**transaction.properties, **once.properties()}
-        )
-        if base is not None:
-            _check_once(store, base, once)
-    attempts = _Attempts(store, transaction, base, enable_stable_row_ids, once)
-    try:
-        manifest = attempts.run(max_retries)
-    except LanceError as error:
-        if attempts.uncertain is None:
-            attempts.clean_up()
-            raise
-        raise UncertainCommitError(
-            f"{store.display}: the store failed while version {attempts.tried} was committed ({attempts.uncertain}); "
-            f"look whether a version with the transaction {transaction.uuid} appears before writing again"
-        ) from error
-    if base is not None and _AUTO_CLEANUP in manifest.message.config:
-        from lance_spark.table.auto_cleanup import after_commit
+        if once is not None:
+            transaction = replace(
+                transaction, properties={**transaction.properties, **once.properties()}
+            )
+            if base is not None:
+                _check_once(store, base, once)
+        attempts = _Attempts(store, transaction, base, enable_stable_row_ids, once)
+        try:
+            manifest = attempts.run(max_retries)
+        except LanceError as error:
+            if attempts.uncertain is None:
+                attempts.clean_up()
+                raise
+            raise UncertainCommitError(
+                f"{store.display}: the store failed while version {attempts.tried} was committed ({attempts.uncertain}); "
+                f"look whether a version with the transaction {transaction.uuid} appears before writing again"
+            ) from error
+        if base is not None and _AUTO_CLEANUP in manifest.message.config:
+            from lance_spark.table.auto_cleanup import after_commit
 
-        after_commit(store, manifest)
-    return manifest
+            after_commit(store, manifest)
+        return manifest
 
 
 def _check_once(store: ObjectStore, manifest: Manifest, once: Once) -> None:

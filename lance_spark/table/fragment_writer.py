@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import pyarrow as pa
 
-from lance_spark.errors import StorageError
+from lance_spark.errors import StorageError, naming
 from lance_spark.file.blob_fields import has_blobs, input_schema
 from lance_spark.file.blob_write import BlobOptions, BlobWriter
 from lance_spark.file.create import DataFileWriter, create_file, version_in_manifests
@@ -117,21 +117,23 @@ class FragmentWriter:
         InvalidInputError
             A column that must not be null has nulls.
         """
-        batch = align(batch, self._arrow_schema)
-        at = 0
-        while at < batch.num_rows:
-            writer = self._writer or self._start()
-            piece = batch.slice(at, self._max_rows - self._rows)
-            writer.write(piece)
-            at += piece.num_rows
-            self._rows += piece.num_rows
-            if self._rows >= self._max_rows or writer.tell() >= self._max_bytes:
-                self._finish_file()
+        with naming(self._paths.store.display, inputs=True):
+            batch = align(batch, self._arrow_schema)
+            at = 0
+            while at < batch.num_rows:
+                writer = self._writer or self._start()
+                piece = batch.slice(at, self._max_rows - self._rows)
+                writer.write(piece)
+                at += piece.num_rows
+                self._rows += piece.num_rows
+                if self._rows >= self._max_rows or writer.tell() >= self._max_bytes:
+                    self._finish_file()
 
     def finish(self) -> list[Fragment]:
         """Close the last file and return the fragments, in the order of the rows; their ids are not yet assigned."""
         if self._writer is not None:
-            self._finish_file()
+            with naming(self._paths.store.display, inputs=True):
+                self._finish_file()
         return self._fragments
 
     def abort(self) -> None:

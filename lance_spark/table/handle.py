@@ -6,10 +6,12 @@ The names, arguments and results are those of pylance's `LanceDataset`, where it
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
+from lance_spark.errors import naming
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import history, versions
 from lance_spark.table.bases import TargetBases
@@ -25,6 +27,25 @@ if TYPE_CHECKING:
     from lance_spark.table.operations.base import Operation
     from lance_spark.table.references import Reference
     from lance_spark.table.tags import Tags
+
+
+_H = TypeVar("_H", bound="TableHandle")
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def names_table(method: Callable[Concatenate[_H, _P], _R]) -> Callable[Concatenate[_H, _P], _R]:
+    """Make a method of a handle name the table in the errors that it raises; see `lance_spark.errors.naming`.
+
+    For methods that look at a part of the table which does not know where it is from, such as a schema.
+    """
+
+    @wraps(method)
+    def call(self: _H, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        with naming(self._table.store.display):
+            return method(self, *args, **kwargs)
+
+    return call
 
 
 class TableHandle:
@@ -331,6 +352,7 @@ class TableHandle:
         paths = TablePaths(target, manifest.base_paths, options)
         return type(self)(OpenTable(paths, manifest), options)
 
+    @names_table
     def deep_clone(
         self,
         target_path: str | os.PathLike[str],

@@ -355,7 +355,7 @@ def _column(fragment: Fragment, paths: TablePaths, kind: Lineage) -> Words:
     try:
         if reader.num_rows != fragment.physical_rows:
             raise CorruptTableError(
-                f"{file.path}: the file has {reader.num_rows} rows, but the manifest says that fragment {fragment.id} "
+                f"{reader.source.name}: the file has {reader.num_rows} rows, but the manifest says that fragment {fragment.id} "
                 f"has {fragment.physical_rows}"
             )
         field = Field(kind.name.lower(), kind.field_id, "uint64", nullable=False)
@@ -364,7 +364,7 @@ def _column(fragment: Fragment, paths: TablePaths, kind: Lineage) -> Words:
     finally:
         reader.close()
     if values.null_count:
-        raise CorruptTableError(f"{file.path}: row ids or versions of rows are null")
+        raise CorruptTableError(f"{reader.source.name}: row ids or versions of rows are null")
     found: Words = values.to_numpy()
     return found
 

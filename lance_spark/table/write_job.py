@@ -28,6 +28,7 @@ from lance_spark.errors import (
     TableExistsError,
     UnsupportedFeatureError,
     VersionNotFoundError,
+    naming,
 )
 from lance_spark.file.blob_fields import for_version, input_schema, new_schema
 from lance_spark.file.blob_write import BlobOptions
@@ -385,75 +386,78 @@ def begin_write(
         The schema cannot be stored.
     CorruptTableError, StorageError
     """
-    _check_options(mode, max_rows_per_file, max_bytes_per_file, commit_retries)
-    wanted = (
-        file_versions.parse_version(data_storage_version)
-        if data_storage_version is not None
-        else None
-    )
-    data = Schema.from_arrow(schema)
-    if not data.fields:
-        raise InvalidInputError(f"{parse_uri(uri).display}: data without columns cannot be written")
-    store = ObjectStore.from_uri(uri, storage_options)
-    # Of a new table there is the main branch.
-    if branch is not None and (branch != ref_names.MAIN or versions.newest(store) is not None):
-        store = branch_of(store, branch)
-    store.check_put_if_absent()
-    manifests = versions.list_newest(store)
-    newest = manifests[-1] if manifests else None
-    if newest is not None and mode == "create":
-        raise TableExistsError(
-            f"{store.display}: there is a table already, with {versions.describe(versions.list_manifests(store))}; "
-            "append to it, overwrite it, or choose another path"
+    with naming(parse_uri(uri).display, inputs=True):
+        _check_options(mode, max_rows_per_file, max_bytes_per_file, commit_retries)
+        wanted = (
+            file_versions.parse_version(data_storage_version)
+            if data_storage_version is not None
+            else None
         )
-    if newest is not None:
-        versions.scheme_for_commit(store, manifests)
-    elif store.exists(versions.LATEST):
-        raise versions.not_a_table(store)
-    base = read_latest(store, newest) if newest is not None else None
-    job = WriteJob(
-        uri=store.uri,
-        mode=mode,
-        schema=data,
-        file_version=wanted or file_versions.DEFAULT,
-        read_version=base.version if base else 0,
-        read_identity=base.identity if base else None,
-        max_rows_per_file=max_rows_per_file,
-        max_bytes_per_file=max_bytes_per_file,
-        enable_stable_row_ids=enable_stable_row_ids,
-        config=dict(config or {}),
-        table_metadata=dict(table_metadata or {}),
-        storage_options=dict(storage_options or {}),
-        blobs=blobs or BlobOptions(),
-        commit_retries=commit_retries,
-        base_paths={path.id: path for path in new_bases(initial_bases or ())},
-    )
-    if base is not None:
-        check_branch_bases(store, base)
-        if not same_bases(initial_bases or (), base.base_paths.values()):
-            raise InvalidOptionError(
-                f"{store.display}: initial_bases are for a new table, and this one exists and does not have all of them; add base "
-                "paths to it by Dataset.add_bases or LanceTable.addBases"
+        data = Schema.from_arrow(schema)
+        if not data.fields:
+            raise InvalidInputError(
+                f"{parse_uri(uri).display}: data without columns cannot be written"
             )
-        job = replace(job, base_paths=dict(base.base_paths))
-    job = replace(job, blobs=replace(job.blobs, bases=folders(job.base_paths)))
-    job = replace(job, targets=targets(job.base_paths, target_bases, target_all_bases, store))
-    check_targets(job.paths(), job.base_paths, job.targets)
-    if base is not None:
-        job = _planned_on(job, base, wanted, store, fit)
-    if base is None or mode == "overwrite":
-        check_names(schema.names)
-        first = base.first_new_field_id if base is not None else 0
-        if first or for_version(schema, job.file_version) is not schema:
-            data = new_schema(schema, job.file_version, first)
-        job = replace(job, schema=data)
-    if job.file_version not in file_versions.WRITABLE:
-        raise UnsupportedFeatureError(
-            f"{store.display}: data files of version {file_versions.text(job.file_version)} are not written, only "
-            f"{file_versions.writable()}; {_way_out(job, base)}"
+        store = ObjectStore.from_uri(uri, storage_options)
+        # Of a new table there is the main branch.
+        if branch is not None and (branch != ref_names.MAIN or versions.newest(store) is not None):
+            store = branch_of(store, branch)
+        store.check_put_if_absent()
+        manifests = versions.list_newest(store)
+        newest = manifests[-1] if manifests else None
+        if newest is not None and mode == "create":
+            raise TableExistsError(
+                f"{store.display}: there is a table already, with {versions.describe(versions.list_manifests(store))}; "
+                "append to it, overwrite it, or choose another path"
+            )
+        if newest is not None:
+            versions.scheme_for_commit(store, manifests)
+        elif store.exists(versions.LATEST):
+            raise versions.not_a_table(store)
+        base = read_latest(store, newest) if newest is not None else None
+        job = WriteJob(
+            uri=store.uri,
+            mode=mode,
+            schema=data,
+            file_version=wanted or file_versions.DEFAULT,
+            read_version=base.version if base else 0,
+            read_identity=base.identity if base else None,
+            max_rows_per_file=max_rows_per_file,
+            max_bytes_per_file=max_bytes_per_file,
+            enable_stable_row_ids=enable_stable_row_ids,
+            config=dict(config or {}),
+            table_metadata=dict(table_metadata or {}),
+            storage_options=dict(storage_options or {}),
+            blobs=blobs or BlobOptions(),
+            commit_retries=commit_retries,
+            base_paths={path.id: path for path in new_bases(initial_bases or ())},
         )
-    check_types(job.schema, job.file_version)
-    return job
+        if base is not None:
+            check_branch_bases(store, base)
+            if not same_bases(initial_bases or (), base.base_paths.values()):
+                raise InvalidOptionError(
+                    f"{store.display}: initial_bases are for a new table, and this one exists and does not have all of them; add base "
+                    "paths to it by Dataset.add_bases or LanceTable.addBases"
+                )
+            job = replace(job, base_paths=dict(base.base_paths))
+        job = replace(job, blobs=replace(job.blobs, bases=folders(job.base_paths)))
+        job = replace(job, targets=targets(job.base_paths, target_bases, target_all_bases, store))
+        check_targets(job.paths(), job.base_paths, job.targets)
+        if base is not None:
+            job = _planned_on(job, base, wanted, store, fit)
+        if base is None or mode == "overwrite":
+            check_names(schema.names)
+            first = base.first_new_field_id if base is not None else 0
+            if first or for_version(schema, job.file_version) is not schema:
+                data = new_schema(schema, job.file_version, first)
+            job = replace(job, schema=data)
+        if job.file_version not in file_versions.WRITABLE:
+            raise UnsupportedFeatureError(
+                f"{store.display}: data files of version {file_versions.text(job.file_version)} are not written, only "
+                f"{file_versions.writable()}; {_way_out(job, base)}"
+            )
+        check_types(job.schema, job.file_version)
+        return job
 
 
 def _planned_on(
