@@ -15,7 +15,7 @@ class LanceError(Exception):
 
 
 @contextmanager
-def naming(table: str, *, inputs: bool = False) -> Iterator[None]:
+def naming(table: str) -> Iterator[None]:
     """Put the name of a table before the message of each `LanceError` that does not have it.
 
     The error stays the same object, with its class, attributes and cause. Errors of the store and of files have full paths, which
@@ -25,15 +25,12 @@ def naming(table: str, *, inputs: bool = False) -> Iterator[None]:
     ----------
     table : str
         The root of the table as messages show it (`ObjectStore.display`), without secrets.
-    inputs : bool
-        Whether errors about arguments (`InvalidInputError`, `InvalidOptionError`) are named too. Of a call on a handle, the caller
-        knows the table; values of data, on the way into a table, come from far away.
     """
     try:
         yield
     except LanceError as error:
         message = str(error)
-        if table not in message and (inputs or not isinstance(error, ValueError)):
+        if table not in message:
             error.args = (f"{table}: {message}",)
         raise
 

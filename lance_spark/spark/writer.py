@@ -116,7 +116,7 @@ class LanceWriter(DataSourceArrowWriter):
 
         try:
             with (
-                naming(display(self.job.uri), inputs=True),
+                naming(display(self.job.uri)),
                 WriteBehind(write) as behind,
             ):
                 for batch in chain([first], batches):

@@ -114,7 +114,7 @@ def commit(
     StorageError
         The store failed, and the change was not made.
     """
-    with naming(store.display, inputs=True):
+    with naming(store.display):
         if detached:
             if once is not None:
                 raise InvalidInputError(

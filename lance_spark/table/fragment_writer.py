@@ -117,7 +117,7 @@ class FragmentWriter:
         InvalidInputError
             A column that must not be null has nulls.
         """
-        with naming(self._paths.store.display, inputs=True):
+        with naming(self._paths.store.display):
             batch = align(batch, self._arrow_schema)
             at = 0
             while at < batch.num_rows:
@@ -132,7 +132,7 @@ class FragmentWriter:
     def finish(self) -> list[Fragment]:
         """Close the last file and return the fragments, in the order of the rows; their ids are not yet assigned."""
         if self._writer is not None:
-            with naming(self._paths.store.display, inputs=True):
+            with naming(self._paths.store.display):
                 self._finish_file()
         return self._fragments
 

@@ -386,7 +386,7 @@ def begin_write(
         The schema cannot be stored.
     CorruptTableError, StorageError
     """
-    with naming(parse_uri(uri).display, inputs=True):
+    with naming(parse_uri(uri).display):
         _check_options(mode, max_rows_per_file, max_bytes_per_file, commit_retries)
         wanted = (
             file_versions.parse_version(data_storage_version)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import lance_spark
-from lance_spark.errors import CommitConflictError, InvalidInputError, LanceError, naming
+from lance_spark.errors import CommitConflictError, LanceError, naming
 from lance_spark.inspect.gather import facts_of
 from lance_spark.proto import table_pb2
 from tests.table.damaged import newest_manifest, rewrite_manifest
@@ -252,22 +252,30 @@ def test_a_name_is_put_before_the_message_once() -> None:
     assert caught.value.__cause__ is cause
 
 
-@pytest.mark.parametrize(("inputs", "message"), [(False, "no column x"), (True, "/t: no column x")])
-def test_errors_about_arguments_are_named_on_demand(inputs: bool, message: str) -> None:
-    with pytest.raises(InvalidInputError) as caught, naming("/t", inputs=inputs):
-        raise InvalidInputError("no column x")
-    assert str(caught.value) == message
+NOT_NULL = pa.schema([pa.field("n", pa.int64(), nullable=False)])
+MAP = pa.table({"m": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int32()))})
 
 
-def test_values_that_cannot_be_written_are_refused_with_the_path(tmp_path: Path) -> None:
-    path = str(tmp_path / "t")
-    nulls = pa.table({"id": pa.array([1, None], pa.int64())})
-    with pytest.raises(LanceError, match="id") as caught:
-        lance_spark.write_dataset(nulls, path, data_storage_version="0.1")
-    assert path in str(caught.value)
-    lance_spark.write_dataset(rows(0), path)
-    with pytest.raises(LanceError, match="word") as caught:
-        lance_spark.write_dataset(
-            rows(0).select(["id", "id"]).rename_columns(["id", "x"]), path, mode="append"
-        )
-    assert path in str(caught.value)
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda uri: lance_spark.write_dataset(MAP, f"{uri}/m", data_storage_version="2.0"), "'m'"),
+        (
+            lambda uri: lance_spark.write_dataset(
+                pa.table({"n": pa.array([1, None], pa.int64())}), uri, mode="append"
+            ),
+            "'n' must not be null",
+        ),
+        (lambda uri: lance_spark.open_dataset(uri).to_table(["x"]), "no field 'x'"),
+        (lambda uri: lance_spark.open_dataset(uri).to_table(filter="x = 1"), "no column x"),
+        (lambda uri: lance_spark.open_dataset(uri).add_columns({"n": 1}), "column 'n' already"),
+    ],
+)
+def test_calls_that_do_not_fit_the_table(
+    tmp_path: Path, call: Callable[[str], object], message: str
+) -> None:
+    uri = str(tmp_path)
+    lance_spark.write_dataset(pa.table({"n": [1]}, schema=NOT_NULL), uri)
+    with pytest.raises(LanceError, match=message) as caught:
+        call(uri)
+    assert uri in str(caught.value)

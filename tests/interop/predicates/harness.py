@@ -303,8 +303,8 @@ class Harness:
 
 
 def reason_of(error: Exception) -> str:
-    """Return what an error says, without the names and values that it is about."""
-    first = str(error).partition("\n")[0]
+    """Return what an error says, without the table, names and values that it is about."""
+    first = re.sub(r"^/\S+: ", "", str(error).partition("\n")[0])
     for pattern in (r"'(?:[^'\\]|\\.)*'", r'"(?:[^"\\]|\\.)*"', r"\d+"):
         first = re.sub(pattern, "…", first)
     return f"{type(error).__name__}: {first[:140]}"

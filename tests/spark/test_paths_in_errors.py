@@ -1,0 +1,59 @@
+"""Errors of tasks and of planning name the table by its path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lance
+import pytest
+
+from lance_spark.errors import CorruptTableError
+from lance_spark.spark.table import LanceTable
+from tests.table.damaged import rewrite_manifest
+from tests.table.pylance_tables import new_table
+from tests.table.test_paths_in_errors import Damage, data_files, in_manifest, set_rows, set_type
+
+
+def message_of(call: Callable[[], object]) -> str:
+    """The line of an error of Spark that has ours."""
+    with pytest.raises(Exception, match=r"lance_spark\.errors") as caught:
+        call()
+    (line, *_) = [one for one in str(caught.value).splitlines() if "lance_spark.errors." in one]
+    return line
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (in_manifest(set_rows), "the file has 3 rows"),
+        (in_manifest(set_type), "'no_such_type' is unknown"),
+        (lambda path: data_files(path)[0].unlink(), "no such file"),
+    ],
+)
+def test_reads(spark: Any, tmp_path: Path, damage: Damage, message: str) -> None:
+    new_table(tmp_path)
+    damage(tmp_path)
+    read = spark.read.format("lance")
+    line = message_of(lambda: read.load(str(tmp_path)).where("length(word) > 1").collect())
+    assert message in line
+    assert str(tmp_path) in line
+
+
+def test_writes(spark: Any, tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    frame = spark.sql("SELECT if(id = 1, null, id) AS n FROM range(3)")
+    write = frame.write.format("lance").option("data_storage_version", "0.1").mode("append")
+    line = message_of(lambda: write.save(path))
+    assert "'n'" in line
+    assert path in line
+
+
+def test_changes(spark: Any, tmp_path: Path) -> None:
+    new_table(tmp_path)
+    rewrite_manifest(tmp_path, set_rows)
+    with pytest.raises(CorruptTableError, match="the file has 3 rows") as caught:
+        LanceTable.forPath(spark, str(tmp_path)).update("id < 2", {"word": "upper(word)"})
+    assert str(tmp_path) in str(caught.value)
+    assert lance.dataset(str(tmp_path)).version == 1
