@@ -15,6 +15,7 @@ import lance_spark
 from lance_spark.errors import CommitConflictError, LanceError, naming
 from lance_spark.inspect.gather import facts_of
 from lance_spark.proto import table_pb2
+from lance_spark.table import fragment_reuse
 from tests.table.damaged import newest_manifest, rewrite_manifest
 from tests.table.pylance_tables import new_table, rows
 
@@ -97,6 +98,12 @@ def set_index_bitmap(section: table_pb2.IndexSection) -> None:
     section.indices[0].fragment_bitmap = b"no bitmap"
 
 
+def add_reuse_index(section: table_pb2.IndexSection) -> None:
+    index = section.indices.add(name=fragment_reuse.NAME)
+    index.uuid.uuid = bytes(16)
+    index.index_details.value = b"\xff"
+
+
 def break_transactions(path: Path) -> None:
     def change(manifest: table_pb2.Manifest) -> None:
         manifest.ClearField("transaction_section")
@@ -130,6 +137,7 @@ DAMAGES: dict[str, Damage] = {
     "parent of a column": in_manifest(set_parent),
     "index id": in_indexes(set_index_id),
     "index bitmap": in_indexes(set_index_bitmap),
+    "fragment reuse index": in_indexes(add_reuse_index),
     "transactions": break_transactions,
     "tag": lambda path: (path / "_refs/tags/t.json").write_text("no JSON"),
     "branch": lambda path: next((path / "_refs/branches").iterdir()).write_text("no JSON"),
