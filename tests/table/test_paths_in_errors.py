@@ -287,3 +287,10 @@ def test_calls_that_do_not_fit_the_table(
     with pytest.raises(LanceError, match=message) as caught:
         call(uri)
     assert uri in str(caught.value)
+
+
+def test_secrets_of_the_path_are_not_shown() -> None:
+    with pytest.raises(LanceError, match="'m'") as caught:
+        lance_spark.write_dataset(MAP, "memory://user:secret@host/t", data_storage_version="2.0")
+    assert "memory://***@host/t: " in str(caught.value)
+    assert "secret" not in str(caught.value)
