@@ -19,11 +19,14 @@ demo: java $(VENV)/.test
 test: java $(VENV)/.test
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --durations=40 --durations-min=5 tests
 
-# The random tables and queries of the suite, ten times as many; 25 times as many histories; 2 GiB of blobs through a small executor;
+# The random tables and queries of the suite, ten times as many; 25 times as many histories and predicates; all changes of tables of all
+# releases; 2 GiB of blobs through a small executor;
 # all races of two Spark jobs; LanceTable on a cluster with two million rows.
 test-long: java $(VENV)/.test
 	LANCE_SPARK_TEST_TABLES=10000 LANCE_SPARK_TEST_HISTORIES=1000 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests/interop
 	LANCE_SPARK_TEST_QUERIES=2000 $(BIN)/python -m pytest -q tests/spark/test_rule_queries.py
+	LANCE_SPARK_TEST_PREDICATES=50000 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests/interop/predicates
+	LANCE_SPARK_RELEASE_CHANGES=1 $(BIN)/python -m pytest -q -n $(WORKERS) tests/interop/test_release_changes.py
 	$(BIN)/python -m pytest -q tests/spark/long_blobs.py
 	LANCE_SPARK_TEST_CLUSTER_ROWS=2000000 $(BIN)/python -m pytest -q tests/spark/table/test_cluster.py
 	LANCE_SPARK_TEST_PAIRS=all $(BIN)/python -m pytest -q tests/spark/table/test_pairs.py
@@ -78,6 +81,7 @@ bench: java $(VENV)/.bench
 	$(BIN)/python benchmarks/changes.py
 	$(BIN)/python benchmarks/lance_table.py
 	$(BIN)/python benchmarks/table.py
+	$(BIN)/python benchmarks/wide.py
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
