@@ -242,7 +242,8 @@ class _ColumnWriter:
             ranges.append(ByteRange(at + gap, size))
             at += gap + size
             if size <= _SHORT_BUFFER:
-                waiting.append(bytes(buffer))
+                if size:
+                    waiting.append(bytes(buffer))
                 continue
             if waiting:
                 self._output.write(b"".join(waiting))

@@ -66,6 +66,8 @@ class Pinned:
             _opened[key] = found
             while len(_opened) > _KEPT:
                 _opened.popitem(last=False)
+        if found.target_bases == self.target_bases:
+            return found
         return replace(found, target_bases=self.target_bases)
 
 

@@ -54,7 +54,7 @@ def check_branch_bases(store: ObjectStore, manifest: Manifest) -> None:
 
 def foreign_roots(main: ObjectStore, bases: Mapping[int, BasePath]) -> dict[int, BasePath]:
     """Return the base paths that are roots of tables, and none of this one or its branches."""
-    own = canonical(main.object_uri)
+    own = canonical(main.base_uri)
     return {
         number: base
         for number, base in bases.items()

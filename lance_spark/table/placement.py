@@ -101,7 +101,7 @@ def placement_of(table: OpenTable) -> Placement:
         roots = {number for number, base in bases.items() if base.is_dataset_root}
         own = roots.difference(foreign_roots(table.main, bases))
         for number in own:
-            is_itself = canonical(bases[number].path) == canonical(table.store.object_uri)
+            is_itself = canonical(bases[number].path) == canonical(table.store.base_uri)
             table.paths.foreign_roots[number] = not is_itself
     used = {file.base_id for one in table.manifest.fragments for file in one.files[:1]}
     homes = {

@@ -50,6 +50,10 @@ ALLOWED = {
     ("spark/jobs.py", "pickle"): "tasks and results of one job: of its driver and its executors",
     ("spark/jobs.py", "cloudpickle"): "tasks of a job, on their way to its executors",
     ("spark/rule/__init__.py", "compile"): "the Java compiler of Spark, on files of the package",
+    (
+        "spark/worker_python.py",
+        "subprocess",
+    ): "the Python that Spark is set to run its workers with",
     ("storage/named.py", "import_module"): "options that the user gives, never a table",
     ("storage/rename.py", "CDLL"): "the process itself, for a system call",
 }

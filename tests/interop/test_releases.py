@@ -183,6 +183,10 @@ def complaint(dataset: lance.LanceDataset) -> str:
     return ""
 
 
+#: The first release whose indexes name the right fragments; commits leave out those of earlier ones.
+TRUSTED_BITMAPS = (0, 8, 15)
+
+
 @pytest.mark.parametrize("fixture", APPENDABLE, ids=str)
 def test_appends_are_read_by_pylance(fixture: Fixture, releases: Unpack, tmp_path: Path) -> None:
     path = str(tmp_path / "table.lance")
@@ -201,7 +205,11 @@ def test_appends_are_read_by_pylance(fixture: Fixture, releases: Unpack, tmp_pat
     assert found.schema.equals(old.schema, check_metadata=True)
     for name in found.column_names:
         assert found[name].to_pylist() == expected[name].to_pylist(), f"{fixture} column {name}"
-    assert [i["name"] for i in after.list_indices()] == [i["name"] for i in before.list_indices()]
+    if tuple(map(int, fixture.release.split("."))) < TRUSTED_BITMAPS:
+        assert after.list_indices() == []
+    else:
+        names = [index["name"] for index in before.list_indices()]
+        assert [index["name"] for index in after.list_indices()] == names
     if "row_ids" in fixture.facts:
         ids = after.scanner(columns=[], with_row_id=True).to_table()["_rowid"].to_pylist()
         assert ids[: old.num_rows] == fixture.facts["row_ids"]
