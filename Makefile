@@ -11,7 +11,7 @@ PYSPARKS ?= 4.0 4.1 4.2 4.3
 # Minutes of load.
 export SOAK_MINUTES ?= 4
 
-.PHONY: demo test test-long soak fuzz test-pyspark lint format proto bench compatibility conflicts clean java
+.PHONY: demo test test-fast test-long soak fuzz test-pyspark lint format proto bench compatibility conflicts clean java
 
 demo: java $(VENV)/.test
 	$(BIN)/python examples/quickstart.py
@@ -19,11 +19,15 @@ demo: java $(VENV)/.test
 test: java $(VENV)/.test
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --durations=40 --durations-min=5 tests
 
-# The random tables and queries of the suite, ten times as many; 25 times as many histories and predicates; all changes of tables of all
-# releases; 2 GiB of blobs through a small executor;
+# Without Spark, servers and other processes, and without the matrices and the random runs: two minutes.
+test-fast: $(VENV)/.test
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow" tests
+
+# Ten thousand random tables, 2,000 queries, and 25 times as many histories and predicates as `make test`; all cells of the matrices of
+# types; all changes of tables of all releases; 2 GiB of blobs through a small executor;
 # all races of two Spark jobs; LanceTable on a cluster with two million rows.
 test-long: java $(VENV)/.test
-	LANCE_SPARK_TEST_TABLES=10000 LANCE_SPARK_TEST_HISTORIES=1000 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests/interop
+	LANCE_SPARK_TEST_TABLES=10000 LANCE_SPARK_TEST_CELLS=all LANCE_SPARK_TEST_HISTORIES=1000 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests/interop
 	LANCE_SPARK_TEST_QUERIES=2000 $(BIN)/python -m pytest -q tests/spark/test_rule_queries.py
 	LANCE_SPARK_TEST_PREDICATES=50000 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests/interop/predicates
 	LANCE_SPARK_RELEASE_CHANGES=1 $(BIN)/python -m pytest -q -n $(WORKERS) tests/interop/test_release_changes.py

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ast
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -68,14 +66,3 @@ def test_imports_point_down(path: Path) -> None:
         target = room_of(name)
         if own is not None and target is not None:
             assert target >= own, f"{path} imports {name}, which is a higher room"
-
-
-def test_the_package_starts_light() -> None:
-    code = (
-        "import sys, lance_spark, lance_spark.errors\n"
-        "print([m for m in ('pyarrow', 'numpy', 'pyspark', 'fsspec') if m in sys.modules])"
-    )
-    out = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert out.stdout.strip() == "[]"
