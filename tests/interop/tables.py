@@ -6,6 +6,7 @@ and everything is built by kernels, so that large tables are quick. Null slots k
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 import numpy as np
@@ -13,6 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 Vector = np.ndarray
+
+#: Random tables per suite.
+TABLES = int(os.environ.get("LANCE_SPARK_TEST_TABLES", "600"))
+#: Whether the matrices of types are tried as a whole.
+ALL_CELLS = os.environ.get("LANCE_SPARK_TEST_CELLS") == "all"
 
 PATTERNS: dict[str, Callable[[int, np.random.Generator], Vector]] = {
     "constant": lambda n, rng: np.full(n, 12345, dtype=np.int64),

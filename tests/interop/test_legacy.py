@@ -6,7 +6,6 @@ A seed is all it takes to see a failure again: ``random_table(seed)``. `LANCE_SP
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
@@ -22,9 +21,16 @@ from lance_spark.errors import (
 )
 from lance_spark.proto import table_pb2
 from lance_spark.table.manifest_file import decode, encode
-from tests.interop.tables import NESTED, SCALARS, VECTORS, assert_same, build, random_table
+from tests.interop.tables import (
+    NESTED,
+    SCALARS,
+    TABLES,
+    VECTORS,
+    assert_same,
+    build,
+    random_table,
+)
 
-TABLES = int(os.environ.get("LANCE_SPARK_TEST_TABLES", "2000"))
 GROUP = 25
 
 OTHERS: dict[str, pa.DataType] = {

@@ -1,13 +1,12 @@
-"""Two thousand tables of random nested types for every file version, both ways between this package and pylance.
+"""Six hundred tables of random nested types for every file version, both ways between this package and pylance.
 
 A seed is all it takes to see a failure again: ``random_table(seed)``; seeds count up from 0. `LANCE_SPARK_TEST_TABLES` sets
-how many are tried. Version 2.3 is only read; 0.1
+how many are tried; `make test-long` tries ten thousand. Version 2.3 is only read; 0.1
 has its tables in `test_legacy`.
 """
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +15,8 @@ import pytest
 
 import lance_spark
 from tests.interop.conftest import Pylance
-from tests.interop.tables import assert_same, for_2_0, random_table
+from tests.interop.tables import TABLES, assert_same, for_2_0, random_table
 
-TABLES = int(os.environ.get("LANCE_SPARK_TEST_TABLES", "2000"))
 GROUP = 50
 GROUPS = range(0, TABLES, GROUP)
 

@@ -6,7 +6,6 @@ any type that the version can store.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import lance
@@ -19,10 +18,9 @@ from lance_spark.errors import InvalidInputError, SchemaMismatchError, Unsupport
 from lance_spark.file.legacy import LegacyFileReader
 from lance_spark.file.open import open_file
 from lance_spark.storage.local import LocalSource
-from tests.interop.tables import assert_same, random_table
+from tests.interop.tables import TABLES, assert_same, random_table
 from tests.interop.test_legacy import TYPES, array_of, nullable_items
 
-TABLES = int(os.environ.get("LANCE_SPARK_TEST_TABLES", "2000")) // 10
 GROUP = 25
 
 
@@ -104,9 +102,9 @@ def test_every_type(tmp_path: Path, name: str) -> None:
     check_statistics(ours, theirs)
 
 
-@pytest.mark.parametrize("first", range(0, TABLES, GROUP))
+@pytest.mark.parametrize("first", range(0, TABLES // 3, GROUP))
 def test_random_tables(tmp_path: Path, first: int) -> None:
-    for seed in range(first, min(first + GROUP, TABLES)):
+    for seed in range(first, min(first + GROUP, TABLES // 3)):
         table = random_table(seed)
         table = pa.Table.from_arrays(
             [column.cast(nullable_items(column.type)) for column in table.columns],
