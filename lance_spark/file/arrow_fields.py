@@ -14,6 +14,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from dataclasses import dataclass
+from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.types as pat
@@ -24,6 +25,7 @@ from lance_spark.file.types import (
     EXTENSION_METADATA,
     EXTENSION_NAME,
     JSON,
+    is_leaf_type,
     logical_type,
     storage_type,
 )
@@ -54,10 +56,11 @@ def field_parts(field: pa.Field) -> FieldParts:
     UnsupportedTypeError
         Lance cannot store the type.
     """
+    tags = field.metadata
+    if tags is None and is_leaf_type(field.type):
+        return FieldParts(_leaf_name(field.type) or logical_type(field.type, field.name), [], {})
     kind = storage_type(field.type)
-    metadata = {
-        key.decode(errors="replace"): value for key, value in (field.metadata or {}).items()
-    }
+    metadata = {key.decode(errors="replace"): value for key, value in (tags or {}).items()}
     if isinstance(field.type, pa.BaseExtensionType):
         metadata[EXTENSION_NAME] = str(field.type.extension_name).encode()
         metadata[EXTENSION_METADATA] = _extension_parameters(field.type)
@@ -73,6 +76,15 @@ def field_parts(field: pa.Field) -> FieldParts:
         name = "json"
         metadata[EXTENSION_NAME] = JSON.encode()
     return FieldParts(name, _children(kind), metadata)
+
+
+@lru_cache(maxsize=256)
+def _leaf_name(kind: pa.DataType) -> str | None:
+    """Return the logical type of a type that holds no other; None if Lance cannot store it."""
+    try:
+        return logical_type(kind, "")
+    except UnsupportedTypeError:
+        return None
 
 
 def _children(kind: pa.DataType) -> list[pa.Field]:

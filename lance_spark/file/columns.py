@@ -17,7 +17,7 @@ Specification: format/file, "Column metadata"; `protos/file2.proto`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from google.protobuf import any_pb2
 from google.protobuf.message import DecodeError
@@ -67,9 +67,8 @@ def read_columns(tail: Tail, footer: Footer, indices: Sequence[int]) -> list[Col
 
 def new_column(*, blob: bool = False) -> pb.ColumnMetadata:
     """Return the metadata of a column without pages, as writers start it; `blob` for blobs of version 2.0."""
-    return pb.ColumnMetadata(
-        encoding=_direct(_COLUMN_TYPE, _BLOB_ENCODING if blob else _VALUES_ENCODING)
-    )
+    column: pb.ColumnMetadata = pb.ColumnMetadata.FromString(_new_column(blob))
+    return column
 
 
 def add_page(
@@ -81,13 +80,11 @@ def add_page(
     encoding: bytes,
 ) -> None:
     """Append a page to a column's metadata; see `PageMeta`."""
-    column.pages.add(
-        buffer_offsets=[buffer.offset for buffer in buffers],
-        buffer_sizes=[buffer.length for buffer in buffers],
-        length=num_rows,
-        encoding=_direct(_PAGE_TYPE[version], encoding),
-        priority=priority,
-    )
+    page = column.pages.add()
+    alike = _short_page if len(encoding) <= _SHORT else _new_page
+    sizes = tuple([buffer.length for buffer in buffers])
+    page.MergeFromString(alike(_PAGE_TYPE[version], sizes, num_rows, encoding, priority))
+    page.buffer_offsets.extend([buffer.offset for buffer in buffers])
 
 
 def _parse(tail: Tail, version: tuple[int, int], index: int, raw: bytes) -> ColumnMeta:
@@ -197,16 +194,28 @@ def _unwrapped(raw: bytes, expected: str) -> bytes:
     return bytes(wrapped.value)
 
 
+@cache
+def _new_column(blob: bool) -> bytes:
+    encoding = _direct(_COLUMN_TYPE, _BLOB_ENCODING if blob else _VALUES_ENCODING)
+    return pb.ColumnMetadata(encoding=encoding).SerializeToString()
+
+
+def _new_page(
+    type_url: str, sizes: tuple[int, ...], num_rows: int, encoding: bytes, priority: int
+) -> bytes:
+    """Return the message of a page without the offsets of its buffers."""
+    return pb.ColumnMetadata.Page(
+        buffer_sizes=sizes,
+        length=num_rows,
+        encoding=_direct(type_url, encoding),
+        priority=priority,
+    ).SerializeToString()
+
+
+#: Pages of many columns differ in their offsets alone.
+_short_page = lru_cache(maxsize=256)(_new_page)
+
+
 def _direct(type_url: str, value: bytes) -> pb.Encoding:
-    return (_short_direct if len(value) <= _SHORT else _new_direct)(type_url, value)
-
-
-@lru_cache(maxsize=256)
-def _short_direct(type_url: str, value: bytes) -> pb.Encoding:
-    """Return the encoding of columns and pages that are alike; it is copied into each, and never changed."""
-    return _new_direct(type_url, value)
-
-
-def _new_direct(type_url: str, value: bytes) -> pb.Encoding:
     wrapped = any_pb2.Any(type_url=type_url, value=value)
     return pb.Encoding(direct=pb.DirectEncoding(encoding=wrapped.SerializeToString()))

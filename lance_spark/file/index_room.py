@@ -22,7 +22,9 @@ def narrow_indices(kind: pa.DataType) -> list[pa.DataType | None]:
     ----------
     kind : pyarrow.DataType
     """
-    if pat.is_dictionary(kind):
+    if not kind.num_fields:
+        if not pat.is_dictionary(kind):
+            return []
         return [kind.index_type if kind.index_type.bit_width <= _NARROW_BITS else None]
     children = (kind.field(at).type for at in range(kind.num_fields))
     return [found for child in children for found in narrow_indices(child)]

@@ -27,10 +27,9 @@ from lance_spark.file.legacy_dictionaries import (
     write_buffers,
 )
 from lance_spark.file.legacy_statistics_write import StatisticsCollector
-from lance_spark.file.offsets import batch_with_offsets
 from lance_spark.file.pending import Loans, PendingRows
 from lance_spark.file.schema import Field, Schema
-from lance_spark.file.writer import DEFAULT_PAGE_BYTES, WrittenFile, check_batch, check_types
+from lance_spark.file.writer import DEFAULT_PAGE_BYTES, WrittenFile, check_types, checked_columns
 from lance_spark.proto import file_pb2, table_pb2
 from lance_spark.storage.output import OutputFile
 
@@ -93,17 +92,16 @@ class LegacyFileWriter:
         InvalidInputError
             A value would come back as another one, or is not in the dictionary of the table.
         """
-        check_batch(batch, self._schema, self._input_types, self._output.name)
-        batch = batch_with_offsets(batch)
+        columns = checked_columns(batch, self._schema, self._input_types, self._output.name)
         if not batch.num_rows:
             return
         arrays = []
-        for array, field in zip(batch.columns, self._schema.fields, strict=True):
+        for array, field in zip(columns, self._schema.fields, strict=True):
             self._check_values(array, field)
             fitted = self._dictionaries.fit(array, field, self._num_rows)
             arrays.append(write_json(fitted, field, self._output.name, self._num_rows))
         fields = [field.arrow_field for field in self._paged]
-        loan = self._loans.open(batch)
+        loan = self._loans.open(columns)
         rows = pa.StructArray.from_arrays(arrays, fields=fields)
         self._num_rows += len(rows)
         if self._pending.add(rows, loan):

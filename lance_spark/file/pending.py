@@ -13,9 +13,12 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.types as pat
+
+from lance_spark.encoding.arrow_blocks import fixed_width, is_plain
 
 #: Rows of a page at most: columns of nulls have no bytes, but their levels take memory while they are encoded.
 MAX_PAGE_ROWS = 64 * 1024 * 1024
@@ -71,7 +74,7 @@ class PendingRows:
         """
         if self._has_dictionary is None:
             self._has_dictionary = _has_dictionary(array.type)
-        size = value_bytes(array) if self._has_dictionary else int(array.nbytes)
+        size = value_bytes(array) if self._has_dictionary else _array_bytes(array)
         self._bytes += size
         if self._has_dictionary:
             self._bytes += self._new_dictionaries(array)
@@ -168,10 +171,10 @@ class Loans:
         """Bytes of the batches that are held."""
         return self._bytes
 
-    def open(self, batch: pa.RecordBatch) -> int | None:
-        """Return the number under which columns may hold a batch; None if that holds far more than its rows."""
-        size = _memory(batch)
-        if size > _MOST_HELD * int(batch.nbytes):
+    def open(self, columns: Sequence[pa.Array]) -> int | None:
+        """Return the number under which the columns of a batch may be held; None if that holds far more than its rows."""
+        size = _memory(columns)
+        if size > _MOST_HELD * sum(map(_array_bytes, columns)):
             return None
         self._count += 1
         self._held.append((self._count, size))
@@ -197,9 +200,9 @@ class Loans:
                     column.keep()
 
 
-def _memory(batch: pa.RecordBatch) -> int:
-    """Return the bytes that a batch keeps in memory: those of messages whose slices its buffers are."""
-    buffers = [buffer for array in batch.columns for buffer in array.buffers()]
+def _memory(columns: Sequence[pa.Array]) -> int:
+    """Return the bytes that arrays keep in memory: those of messages whose slices their buffers are."""
+    buffers = [buffer for array in columns for buffer in array.buffers()]
     wholes = [_whole(buffer) for buffer in buffers if buffer is not None]
     return sum({buffer.address: int(buffer.size) for buffer in wholes}.values())
 
@@ -229,10 +232,24 @@ def cut(array: pa.Array, page_bytes: int) -> Iterator[pa.Array]:
 def value_bytes(array: pa.Array) -> int:
     """Return the bytes of an array's values, lists and validity, without its dictionaries."""
     if not _has_dictionary(array.type):
-        return int(array.nbytes)
+        return _array_bytes(array)
     if pat.is_dictionary(array.type):
         return int(array.indices.nbytes)
     return len(array) * 8 + sum(value_bytes(child) for child in _children(array))
+
+
+def _array_bytes(array: pa.Array) -> int:
+    """Return what `nbytes` says of an array; Arrow takes longer to count it for the most common types."""
+    bits = _value_bits(array.type)
+    if not bits or array.null_count:
+        return int(array.nbytes)
+    return (len(array) * bits + 7) // 8
+
+
+@lru_cache(maxsize=256)
+def _value_bits(kind: pa.DataType) -> int:
+    """Return the bits of a value; 0 if values are of different sizes, or hold others."""
+    return fixed_width(kind) if is_plain(kind) else 0
 
 
 def dictionaries(array: pa.Array) -> list[pa.Array]:

@@ -103,14 +103,16 @@ class Field(_Cached):
         UnsupportedTypeError
             The logical type is unknown.
         """
-        if self.metadata.get(EXTENSION_NAME) == BLOB_V2:
+        metadata = self.metadata
+        if metadata and metadata.get(EXTENSION_NAME) == BLOB_V2:
             return pa.field(self.name, BLOB_DESCRIPTOR, self.nullable, self._blob_metadata())
         children = [child.arrow_field for child in self.children]
         kind = arrow_type(self.logical_type, children, self.name)
-        own = {EXTENSION_NAME: ARROW_JSON.encode()} if self.logical_type == "json" else {}
-        metadata = {**self.metadata, **own}
+        if self.logical_type == "json":
+            metadata = {**metadata, EXTENSION_NAME: ARROW_JSON.encode()}
         # Arrow refuses a column of nothing but nulls that may not be null.
-        return pa.field(self.name, kind, self.nullable or kind == pa.null(), metadata or None)
+        nullable = self.nullable or self.logical_type == "null"
+        return pa.field(self.name, kind, nullable, dict(metadata) if metadata else None)
 
     def to_arrow(self) -> pa.Field:
         """Return `arrow_field`."""

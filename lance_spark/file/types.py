@@ -153,6 +153,14 @@ def storage_type(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
+def is_leaf_type(kind: pa.DataType) -> bool:
+    """Whether a type is no extension, and holds no fields: equal types of this kind are the same type.
+
+    Nested types compare equal whatever the metadata of their fields is.
+    """
+    return not kind.num_fields and not isinstance(kind, pa.BaseExtensionType)
+
+
 def is_json(field: pa.Field) -> bool:
     """Whether an Arrow field is text that holds JSON."""
     return _extension_of(field) == ARROW_JSON

@@ -10,7 +10,7 @@ Specification: format/file, "File layout"; `lance_spark.file.footer` has the end
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -23,9 +23,9 @@ from lance_spark.file.columns import add_page, new_column
 from lance_spark.file.empty_structs import check_empty_structs
 from lance_spark.file.fields import column_fields
 from lance_spark.file.footer import ALIGNMENT, PADDING, align_output, encode_tail
-from lance_spark.file.index_room import IndexRoom
-from lance_spark.file.json_fields import paged_json, write_json
-from lance_spark.file.offsets import batch_with_offsets
+from lance_spark.file.index_room import IndexRoom, narrow_indices
+from lance_spark.file.json_fields import has_json, paged_json, write_json
+from lance_spark.file.offsets import with_offsets
 from lance_spark.file.pending import Loans, PendingRows
 from lance_spark.file.schema import Field, Schema
 from lance_spark.proto import file2_pb2, file_pb2
@@ -37,6 +37,8 @@ DEFAULT_PAGE_BYTES = 8 * 1024 * 1024
 #: Buffers of a page up to this size are copied, so that they are written together.
 _SHORT_BUFFER = 4096
 _WRITABLE = ((2, 0), (2, 1), (2, 2))
+
+_Encode = Callable[[pa.Array, pa.Field, tuple[int, int]], list[EncodedPage]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +109,14 @@ class FileWriter:
         self._version = version
         self._num_rows = 0
         self._blobs = blobs
+        encode = _encoder(version)
         self._leaves: list[Field] = []
         self._columns: list[_ColumnWriter] = []
         for field in schema.fields:
             leaves = list(column_fields(field, version))
-            self._columns.append(_ColumnWriter(output, field, leaves, version, page_bytes, blobs))
+            self._columns.append(
+                _ColumnWriter(output, field, leaves, version, page_bytes, blobs, encode)
+            )
             self._leaves += leaves
         self._loans = Loans([column.pending for column in self._columns], page_bytes)
 
@@ -132,10 +137,9 @@ class FileWriter:
             Dictionaries have more values than their indices can tell; see `index_room`.
         """
         wanted = [column.input_type for column in self._columns]
-        check_batch(batch, self._schema, wanted, self._output.name)
-        batch = batch_with_offsets(batch)
-        loan = self._loans.open(batch)
-        for array, column in zip(batch.columns, self._columns, strict=True):
+        arrays = checked_columns(batch, self._schema, wanted, self._output.name)
+        loan = self._loans.open(arrays)
+        for array, column in zip(arrays, self._columns, strict=True):
             column.add(array, loan)
         self._loans.settle()
         self._num_rows += batch.num_rows
@@ -179,6 +183,7 @@ class _ColumnWriter:
         version: tuple[int, int],
         page_bytes: int,
         blobs: BlobWriter | None,
+        encode: _Encode,
     ) -> None:
         self.field = field
         self.input_type = input_field(field).type
@@ -186,23 +191,32 @@ class _ColumnWriter:
             new_column(blob=leaf.is_blob and version == (2, 0)) for leaf in leaves
         ]
         self._held = paged(field, version)
+        self._has_json = has_json(self._held)
         self._paged = paged_json(self._held).arrow_field
+        self._encode = encode
         self._blobs = blobs if has_blobs(field) else None
         self._output = output
         self._version = version
         self.pending = PendingRows(page_bytes)
-        self._room = IndexRoom(self.input_type, f"{output.name}, column {field.name!r}")
+        self._room = (
+            IndexRoom(self.input_type, f"{output.name}, column {field.name!r}")
+            if any(narrow_indices(self.input_type))
+            else None
+        )
         self._rows_added = 0
         self._rows_written = 0
 
     def add(self, array: pa.Array, loan: int | None) -> None:
         if self._blobs is not None:
             array = self._blobs.store(array, self.field)
-        array = write_json(array, self._held, self._output.name, self._rows_added)
-        if len(array):
+        if self._has_json:
+            array = write_json(array, self._held, self._output.name, self._rows_added)
+        if not len(array):
+            return
+        if self._room is not None:
             self._room.add(array)
         self._rows_added += len(array)
-        if len(array) and self.pending.add(array, loan):
+        if self.pending.add(array, loan):
             self.flush()
 
     def flush(self) -> None:
@@ -216,7 +230,7 @@ class _ColumnWriter:
             self._write_page(pa.array([], self._paged.type))
 
     def _write_page(self, array: pa.Array) -> None:
-        pages = _encode(array, self._paged, self._version)
+        pages = self._encode(array, self._paged, self._version)
         for column, page in zip(self.metadata, pages, strict=True):
             if page.is_header and column.pages:
                 column.pages[0].length += page.num_rows
@@ -254,30 +268,40 @@ class _ColumnWriter:
         return ranges
 
 
-def _encode(array: pa.Array, field: pa.Field, version: tuple[int, int]) -> list[EncodedPage]:
+def _encoder(version: tuple[int, int]) -> _Encode:
+    """Return what makes the pages of a field in a file version."""
     if version == (2, 0):
         from lance_spark.encoding.v2_0.field_write import encode_field as encode_2_0
 
-        return encode_2_0(array, field)
+        return lambda array, field, _: encode_2_0(array, field)
     from lance_spark.encoding.v2_1.field import encode_field
 
-    return encode_field(array, field, version)
+    return encode_field
 
 
-def check_batch(
+def checked_columns(
     batch: pa.RecordBatch, schema: Schema, types: Sequence[pa.DataType], name: str
-) -> None:
-    """Raise SchemaMismatchError if a batch does not have the columns of a schema, of the types given."""
+) -> list[pa.Array]:
+    """Return the columns of a batch, which are those of a schema, with `with_offsets` of each.
+
+    Raises
+    ------
+    SchemaMismatchError
+        The columns have other names, or other types than those given.
+    """
     names = schema.names
     if batch.schema.names != names:
         raise SchemaMismatchError(
             f"{name}: a batch has columns {batch.schema.names}, but the schema has {names}"
         )
-    for column, array, wanted in zip(names, batch.columns, types, strict=True):
+    # Each call makes an object for every column.
+    columns = batch.columns
+    for column, array, wanted in zip(names, columns, types, strict=True):
         if array.type != wanted:
             raise SchemaMismatchError(
                 f"{name}: column {column!r} of a batch is {array.type}, but the schema has {wanted}; cast it"
             )
+    return list(map(with_offsets, columns))
 
 
 def check_types(schema: Schema, version: tuple[int, int]) -> None:

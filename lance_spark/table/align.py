@@ -110,7 +110,10 @@ def _in_order(batch: pa.RecordBatch, schema: pa.Schema) -> list[pa.Array]:
 def _fit(array: pa.Array, field: pa.Field, path: str) -> pa.Array:
     while isinstance(array, pa.ExtensionArray):
         array = array.storage
-    kind, wanted = array.type, storage_type(field.type)
+    kind = array.type
+    if kind == field.type:
+        return array
+    wanted = storage_type(field.type)
     if kind == wanted:
         return array
     if is_v2(field):
@@ -213,6 +216,8 @@ def _stored_alike(kind: pa.DataType, wanted: pa.DataType) -> bool:
 
 def _has_required(kind: pa.DataType) -> bool:
     fields: list[Any]
+    if not kind.num_fields:
+        return False
     if pat.is_struct(kind):
         fields = [kind.field(at) for at in range(kind.num_fields)]
     elif pat.is_map(kind):

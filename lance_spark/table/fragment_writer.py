@@ -122,7 +122,9 @@ class FragmentWriter:
             at = 0
             while at < batch.num_rows:
                 writer = self._writer or self._start()
-                piece = batch.slice(at, self._max_rows - self._rows)
+                piece = batch
+                if at or batch.num_rows > self._max_rows - self._rows:
+                    piece = batch.slice(at, self._max_rows - self._rows)
                 writer.write(piece)
                 at += piece.num_rows
                 self._rows += piece.num_rows

@@ -43,7 +43,7 @@ def test_rows_stay_in_order_and_memory_is_bounded(page_bytes: int) -> None:
     batches = [wide_and_narrow(step) for step in range(200)]
     most = 0
     for batch in batches:
-        loan = loans.open(batch)
+        loan = loans.open(batch.columns)
         for column, array, made in zip(waiting, batch.columns, pages, strict=True):
             if column.add(array, loan):
                 made.extend(column.take())
@@ -67,11 +67,11 @@ def test_rows_that_wait_are_not_copied() -> None:
     batch = pa.record_batch({"id": rows})
     before = pa.default_memory_pool().total_bytes_allocated()
     for _ in range(12):
-        assert not waiting.add(rows, loans.open(batch))
+        assert not waiting.add(rows, loans.open(batch.columns))
         loans.settle()
     # To measure an array takes some memory, too.
     assert pa.default_memory_pool().total_bytes_allocated() - before < rows.nbytes
-    assert waiting.add(rows, loans.open(batch))
+    assert waiting.add(rows, loans.open(batch.columns))
     (page,) = waiting.take()
     assert len(page) == 130_000
     taken = pa.default_memory_pool().total_bytes_allocated() - before
@@ -81,8 +81,8 @@ def test_rows_that_wait_are_not_copied() -> None:
 def test_a_few_rows_of_a_large_batch_do_not_hold_it() -> None:
     loans = Loans([PendingRows(1_000_000)], 1_000_000)
     large = pa.record_batch({"id": np.arange(10_000)})
-    assert loans.open(large.slice(500, 100)) is None
-    assert loans.open(large.slice(500, 9_000)) is not None
+    assert loans.open(large.slice(500, 100).columns) is None
+    assert loans.open(large.slice(500, 9_000).columns) is not None
 
 
 def test_a_narrow_column_does_not_hold_what_a_wide_one_has_written() -> None:
@@ -90,7 +90,7 @@ def test_a_narrow_column_does_not_hold_what_a_wide_one_has_written() -> None:
     loans = Loans([wide, narrow], 50_000)
     for _ in range(3):
         batch = message({"wide": pa.array(["x" * 100] * 1_000), "narrow": pa.array([1] * 1_000)})
-        loan = loans.open(batch)
+        loan = loans.open(batch.columns)
         assert wide.add(batch.column(0), loan)
         assert not narrow.add(batch.column(1), loan)
         wide.take()
@@ -105,7 +105,7 @@ def test_tiny_batches_are_few_objects() -> None:
     loans = Loans([waiting], 1_000_000)
     for step in range(5_000):
         batch = pa.record_batch({"id": pa.array([step])})
-        assert not waiting.add(batch.column(0), loans.open(batch))
+        assert not waiting.add(batch.column(0), loans.open(batch.columns))
         loans.settle()
         assert len(waiting._lent) + sum(map(len, waiting._levels)) < 1_200
     (page,) = waiting.take()

@@ -59,9 +59,12 @@ class Hints:
         InvalidInputError
             A key has a value that is not one of its.
         """
+        metadata = field.metadata
+        if not metadata:
+            return NO_HINTS
         raw = {
             key.decode()[len(_PREFIX) :]: value.decode(errors="replace").strip().lower()
-            for key, value in (field.metadata or {}).items()
+            for key, value in metadata.items()
             if key.startswith(_PREFIX.encode())
         }
         if not raw:

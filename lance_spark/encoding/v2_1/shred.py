@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,8 @@ from lance_spark.encoding.levels_write import Ravel
 from lance_spark.encoding.v2_1.hints import check_packed
 from lance_spark.encoding.v2_1.shape import Leaf, child_fields, is_leaf, leaf_fields, storage_field
 from lance_spark.errors import UnsupportedTypeError
+
+_NO_STEPS = (Step(),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +71,13 @@ def shred(array: pa.Array, field: pa.Field) -> list[LeafColumn]:
 
 def _flat_column(array: pa.Array, field: pa.Field) -> LeafColumn:
     """Return the only leaf column of a field without structure and nulls."""
-    leaf = Leaf(field.name, field, (Step(),))
     count = len(array)
-    return LeafColumn(leaf, count, array, None, Levels((Layer.ALL_VALID_ITEM,), count))
+    return LeafColumn(Leaf(field.name, field, _NO_STEPS), count, array, None, _no_levels(count))
+
+
+@lru_cache(maxsize=256)
+def _no_levels(count: int) -> Levels:
+    return Levels((Layer.ALL_VALID_ITEM,), count)
 
 
 def _shred(

@@ -104,7 +104,7 @@ def _encode_values(column: LeafColumn, version: tuple[int, int]) -> EncodedPage:
     hints = Hints.of(column.leaf.field, path)
     values = _without_garbage(column.values, live)
     # Hints may ask for what a small page has no need of.
-    plain = hints == NO_HINTS
+    plain = hints is NO_HINTS
     if plain and live is None:
         page = encode_small(values, column.levels, column.num_rows, version, constant=True)
         if page is not None:
