@@ -46,6 +46,9 @@ class Layer(IntEnum):
     EMPTYABLE_LIST = 5
     NULL_AND_EMPTY_LIST = 6
 
+    # Layers are parts of many keys, and an enum's own hash is a Python function.
+    __hash__ = int.__hash__
+
     @property
     def is_list(self) -> bool:
         return self not in (Layer.ALL_VALID_ITEM, Layer.NULLABLE_ITEM)
@@ -156,6 +159,12 @@ class Levels:
         before = hidden - np.arange(len(hidden))
         entries: IndexArray = values + np.searchsorted(before, values, side="right")
         return entries
+
+    @staticmethod
+    @lru_cache(maxsize=1024)
+    def all_valid(layers: tuple[Layer, ...], num_entries: int) -> Levels:
+        """Return the levels of entries of which none is null, below structs that take no level."""
+        return Levels(layers, num_entries)
 
     def check(self) -> None:
         """Raise CorruptFileError unless every level is one that the layers can produce."""

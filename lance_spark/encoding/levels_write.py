@@ -8,6 +8,7 @@ codes around once the leaf is reached.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -64,6 +65,9 @@ class Ravel:
             Whether the layer takes a level even if nothing is null. Structs around lists need that if other pages may
             have nulls: pylance takes the items of an all-valid page for its structs once it reads such pages together.
         """
+        if validity is None and self.definition is None and self.repetition is None:
+            layer = Layer.NULLABLE_ITEM if nullable else Layer.ALL_VALID_ITEM
+            return _without_lists(self.num_rows, self.num_entries, (*self.layers, layer))
         live = self.live()
         null = None
         if validity is not None:
@@ -170,7 +174,7 @@ class Ravel:
         """Return the levels, counted from the leaf outwards, once the leaf itself was added."""
         codes = self._codes
         if self.repetition is None and not codes:
-            return Levels(self.layers[::-1], self.num_entries)
+            return Levels.all_valid(self.layers[::-1], self.num_entries)
         lists = np.uint16(sum(layer.is_list for layer in self.layers) + 1)
         repetition = _turn(self.repetition, lists)
         definition = self.definition
@@ -178,6 +182,11 @@ class Ravel:
             definition = np.zeros(self.num_entries, np.uint16)
         definition = _turn(definition, np.uint16(codes + 1))
         return Levels(self.layers[::-1], self.num_entries, repetition, definition)
+
+
+@lru_cache(maxsize=1024)
+def _without_lists(num_rows: int, num_entries: int, layers: tuple[Layer, ...]) -> Ravel:
+    return Ravel(num_rows, num_entries, layers)
 
 
 def _turn(codes: LevelArray | None, above: np.uint16) -> LevelArray | None:

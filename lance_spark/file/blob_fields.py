@@ -26,7 +26,7 @@ import pyarrow.types as pat
 
 from lance_spark.errors import InvalidInputError, SchemaMismatchError, UnsupportedTypeError
 from lance_spark.file.schema import BLOB_DESCRIPTOR, BLOB_KEY, BLOB_V2, Field, Schema
-from lance_spark.file.types import EXTENSION_NAME, storage_type
+from lance_spark.file.types import EXTENSION_NAME, is_leaf_type, storage_type
 
 #: What the pages of versions 2.0 and 2.1 hold for each blob.
 PLACE = pa.struct([pa.field("position", pa.uint64()), pa.field("size", pa.uint64())])
@@ -293,6 +293,8 @@ def _anonymous(kind: pa.StructType) -> tuple[Field, ...]:
 
 
 def _for_version(field: pa.Field, version: tuple[int, int], path: str) -> pa.Field:
+    if field.metadata is None and is_leaf_type(field.type):
+        return field
     if is_v2(field):
         if version < FIRST_V2:
             raise UnsupportedTypeError(

@@ -7,6 +7,8 @@ such an array, and the process dies.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import pyarrow as pa
 import pyarrow.types as pat
 
@@ -23,7 +25,7 @@ def with_offsets(array: pa.Array) -> pa.Array:
         Of the same type, with the same values. The argument itself if it has rows, and so has all below it.
     """
     kind = array.type
-    if not kind.num_fields and len(array) and not isinstance(kind, _HOLDS_ARRAYS):
+    if len(array) and _has_rows_below(kind):
         return array
     if isinstance(array, pa.ExtensionArray):
         old = array.storage
@@ -47,6 +49,16 @@ def with_offsets(array: pa.Array) -> pa.Array:
         return array
     own = array.buffers()[: 2 if _is_list(kind) else 1]
     return pa.Array.from_buffers(kind, len(array), own, array.null_count, array.offset, [new])
+
+
+@lru_cache(maxsize=256)
+def _has_rows_below(kind: pa.DataType) -> bool:
+    """Whether all arrays below one with rows have rows: those of structs do."""
+    if isinstance(kind, _HOLDS_ARRAYS):
+        return False
+    if not kind.num_fields:
+        return True
+    return pat.is_struct(kind) and all(_has_rows_below(child.type) for child in kind)
 
 
 def batch_with_offsets(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -215,15 +215,16 @@ class Field(_Cached):
         InvalidInputError
             Two children have one name.
         """
-        parts = field_parts(arrow)
-        _check_unique([child.name for child in parts.children], f"field {arrow.name!r}")
+        parts, name = field_parts(arrow), arrow.name
         children: list[Field] = []
-        next_id = first_id + 1
-        for child in parts.children:
-            children.append(cls.from_arrow(child, next_id, first_id))
-            next_id += children[-1].num_fields
+        if parts.children:
+            _check_unique([child.name for child in parts.children], f"field {name!r}")
+            next_id = first_id + 1
+            for child in parts.children:
+                children.append(cls.from_arrow(child, next_id, first_id))
+                next_id += children[-1].num_fields
         return cls(
-            arrow.name,
+            name,
             first_id,
             parts.logical_type,
             arrow.nullable,

@@ -84,10 +84,10 @@ def child_fields(field: pa.Field) -> list[pa.Field]:
     return [kind.value_field]
 
 
-def leaf_fields(field: pa.Field) -> list[Leaf]:
-    """Return the leaf columns of a field in the order of their columns."""
+def leaf_fields(field: pa.Field, above: str = "") -> list[Leaf]:
+    """Return the leaf columns of a field in the order of their columns; `above` is the path of the field that has it."""
     leaves: list[Leaf] = []
-    _collect(field, "", (), False, leaves)
+    _collect(field, above, (), False, leaves)
     return leaves
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +15,7 @@ from lance_spark.encoding.v2_1.hints import check_packed
 from lance_spark.encoding.v2_1.shape import Leaf, child_fields, is_leaf, leaf_fields, storage_field
 from lance_spark.errors import UnsupportedTypeError
 
-_NO_STEPS = (Step(),)
+_ITEM = Step()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,74 +55,82 @@ def shred(array: pa.Array, field: pa.Field) -> list[LeafColumn]:
     field = storage_field(field)
     if array.type == field.type and not array.null_count and is_plain(field.type):
         return [_flat_column(array, field)]
-    leaves = leaf_fields(field)
-    for leaf in leaves:
-        if leaf.in_vectors and any(step.is_list for step in leaf.steps):
-            raise UnsupportedTypeError(
-                f"column {leaf.path!r}: a fixed-size list of structs cannot be stored inside or "
-                "around a list"
-            )
-    ravel = Ravel(len(array), len(array))
-    _shred(array, field, ravel, iter(leaves), columns)
+    _shred(array, field, "", (), False, Ravel(len(array), len(array)), columns)
     return columns
 
 
 def _flat_column(array: pa.Array, field: pa.Field) -> LeafColumn:
     """Return the only leaf column of a field without structure and nulls."""
     count = len(array)
-    return LeafColumn(Leaf(field.name, field, _NO_STEPS), count, array, None, _no_levels(count))
-
-
-@lru_cache(maxsize=256)
-def _no_levels(count: int) -> Levels:
-    return Levels((Layer.ALL_VALID_ITEM,), count)
+    levels = Levels.all_valid((Layer.ALL_VALID_ITEM,), count)
+    return LeafColumn(Leaf(field.name, field, (_ITEM,)), count, array, None, levels)
 
 
 def _shred(
     array: pa.Array,
     field: pa.Field,
+    above: str,
+    outer: tuple[Step, ...],
+    in_vectors: bool,
     ravel: Ravel,
-    leaves: Iterator[Leaf],
     columns: list[LeafColumn],
 ) -> None:
+    """Add the leaf columns of a field at any depth; see `shape.Leaf` for what the arguments become."""
     field = storage_field(field)
-    if isinstance(array.type, pa.BaseExtensionType):
+    path = f"{above}.{field.name}" if above else field.name
+    kind = array.type
+    if isinstance(kind, pa.BaseExtensionType):
         array = array.storage
+        kind = array.type
     if is_leaf(field):
         values = storable(array)
         ravel = ravel.add_item(validity_of(values))
-        levels = ravel.levels()
-        columns.append(LeafColumn(next(leaves), ravel.num_rows, values, ravel.live(), levels))
+        leaf = Leaf(path, field, (_ITEM, *outer), in_vectors)
+        columns.append(LeafColumn(leaf, ravel.num_rows, values, ravel.live(), ravel.levels()))
         return
-    kind = array.type
+    children = child_fields(field)
     validity = validity_of(array)
     if pat.is_struct(kind):
         check_packed(field)
         nullable = field.nullable or ravel.layers[-1:] == (Layer.NULLABLE_ITEM,)
-        children = child_fields(field)
-        declared = [nullable and _has_list(child.type) for child in children]
-        inners = {flag: ravel.add_item(validity, nullable=flag) for flag in set(declared)}
-        for index, (child, flag) in enumerate(zip(children, declared, strict=True)):
-            _shred(array.field(index), child, inners[flag], leaves, columns)
+        steps = (_ITEM, *outer)
+        inners: dict[bool, Ravel] = {}
+        for index, child in enumerate(children):
+            declared = nullable and _has_list(child.type)
+            if declared not in inners:
+                inners[declared] = ravel.add_item(validity, nullable=declared)
+            inner = inners[declared]
+            _shred(array.field(index), child, path, steps, in_vectors, inner, columns)
         return
-    (child,) = child_fields(field)
-    if pat.is_fixed_size_list(kind):
+    (child,) = children
+    is_vector = pat.is_fixed_size_list(kind)
+    if any(step.is_list for step in outer) if is_vector else in_vectors:
+        first = leaf_fields(field, above)[0]
+        raise UnsupportedTypeError(
+            f"column {first.path!r}: a fixed-size list of structs cannot be stored inside or "
+            "around a list"
+        )
+    if is_vector:
         size = kind.list_size
         items = array.values.slice(array.offset * size, len(array) * size)
         inner = ravel.add_item(validity).repeat(size)
+        step = Step(dimension=size)
     else:
         offsets = array.offsets.to_numpy().astype(np.int64)
         inner, kept = ravel.add_list(np.diff(offsets), validity)
         items = _items(array.values, offsets, kept)
-    _shred(items, child, inner, leaves, columns)
+        step = Step(is_list=True)
+    _shred(items, child, path, (step, *outer), in_vectors or is_vector, inner, columns)
 
 
 def _has_list(kind: pa.DataType) -> bool:
     """Whether a type is a list, or a struct around one."""
-    if pat.is_struct(kind):
-        return any(_has_list(kind.field(i).type) for i in range(kind.num_fields))
     if isinstance(kind, pa.BaseExtensionType):
         return _has_list(kind.storage_type)
+    if not kind.num_fields:
+        return False
+    if pat.is_struct(kind):
+        return any(_has_list(kind.field(i).type) for i in range(kind.num_fields))
     return bool(pat.is_list(kind) or pat.is_large_list(kind) or pat.is_map(kind))
 
 

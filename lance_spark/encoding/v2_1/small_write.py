@@ -40,6 +40,15 @@ class _Width(NamedTuple):
     offset: int
 
 
+class _Frame(NamedTuple):
+    """What a page has around its levels and values: chunk table, start and end of the only chunk, message."""
+
+    table: bytes
+    head: bytes
+    end: bytes
+    message: bytes
+
+
 def encode_small(
     values: pa.Array, levels: Levels, num_rows: int, version: tuple[int, int], *, constant: bool
 ) -> EncodedPage | None:
@@ -69,11 +78,14 @@ def encode_small(
         if scalar is not None:
             return EncodedPage((), num_rows, _constant(scalar, levels.layers))
     large = version >= (2, 2)
-    definition = levels.definition
-    message = _mini_block(width, levels.layers, count, definition is not None, large)
-    if definition is None:
-        return EncodedPage(_chunk(None, raw, large), num_rows, message)
-    return EncodedPage(_chunk(definition.astype("<u2").tobytes(), raw, large), num_rows, message)
+    if levels.definition is None:
+        frame = _frame(width, levels.layers, count, None, len(raw), large)
+        chunk = frame.head + raw + frame.end
+    else:
+        definition = levels.definition.astype("<u2").tobytes()
+        frame = _frame(width, levels.layers, count, len(definition), len(raw), large)
+        chunk = frame.head + definition + _FILL[: -len(definition) % 8] + raw + frame.end
+    return EncodedPage((frame.table, chunk), num_rows, frame.message)
 
 
 @lru_cache(maxsize=256)
@@ -135,7 +147,6 @@ def _constant(scalar: bytes, layers: tuple[Layer, ...]) -> bytes:
     return pb.PageLayout(constant_layout=layout).SerializeToString()
 
 
-@lru_cache(maxsize=1024)
 def _mini_block(
     width: _Width, layers: tuple[Layer, ...], count: int, has_definition: bool, large: bool
 ) -> bytes:
@@ -150,10 +161,21 @@ def _mini_block(
     return pb.PageLayout(mini_block_layout=layout).SerializeToString()
 
 
-def _chunk(definition: bytes | None, values: bytes, large: bool) -> tuple[bytes, bytes]:
-    """Return the chunk table and the only chunk."""
-    sizes = [0] if definition is None else [len(definition) // 2, len(definition)]
-    head = struct.pack(f"<{len(sizes)}H{'I' if large else 'H'}", *sizes, len(values))
-    chunk = b"".join(part + _FILL[: -len(part) % 8] for part in (head, definition or b"", values))
-    word = (len(chunk) // 8 - 1) << 4
-    return word.to_bytes(4 if large else 2, "little"), chunk
+@lru_cache(maxsize=1024)
+def _frame(
+    width: _Width,
+    layers: tuple[Layer, ...],
+    count: int,
+    definition: int | None,
+    values: int,
+    large: bool,
+) -> _Frame:
+    """Return what pages have in common whose parts are of the same sizes; `definition` and `values` are bytes."""
+    sizes = [0] if definition is None else [definition // 2, definition]
+    head = struct.pack(f"<{len(sizes)}H{'I' if large else 'H'}", *sizes, values)
+    head += _FILL[: -len(head) % 8]
+    end = _FILL[: -values % 8]
+    words = sum(-(-size // 8) for size in (len(head), definition or 0, values))
+    table = (words - 1 << 4).to_bytes(4 if large else 2, "little")
+    message = _mini_block(width, layers, count, definition is not None, large)
+    return _Frame(table, head, end, message)
