@@ -349,6 +349,12 @@ class FragmentReader:
         if not self._fields:
             yield _rows_without_columns(count)
             return
+        yield from self._surviving(rows, wanted, judged)
+
+    def _surviving(
+        self, rows: range, wanted: BoolArray | None, judged: Judged | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Read the rows of a window that `_wanted` has left."""
         for reading in plan_readings(rows, wanted, self.window_rows(), self._read_costs()):
             yield from self._read_live(reading, judged)
 

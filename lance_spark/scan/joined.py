@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from lance_spark.encoding.levels import IndexArray
+from lance_spark.encoding.levels import BoolArray, IndexArray
 from lance_spark.encoding.rows import RowNumbers, Rows, split_rows
 from lance_spark.encoding.v2_1.fixed_width import bounds
 from lance_spark.errors import LanceError
@@ -31,6 +32,7 @@ from lance_spark.scan.conditions import Condition, top_fields
 from lance_spark.scan.fragment import MAX_WINDOW_ROWS, WINDOW_BYTES, FragmentReader
 from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.row_meta import COMPUTED, META_FIELDS, RowMeta
+from lance_spark.scan.survivors import Judged
 from lance_spark.scan.width import fixed_width
 from lance_spark.table.deletions import read_deletions
 from lance_spark.table.fragment import Fragment
@@ -334,6 +336,36 @@ class RunReader(FragmentReader):
 
     def _like(self, schema: Schema, first_position: int | None) -> FragmentReader:
         return RunReader(self._paths, self._opened, schema)
+
+    def _surviving(
+        self, rows: range, wanted: BoolArray | None, judged: Judged | None
+    ) -> Iterator[pa.RecordBatch]:
+        held = None
+        if wanted is not None and len(rows) == self.num_rows:
+            held = np.logical_or.reduceat(wanted, self._bounds[:-1])
+        if held is None or wanted is None or held.all():
+            yield from super()._surviving(rows, wanted, judged)
+            return
+        # Of a fragment without such rows, not even the descriptions of pages are read.
+        kept = np.repeat(held, np.diff(self._bounds))
+        part = self._part(held)
+        try:
+            yield from part._surviving(
+                range(part.num_rows), wanted[kept], None if judged is None else judged.part(kept)
+            )
+        finally:
+            part.close()
+
+    def _part(self, held: BoolArray) -> RunReader:
+        """Return a reader of the rows of some fragments, in the same shape."""
+        part = copy(self)
+        part._opened = [one for one, is_held in zip(self._opened, held, strict=True) if is_held]
+        part._bounds = bounds([one.whole.fragment.physical_rows for one in part._opened])
+        part._physical_rows = part.num_rows
+        part._meta = part._row_meta(None)
+        part._files, part._loaders = {}, {}
+        part._judge = part._deleted = part._costs = part._stored_bytes = None
+        return part
 
     def _file(self, number: int) -> DataFileReader:
         reader = self._files.get(number)

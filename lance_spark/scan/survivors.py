@@ -84,6 +84,21 @@ class Judged(NamedTuple):
     rows: Rows
     batch: pa.RecordBatch
 
+    def part(self, kept: BoolArray) -> Judged:
+        """Return what was read of some of the rows that can be read, which are then counted without the others.
+
+        Parameters
+        ----------
+        kept : bool array
+            One for each row from the first one on.
+        """
+        if isinstance(self.rows, range):
+            mask, rows = kept[self.rows.start : self.rows.stop], self.rows
+        else:
+            mask, rows = kept[self.rows], self.rows
+        numbers = (np.cumsum(kept) - 1)[np.asarray(rows)[mask]]
+        return Judged(numbers, self.batch.filter(pa.array(mask)))
+
     def places(self, rows: Rows, kept: RowNumbers | None) -> slice | RowNumbers:
         """Return where some of the rows are in the batch."""
         if isinstance(rows, range) and isinstance(self.rows, range):

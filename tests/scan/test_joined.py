@@ -145,11 +145,34 @@ def test_filters(path: Path, filter: str) -> None:
     same(found, lance.dataset(str(path)).to_table(columns=names, filter=filter))
 
 
-def test_columns_about_rows(path: Path) -> None:
+def test_pages_of_fragments_without_rows_are_not_looked_at(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    price = content(0, 1, 0, "2.2").schema.get_field_index("price")
+    readers: list[FileReader] = []
+    load = FileReader._load
+
+    def record(self: FileReader, columns: Any) -> None:
+        if price in columns:
+            readers.append(self)
+        load(self, columns)
+
+    monkeypatch.setattr(FileReader, "_load", record)
+    metrics = ScanMetrics()
+    filter = "id = 777 OR id = 6001"
+    found = ours(path, metrics, columns=["price", "maybe", "id"], filter=filter)
+    same(found, lance.dataset(str(path)).to_table(columns=["price", "maybe", "id"], filter=filter))
+    assert found.num_rows == 2
+    assert len({id(reader) for reader in readers}) == 2
+    assert metrics.rows_scanned == 2
+
+
+@pytest.mark.parametrize("filter", ["small < 50", "id = 777 OR id = 6001 OR small = 99"])
+def test_columns_about_rows(path: Path, filter: str) -> None:
     names = ["_rowid", "_rowaddr", "id", "_rowoffset"]
-    found = ours(path, columns=names, filter="small < 50")
+    found = ours(path, columns=names, filter=filter)
     expected = lance.dataset(str(path)).to_table(
-        columns=["id"], filter="small < 50", with_row_id=True, with_row_address=True
+        columns=["id"], filter=filter, with_row_id=True, with_row_address=True
     )
     same(found.select(["id", "_rowid", "_rowaddr"]), expected)
     live = lance.dataset(str(path)).to_table(columns=["id"]).column("id").to_numpy()
