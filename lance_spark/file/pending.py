@@ -240,7 +240,9 @@ def value_bytes(array: pa.Array) -> int:
 
 def _array_bytes(array: pa.Array) -> int:
     """Return what `nbytes` says of an array; Arrow takes longer to count it for the most common types."""
-    bits = _value_bits(array.type)
+    kind = array.type
+    # Types without fields have short keys.
+    bits = 0 if kind.num_fields else _value_bits(kind)
     if not bits or array.null_count:
         return int(array.nbytes)
     return (len(array) * bits + 7) // 8

@@ -188,6 +188,15 @@ class Field(_Cached):
 
     def to_proto(self) -> pb.Field:
         """Return the message of this field alone."""
+        if not self.carried and not self.metadata:
+            return pb.Field(
+                name=self.name,
+                id=self.id,
+                parent_id=self.parent_id,
+                logical_type=self.logical_type,
+                nullable=self.nullable,
+                encoding=self.encoding,  # type: ignore[arg-type]
+            )
         proto: pb.Field = pb.Field.FromString(self.carried)
         proto.name = self.name
         proto.id = self.id

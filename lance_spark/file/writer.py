@@ -188,7 +188,7 @@ class _ColumnWriter:
         self.field = field
         self.input_type = input_field(field).type
         self.metadata: list[file2_pb2.ColumnMetadata] = [
-            new_column(blob=leaf.is_blob and version == (2, 0)) for leaf in leaves
+            new_column(blob=version == (2, 0) and leaf.is_blob) for leaf in leaves
         ]
         self._held = paged(field, version)
         self._has_json = has_json(self._held)

@@ -92,11 +92,9 @@ class Judged(NamedTuple):
         kept : bool array
             One for each row from the first one on.
         """
-        if isinstance(self.rows, range):
-            mask, rows = kept[self.rows.start : self.rows.stop], self.rows
-        else:
-            mask, rows = kept[self.rows], self.rows
-        numbers = (np.cumsum(kept) - 1)[np.asarray(rows)[mask]]
+        rows = np.asarray(self.rows)
+        mask = kept[rows]
+        numbers = (np.cumsum(kept) - 1)[rows[mask]]
         return Judged(numbers, self.batch.filter(pa.array(mask)))
 
     def places(self, rows: Rows, kept: RowNumbers | None) -> slice | RowNumbers:

@@ -17,8 +17,6 @@ neither. Specification: format/file/encoding, "Blob page layout".
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from lance_spark.encoding.levels import Levels, max_definition, parse_layers
@@ -57,7 +55,7 @@ class BlobPage(PageReader):
             )
         if layout.inner_layout.WhichOneof("layout") == "blob_layout":
             raise CorruptFileError("a blob page inside a blob page")
-        inner = replace(leaf, steps=leaf.steps[:1])
+        inner = leaf._replace(steps=leaf.steps[:1])
         self._inner = open_layout(layout.inner_layout, meta, inner)
 
     def read(self, rows: Rows) -> ReadPlan[PageRows]:

@@ -47,7 +47,7 @@ def write_blob(column: LeafColumn, encode: Callable[[LeafColumn], EncodedPage]) 
         values = pa.Array.from_buffers(values.type, len(values), [None], children=children)
     # Other layouts than the default one, which the column's metadata may ask for, pylance does not read here.
     plain_field = column.leaf.field.with_metadata({"lance-encoding:packed": "true"})
-    leaf = replace(column.leaf, field=plain_field, steps=column.leaf.steps[:1])
+    leaf = column.leaf._replace(field=plain_field, steps=column.leaf.steps[:1])
     plain = Levels((Layer.ALL_VALID_ITEM,), len(values))
     inner = encode(LeafColumn(leaf, column.num_rows, values, None, plain))
     layout = pb.PageLayout(

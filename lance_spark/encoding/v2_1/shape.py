@@ -7,7 +7,7 @@ slots each stand for `list_size` slots inside. A packed struct, a blob and a str
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.types as pat
@@ -18,8 +18,7 @@ from lance_spark.encoding.levels import Step
 _BLOB_KEY = b"lance-encoding:blob"
 
 
-@dataclass(frozen=True, slots=True)
-class Leaf:
+class Leaf(NamedTuple):
     """One leaf column of a field.
 
     Attributes

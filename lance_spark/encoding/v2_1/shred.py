@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,8 +18,7 @@ from lance_spark.errors import UnsupportedTypeError
 _ITEM = Step()
 
 
-@dataclass(frozen=True, slots=True)
-class LeafColumn:
+class LeafColumn(NamedTuple):
     """The rows of one leaf column, before encoding.
 
     Attributes
@@ -53,7 +52,8 @@ def shred(array: pa.Array, field: pa.Field) -> list[LeafColumn]:
     """
     columns: list[LeafColumn] = []
     field = storage_field(field)
-    if array.type == field.type and not array.null_count and is_plain(field.type):
+    kind = field.type
+    if not kind.num_fields and array.type == kind and not array.null_count and is_plain(kind):
         return [_flat_column(array, field)]
     _shred(array, field, "", (), False, Ravel(len(array), len(array)), columns)
     return columns

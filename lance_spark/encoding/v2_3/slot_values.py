@@ -107,7 +107,7 @@ def _open_items(values: pb.ValuePlane, meta: PageMeta, leaf: Leaf, count: int) -
         if values.chunked.num_items not in (0, count):
             raise CorruptFileError(f"{values.chunked.num_items} values for {count} slots")
         layout.mini_block_layout.num_items = count
-    return open_layout(layout, replace(meta, num_rows=count), replace(leaf, steps=(Step(),)))
+    return open_layout(layout, replace(meta, num_rows=count), leaf._replace(steps=(Step(),)))
 
 
 class IndexedValues:
@@ -133,7 +133,7 @@ class IndexedValues:
         self._items = _open_items(
             pb.ValuePlane(zipped=values.items),
             replace(meta, buffers=meta.buffers[1:]),
-            replace(leaf, field=leaf.field.with_type(kind)),
+            leaf._replace(field=leaf.field.with_type(kind)),
             self._num_items,
         )
         self._indices: Sequence | None = None
