@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.types as pat
@@ -31,8 +31,7 @@ from lance_spark.file.types import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class FieldParts:
+class FieldParts(NamedTuple):
     """An Arrow field taken apart.
 
     Attributes
