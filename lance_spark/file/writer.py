@@ -321,15 +321,15 @@ def check_types(schema: Schema, version: tuple[int, int]) -> None:
 
         for field in schema.fields:
             check_field(field.arrow_field)
-    if version >= (2, 1):
+        return
+    nodes = list(schema.walk())
+    if any(node.logical_type == "struct" and not node.children for node in nodes):
         check_empty_structs(schema.fields)
-    for node in schema.walk():
-        if version == (2, 0):
-            continue
-        newer = node.logical_type == "map" or node.logical_type.startswith(
-            "fixed_size_list:struct:"
-        )
-        if newer and version < (2, 2):
+    if version >= (2, 2):
+        return
+    for node in nodes:
+        kind = node.logical_type
+        if kind == "map" or kind.startswith("fixed_size_list:struct:"):
             raise UnsupportedTypeError(
-                f"field {node.name!r}: {node.logical_type} needs data storage version 2.2"
+                f"field {node.name!r}: {kind} needs data storage version 2.2"
             )

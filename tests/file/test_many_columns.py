@@ -168,9 +168,22 @@ def test_work_for_a_column(tmp_path: Path) -> None:
         lance.write_dataset(wide(columns, 4), uri, max_rows_per_file=1)
         return lambda: lance_spark.open_dataset(uri).compact_files()
 
-    assert calls_of_each(writing) < 350
+    def writing_structs(columns: int) -> Callable[[], object]:
+        parts = [pa.array([1, 2, 3]), pa.array(["a", "b", "c"])]
+        struct = pa.StructArray.from_arrays(parts, ["number", "text"])
+        table, uri = pa.table({f"s{at}": struct for at in range(columns)}), new()
+        return lambda: lance_spark.write_dataset(table, uri)
+
+    def updating(columns: int) -> Callable[[], object]:
+        uri = new()
+        lance.write_dataset(wide(columns, 4), uri, max_rows_per_file=1)
+        return lambda: lance_spark.open_dataset(uri).update({"c0": 1}, [("_rowid", "==", 0)])
+
+    assert calls_of_each(writing) < 240
+    assert calls_of_each(writing_structs) < 640
     assert calls_of_each(reading) < 350
-    assert calls_of_each(compacting) < 800
+    assert calls_of_each(compacting) < 660
+    assert calls_of_each(updating) < 460
 
 
 def test_work_for_a_fragment(tmp_path: Path) -> None:
