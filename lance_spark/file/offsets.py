@@ -51,13 +51,16 @@ def with_offsets(array: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(kind, len(array), own, array.null_count, array.offset, [new])
 
 
-@lru_cache(maxsize=256)
 def _has_rows_below(kind: pa.DataType) -> bool:
     """Whether all arrays below one with rows have rows: those of structs do."""
+    # Extension types of other packages may have no hash.
     if isinstance(kind, _HOLDS_ARRAYS):
         return False
-    if not kind.num_fields:
-        return True
+    return not kind.num_fields or _is_struct_with_rows_below(kind)
+
+
+@lru_cache(maxsize=256)
+def _is_struct_with_rows_below(kind: pa.DataType) -> bool:
     return pat.is_struct(kind) and all(_has_rows_below(child.type) for child in kind)
 
 
