@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
+from typing import Any
 
 from lance_spark.errors import InvalidInputError, InvalidOptionError
 from lance_spark.file.schema import Schema
@@ -79,9 +80,37 @@ class OptionText:
         Raises
         ------
         InvalidInputError
-            It is no predicate on the columns.
+            It is no predicate on the columns. If it is one under another setting of the session, the
+            error names it.
         """
-        return parse_predicate(self.text, self.schema, self.settings)
+        try:
+            return parse_predicate(self.text, self.schema, self.settings)
+        except InvalidInputError as error:
+            settings = [] if self.told else self._settings_that_help()
+            if not settings:
+                raise
+            raise InvalidInputError(
+                f"{error}. Option {self.option} is read by Spark's default settings here; the text is a condition with "
+                f"{' or '.join(settings)}. If the session has that setting, call lance_spark.enable(spark), which hands it "
+                "over, or use .where(...) or a method of LanceTable"
+            ) from None
+
+    def _settings_that_help(self) -> list[str]:
+        """Return the settings of Spark, each with a value, that alone make a condition of the text."""
+        found = []
+        for name, setting in SPARK_NAMES.items():
+            default = getattr(self.settings, name)
+            if name == "time_zone":
+                # The option timezone is what errors about zones ask for.
+                continue
+            other: Any = "TIMESTAMP_NTZ" if isinstance(default, str) else not default
+            changed: dict[str, Any] = {name: other}
+            try:
+                parse_predicate(self.text, self.schema, replace(self.settings, **changed))
+            except InvalidInputError:
+                continue
+            found.append(f"{setting}={str(other).lower() if isinstance(other, bool) else other}")
+        return found
 
     def for_tasks(self) -> OptionText | None:
         """Return what tasks have to check, with the columns that matter; None if there is nothing to check."""

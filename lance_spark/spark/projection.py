@@ -7,7 +7,8 @@ path: its struct is read whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import types as spark
@@ -23,6 +24,17 @@ def find(names: Sequence[str], wanted: str) -> int:
     lower = wanted.lower()
     found = [i for i, name in enumerate(names) if name.lower() == lower]
     return found[0] if len(found) == 1 else -1
+
+
+def find_exactly(names: Sequence[str], wanted: str) -> int:
+    """Return the position of a name; -1 if there is none of the same case."""
+    return names.index(wanted) if wanted in names else -1
+
+
+def finder(session: Any) -> Callable[[Sequence[str], str], int]:
+    """Return how a session finds columns by their names: `find_exactly` where spark.sql.caseSensitive is true."""
+    exact = str(session.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
+    return find_exactly if exact else find
 
 
 def select(schema: pa.Schema, columns: Iterable[str], table: str) -> pa.Schema:

@@ -101,6 +101,19 @@ found["on"] = [plan(load(made).select("id")), rows(narrow), lance_spark.is_enabl
 found["enable"] = refusal(lambda: lance_spark.enable(spark))
 found["count"] = hollow.count()
 found["read"] = refusal(lambda: hollow.collect())
+found["settings"] = []
+for name, value, text in (
+    ("spark.sql.ansi.enabled", "false", "g + 2147483647 < 0"),
+    ("spark.sql.parser.escapedStringLiterals", "true", r"word <> '\\a'"),
+    ("spark.sql.caseSensitive", "true", "G = 2"),
+    ("spark.sql.session.timeZone", "Asia/Tokyo", "hour(TIMESTAMP '2024-01-01 00:00:00Z') = id + 8"),
+):
+    ask = lambda: sorted(row.id for row in load(filter=text).collect())
+    spark.conf.set(name, value)
+    changed = refusal(ask)
+    spark.conf.unset(name)
+    found["settings"].append([changed, refusal(ask)])
+
 spark.conf.set("spark.lance.pushdown.enabled", "false")
 found["off"] = [plan(load(made).select("id")), rows(narrow), lance_spark.is_enabled(spark)]
 found["count when off"] = refusal(lambda: hollow.count())
@@ -325,6 +338,16 @@ def test_a_configured_server_pushes_down(found: dict[str, Any]) -> None:
     assert "lance pushdown" not in plan
     assert again == rows
     assert not enabled
+
+
+def test_texts_are_read_by_the_settings_of_the_client(found: dict[str, Any]) -> None:
+    ansi, escaped, case, zone = found["settings"]
+    assert ansi[0] == "[1, 2, 4]"
+    assert "overflows int" in ansi[1]
+    assert escaped == ["[1, 3]", "[3]"]
+    assert "there is no column G" in case[0]
+    assert case[1] == "[2, 4]"
+    assert zone[0] == "[1]"
 
 
 def test_a_count_reads_only_the_manifest(found: dict[str, Any]) -> None:

@@ -240,6 +240,82 @@ def test_options_mean_what_spark_means_or_are_refused(
         assert (refused, refused_too) == (None, None)
 
 
+@pytest.mark.parametrize("told", [False, True], ids=["alone", "pushdown"])
+def test_streams_mean_what_spark_means_or_are_refused(
+    spark: Any, pushdown: Callable[..., None], parquet: str, tmp_path: Path, told: bool
+) -> None:
+    path = tmp_path / "t.lance"
+    write_dataset(TABLE, str(path), max_rows_per_file=4)
+    pushdown(told)
+    cases: list[tuple[Mapping[str, str], str]] = [
+        ({}, "id + 1 > 5"),
+        (LENIENT, "id / 0 is null and id < 3"),
+        (ESCAPED, r"s = 'a\b'"),
+        (CASE, "S = 'plain'"),
+        ({SQL + "session.timeZone": "Asia/Tokyo"}, "hour(t) = 9"),
+    ]
+    answered = 0
+    for number, (values, condition) in enumerate(cases):
+        found: set[int] = set()
+
+        def read(condition: str = condition, name: str = f"stream{number}{told}") -> set[int]:
+            stream = spark.readStream.format("lance").option("filter", condition)
+            frame = stream.load(str(path)).select("id").writeStream.format("memory")
+            query = frame.queryName(name).trigger(availableNow=True).start()
+            query.awaitTermination()
+            return {row.id for row in spark.table(name).collect()}
+
+        with settings_of(spark, values):
+            wanted = expected(spark, parquet, condition)
+            refused = outcome(lambda: found.update(read()))  # noqa: B023 - called at once
+        assert refused is not None or found == wanted, condition
+        answered += refused is None
+    assert answered >= 1
+
+
+def test_columns_that_differ_in_case_only(
+    spark: Any, pushdown: Callable[..., None], tmp_path: Path
+) -> None:
+    path = str(tmp_path / "t.lance")
+    rows = pa.table({"id": [0, 1, 2], "ID": [2, 1, 0], "s": ["a", "b", "c"]})
+    dataset = write_dataset(rows, path)
+    pushdown(True)
+    with settings_of(spark, CASE):
+        frame = spark.read.format("lance").option("filter", "ID + 0 = 2").load(path)
+        assert [row.id for row in frame.collect()] == [0]
+        assert [row.id for row in frame.where("id < 5").collect()] == [0]
+        table = LanceTable.forPath(spark, path)
+        assert table.update("ID = 1", {"s": "'x'"}).num_updated_rows == 1
+        assert table.update("id = 2", {"ID": "id + ID + 5"}).num_updated_rows == 1
+        assert table.delete("ID = 2").num_deleted_rows == 1
+    found = lance.dataset(path).to_table().sort_by("id").to_pydict()
+    assert found == {"id": [1, 2], "ID": [1, 7], "s": ["x", "c"]}
+    with pytest.raises(LanceError, match="ambiguous"):
+        dataset.to_table(filter="Id = 1")
+
+
+def test_names_of_new_values_follow_the_setting(spark: Any, tmp_path: Path) -> None:
+    path = str(tmp_path / "t.lance")
+    write_dataset(TABLE.select(["id", "s"]), path)
+    table = LanceTable.forPath(spark, path)
+    source = spark.createDataFrame([(1, "new")], "id long, s string").alias("source")
+    merge = table.alias("target").merge(source, "target.id = source.id")
+    assert table.update("id = 0", {"S": "'x'"}).num_updated_rows == 1
+    with settings_of(spark, CASE):
+        for change in (
+            lambda: table.update("id = 0", {"S": "'y'"}),
+            lambda: merge.whenMatchedUpdate(None, {"S": "'y'"}).execute(),
+            lambda: merge.whenNotMatchedInsert(None, {"ID": "source.id"}).execute(),
+        ):
+            with pytest.raises(LanceError, match=r"no column '(S|ID)'"):
+                change()
+        assert table.update("id = 1", {"s": "'y'"}).num_updated_rows == 1
+    assert lance.dataset(path).to_table(filter="id < 2").sort_by("id")["s"].to_pylist() == [
+        "x",
+        "y",
+    ]
+
+
 def test_a_setting_that_planning_cannot_see_is_named(
     spark: Any, pushdown: Callable[..., None], tmp_path: Path
 ) -> None:
@@ -258,6 +334,16 @@ def test_a_setting_that_planning_cannot_see_is_named(
         assert "lance_spark.enable(spark)" in error
         # A text that the setting does not change is read.
         assert rows("s = 'plain'") == [8]
+    # Nor is a text without meaning under the defaults.
+    for setting, condition in (
+        ("spark.sql.legacy.bangEqualsNot=true", "id ! IN (1)"),
+        ("spark.sql.variable.substitute=false", "s = '${x}'"),
+        ("spark.sql.ansi.enabled=false", "id = cast('x' as int)"),
+    ):
+        error = outcome(lambda: rows(condition))  # noqa: B023 - called at once
+        assert error is not None
+        assert setting in error
+        assert "lance_spark.enable(spark)" in error
 
 
 def test_the_rule_hands_over_every_setting() -> None:

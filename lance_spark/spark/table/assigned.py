@@ -5,13 +5,12 @@ A struct with a new child is put together of all its children. It is not null th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from lance_spark.changes.child_values import Path, check_apart, names_of, path_to
 from lance_spark.file.schema import Field, Schema
 from lance_spark.spark.frames import cast_to, to_column
-from lance_spark.spark.projection import find
 from lance_spark.spark.table.merge_clauses import quoted
 
 if TYPE_CHECKING:
@@ -23,6 +22,7 @@ def assigned_columns(
     values: Mapping[str, str | Column],
     what: str,
     *,
+    find: Callable[[Sequence[str], str], int],
     alias: str | None = None,
     qualifier: Sequence[str] = (),
 ) -> dict[str, str | Column]:
@@ -36,6 +36,8 @@ def assigned_columns(
         By column, or by child of a struct, behind dots; names with other characters have backticks around them.
     what : str
         What errors call `values`.
+    find : callable
+        Finds a name among others, as the session does; see `projection.finder`.
     alias : str, optional
         Of the table, which may stand before the names.
     qualifier : sequence of str

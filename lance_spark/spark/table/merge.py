@@ -21,7 +21,7 @@ from lance_spark.dataset import Dataset
 from lance_spark.errors import InvalidInputError, SchemaMismatchError
 from lance_spark.spark.frames import cast_to
 from lance_spark.spark.jobs import Job
-from lance_spark.spark.projection import find
+from lance_spark.spark.projection import find_exactly, finder
 from lance_spark.spark.table.base import ChangeResult, TableBase
 from lance_spark.spark.table.merge_clauses import SOURCE, TARGET, Action, Clause, Rows, quoted
 from lance_spark.spark.table.merge_frame import column_of
@@ -294,8 +294,8 @@ def upsert(
         )
     condition = F.lit(True)
     for path in key:
-        name = column_of(table.schema, path[0].name, "upsert")
-        at = find(source.columns, name)
+        name = column_of(table.schema, path[0].name, "upsert", find_exactly)
+        at = finder(base.spark)(source.columns, name)
         if at < 0:
             raise SchemaMismatchError(
                 f"upsert: the source has no column {name!r} of the primary key; it has {', '.join(source.columns)}"
@@ -314,7 +314,7 @@ def upsert(
         conflict_retries=conflict_retries,
         kept=kept,
     )
-    if any(find(kept, name) < 0 for name in source.columns):
+    if any(finder(base.spark)(kept, name) < 0 for name in source.columns):
         builder = builder.whenMatchedUpdateAll()
     return builder.whenNotMatchedInsertAll().execute()
 

@@ -13,7 +13,7 @@ one key; how many partitions there are Spark may choose while it runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ from lance_spark.file.schema import Field, Schema
 from lance_spark.scan.row_meta import META_FIELDS
 from lance_spark.spark.frames import is_named, to_column
 from lance_spark.spark.jobs import parallelism
-from lance_spark.spark.projection import find
+from lance_spark.spark.projection import find_exactly, finder
 from lance_spark.spark.table.assigned import assigned_columns
 from lance_spark.spark.table.merge_clauses import TARGET, Action, Clause, Step
 from lance_spark.spark.table.merge_scopes import ADDRESS, GIVEN, VALUE, Join, texts_of
@@ -104,9 +104,14 @@ def merge_frame(
     """
     schema = dataset._table.schema
     texts = texts_of(condition, clauses)
-    taken = _taken(schema, source, texts) if any(one.takes_all for one in clauses) else {}
+    taken = (
+        _taken(schema, source, texts, finder(base.spark))
+        if any(one.takes_all for one in clauses)
+        else {}
+    )
     alias = base.alias_name or TARGET
-    given = [_values(schema, alias, clause, taken, kept) for clause in clauses]
+    found_by = finder(base.spark)
+    given = [_values(schema, alias, clause, taken, kept, found_by) for clause in clauses]
     names = tuple(name for name in schema.names if any(name in one for one in given))
     places = sorted(taken.values())
     join = Join(base, dataset, source, condition, clauses, given, places)
@@ -118,7 +123,13 @@ def merge_frame(
     return MergeFrame(rows, names, steps)
 
 
-def column_of(schema: Schema, name: str, what: str, alias: str | None = None) -> str:
+def column_of(
+    schema: Schema,
+    name: str,
+    what: str,
+    find: Callable[[Sequence[str], str], int],
+    alias: str | None = None,
+) -> str:
     """Return the table's own name of a column, which can be given behind the alias of the table, and in backticks.
 
     Raises
@@ -146,7 +157,12 @@ def _col(name: str) -> Column:
     return F.col(name)
 
 
-def _taken(schema: Schema, source: DataFrame, texts: Sequence[str | Column]) -> dict[str, int]:
+def _taken(
+    schema: Schema,
+    source: DataFrame,
+    texts: Sequence[str | Column],
+    find: Callable[[Sequence[str], str], int],
+) -> dict[str, int]:
     """Return the columns of the table that the source has, and where.
 
     Raises
@@ -181,7 +197,12 @@ def _taken(schema: Schema, source: DataFrame, texts: Sequence[str | Column]) -> 
 
 
 def _values(
-    schema: Schema, alias: str, clause: Clause, taken: Mapping[str, int], kept: Sequence[str]
+    schema: Schema,
+    alias: str,
+    clause: Clause,
+    taken: Mapping[str, int],
+    kept: Sequence[str],
+    find: Callable[[Sequence[str], str], int],
 ) -> dict[str, Column]:
     """Return what a clause gives, by the table's own names, in the table's order.
 
@@ -202,9 +223,13 @@ def _values(
     else:
         given: Mapping[str, str | Column] = clause.values
         if clause.action is Action.UPDATE:
-            given = assigned_columns(schema, given, what, alias=alias, qualifier=(alias,))
+            given = assigned_columns(
+                schema, given, what, find=find, alias=alias, qualifier=(alias,)
+            )
+            # By the names of the table.
+            find = find_exactly
         for name, value in given.items():
-            column = column_of(schema, name, what, alias)
+            column = column_of(schema, name, what, find, alias)
             if column in found:
                 raise InvalidInputError(f"{what}: there are two values for column {column!r}")
             found[column] = to_column(value, f"{what}: {name}")

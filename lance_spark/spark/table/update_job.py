@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import pyarrow as pa
 from pyroaring import BitMap
@@ -43,6 +43,7 @@ from lance_spark.spark.frames import by_fragment, cast_to, has_windows, to_colum
 from lance_spark.spark.incoming import Incoming
 from lance_spark.spark.jobs import Job
 from lance_spark.spark.pinned import Pinned, pinned
+from lance_spark.spark.projection import finder
 from lance_spark.spark.table.assigned import assigned_columns
 from lance_spark.spark.table.delete_job import run
 from lance_spark.spark.table.patch_job import update_in_place
@@ -120,7 +121,7 @@ def update(
     table = dataset._table
     check_rows_writable(table, data_files=True)
     check_types(table.schema, table.manifest.data_storage_version)
-    assigned = assignments(table.schema, values, base.alias_name)
+    assigned = assignments(table.schema, values, base.spark, base.alias_name)
     by_name = {one.name: one for one in table.schema.fields}
     fields = [by_name[name] for name in assigned]
     ids = {node.id for one in fields for node in one.walk()}
@@ -182,7 +183,10 @@ def columns_are_cheaper(
 
 
 def assignments(
-    schema: Schema, values: Mapping[str, str | Column] | None, alias: str | None = None
+    schema: Schema,
+    values: Mapping[str, str | Column] | None,
+    session: Any,
+    alias: str | None = None,
 ) -> dict[str, str | Column]:
     """Return the columns that get new values, by their names in the table, and expressions for them.
 
@@ -197,7 +201,7 @@ def assignments(
     """
     if not isinstance(values, Mapping) or not values:
         raise InvalidInputError("set must map one column at least to an expression")
-    return assigned_columns(schema, values, "set", alias=alias)
+    return assigned_columns(schema, values, "set", find=finder(session), alias=alias)
 
 
 def new_values(
