@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from tests.interop.predicates import literals
 from tests.interop.predicates.columns import COMPARED, NULLABLE, Column
+from tests.interop.predicates.values import Values
 
 COMPARISONS = ["=", "==", "<>", "!=", "<", "<=", ">", ">=", "<=>"]
 _TYPES = [
@@ -87,6 +88,7 @@ class Predicates:
     def __init__(self, seed: int, names: Collection[str]) -> None:
         self._rng = random.Random(seed)
         self._choice = self._rng.choice
+        self._values = Values(self._rng, self._column)
         there = {name.lower() for name in names}
         self._columns = [one for one in COMPARED if _top(one.sql) in there]
         self._nullable = [one for one in NULLABLE if _top(one) in there]
@@ -118,6 +120,7 @@ class Predicates:
             *[self._in, self._between, self._liked] * 2,
             *(self._null, self._distinct, self._columns_compared, self._function, self._cast),
             *(self._arithmetic, self._flag, self._constant),
+            *[self._values.condition] * 3,
         ]
         return self._choice(kinds)()
 

@@ -29,6 +29,8 @@ _TRIES = 25
 _SHOWN_ROWS = 3
 #: The share of predicates that go to `Dataset` too, which has the parser of the way `text`.
 _DEFAULTS = 0.25
+#: The share that `LanceTable` reads; what it hands over is what the way `pushed` does.
+_NATIVE = 0.3
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,7 @@ class Harness:
         tables: Sequence[Table],
         folder: Path,
         *,
-        jobs: float = 0.02,
+        jobs: float = 0.01,
         copies: float = 0.1,
         shrink: bool = True,
     ) -> None:
@@ -172,7 +174,11 @@ class Harness:
             bench = Bench(self.spark, table, session, folder, random.Random(seed))
             texts = [str(one) for one in predicates]
             expected = oracle.outcomes(self.spark, table.view, texts)
-            bench.frames = {text: one.frame for text, one in zip(texts, expected, strict=True)}
+            bench.analyses = {
+                text: one.analysis
+                for text, one in zip(texts, expected, strict=True)
+                if one.analysis is not None
+            }
             for tree, outcome in zip(predicates, expected, strict=True):
                 for way, call in self._ways(bench):
                     wrong = self._try(bench, str(tree), way, call, outcome, report)
@@ -183,7 +189,9 @@ class Harness:
     def _ways(self, bench: Bench) -> list[tuple[str, Callable[[Bench, str], Any]]]:
         chosen = dict(ways.CHEAP)
         if bench.random.random() > _DEFAULTS:
-            del chosen["dataset"]
+            chosen.pop("dataset", None)
+        if bench.random.random() > _NATIVE:
+            chosen.pop("native", None)
         if bench.random.random() < self._copies:
             name = bench.random.choice(list(ways.COPYING))
             chosen[name] = ways.COPYING[name]

@@ -18,7 +18,8 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import Column
+
+from tests.interop.predicates.judge import Analysis, judge
 
 #: Expressions of one job.
 _TOGETHER = 100
@@ -35,75 +36,52 @@ class Outcome:
         Rows for which it raises.
     refusal : str
         Why it takes the predicate for none; empty if it does not.
-    frame : DataFrame, optional
-        The rows that `DataFrame.where` keeps, which no job has computed.
+    analysis : Analysis, optional
+        What Spark makes of it before any job.
     """
 
     rows: frozenset[int] = frozenset()
     raised: frozenset[int] = frozenset()
     refusal: str = ""
-    frame: Any = field(default=None, compare=False, repr=False)
+    analysis: Analysis | None = field(default=None, compare=False, repr=False)
 
 
 def outcomes(spark: Any, view: str, texts: Sequence[str]) -> list[Outcome]:
     """Return what Spark makes of predicates on a view, by the settings of the session."""
-    oracle = _Oracle(spark, view)
-    found: dict[int, Outcome] = {}
-    known: list[tuple[int, Any]] = []
-    frames: dict[int, Any] = {}
-    for at, text in enumerate(texts):
-        try:
-            frames[at], column = oracle.analysed(text)
-            known.append((at, column))
-        except (PySparkException, Py4JJavaError) as error:
-            found[at] = Outcome(refusal=_first_line(error))
+    frame = spark.table(view)
+    analyses = judge(spark).analyse(frame, texts)
+    known = [at for at, one in enumerate(analyses) if not one.refusal]
+    found = {
+        at: Outcome(refusal=one.refusal[:200]) for at, one in enumerate(analyses) if one.refusal
+    }
     for start in range(0, len(known), _TOGETHER):
-        found.update(oracle.run(known[start : start + _TOGETHER]))
-    return [replace(found[at], frame=frames.get(at)) for at in range(len(texts))]
+        found.update(_run(spark, frame, analyses, known[start : start + _TOGETHER]))
+    return [replace(found[at], analysis=one) for at, one in enumerate(analyses)]
 
 
-class _Oracle:
-    def __init__(self, spark: Any, view: str) -> None:
-        self._frame = spark.table(view)
-        self._jvm = spark._jvm
-        self._parser = spark._jsparkSession.sessionState().sqlParser()
-        self._catalyst = spark._jvm.org.apache.spark.sql.catalyst.expressions
-        self._false = self._catalyst.Literal.create(
-            False, spark._jvm.org.apache.spark.sql.types.DataTypes.BooleanType
-        )
-        self._utils = spark._jvm.org.apache.spark.sql.classic.ExpressionUtils
-
-    def analysed(self, text: str) -> tuple[Any, Any]:
-        """Return the rows that `where` keeps, which says whether Spark takes a text for a predicate, and its column."""
-        from pyspark.sql import functions as F
-
-        frame = self._frame.where(F.expr(text))
-        expression = self._parser.parseExpression(text)
-        children = self._jvm.java.util.ArrayList()
-        children.add(expression)
-        children.add(self._false)
-        to_scala = self._jvm.scala.jdk.javaapi.CollectionConverters.asScala
-        both = self._catalyst.Coalesce(to_scala(children).toSeq())
-        return frame, Column(self._utils.column(self._catalyst.TryEval(both)))
-
-    def run(self, known: Sequence[tuple[int, Any]]) -> dict[int, Outcome]:
-        """Return the outcomes of analysed predicates; those of a job that fails all the same are tried one by one."""
-        try:
-            columns = [column.alias(f"p{at}") for at, column in known]
-            rows = self._frame.select("row", *columns).toArrow()
-        except (PySparkException, Py4JJavaError) as error:
-            if len(known) == 1:
-                return {known[0][0]: Outcome(raised=frozenset([-1]), refusal=_first_line(error))}
-            half = len(known) // 2
-            return {**self.run(known[:half]), **self.run(known[half:])}
-        numbers = rows["row"].to_pylist()
-        found = {}
-        for at, _ in known:
-            values = rows[f"p{at}"].to_pylist()
-            kept = frozenset(n for n, value in zip(numbers, values, strict=True) if value)
-            raised = frozenset(n for n, value in zip(numbers, values, strict=True) if value is None)
-            found[at] = Outcome(kept, raised)
-        return found
+def _run(
+    spark: Any, frame: Any, analyses: Sequence[Analysis], known: Sequence[int]
+) -> dict[int, Outcome]:
+    """Return the outcomes of analysed predicates; those of a job that fails all the same are tried one by one."""
+    try:
+        columns = [analyses[at].column for at in known]
+        rows = judge(spark).select(frame, columns).toArrow()
+    except (PySparkException, Py4JJavaError) as error:
+        if len(known) == 1:
+            return {known[0]: Outcome(raised=frozenset([-1]), refusal=_first_line(error))}
+        half = len(known) // 2
+        return {
+            **_run(spark, frame, analyses, known[:half]),
+            **_run(spark, frame, analyses, known[half:]),
+        }
+    numbers = rows["row"].to_numpy()
+    found = {}
+    for place, at in enumerate(known):
+        values = rows[f"p{place}"]
+        kept = numbers[values.fill_null(False).to_numpy()]
+        raised = numbers[values.is_null().to_numpy()]
+        found[at] = Outcome(frozenset(kept.tolist()), frozenset(raised.tolist()))
+    return found
 
 
 def _first_line(error: Exception) -> str:

@@ -141,6 +141,7 @@ def make(spark: Any, version: str, folder: Path) -> Table:
     view = f"rows_{version.replace('.', '_')}"
     parquet = str(folder / f"{view}.parquet")
     pq.write_table(as_spark_reads(stored), parquet)
-    spark.read.parquet(parquet).createOrReplaceTempView(view)
+    # Read once: files cost more than the rows.
+    spark.read.parquet(parquet).coalesce(1).cache().createOrReplaceTempView(view)
     numbers = frozenset(stored["row"].to_pylist())
     return Table(version, path, view, numbers, frozenset(stored.column_names))

@@ -4,7 +4,7 @@
 | --- | --- |
 | `text` | the parser of texts with the settings of the session: the option `filter`, without its Spark job |
 | `dataset` | `Dataset.to_table(filter=)`: a text by Spark's defaults |
-| `dataset delete`, `dataset update` | `Dataset.delete`, `Dataset.update` with the predicate of the text |
+| `dataset delete`, `dataset update` | `Dataset.delete`, `Dataset.update` of a text |
 | `native` | the predicate that `LanceTable` makes of a condition, without the job |
 | `pushed` | the conditions of Spark's optimised plan as the rule hands them over |
 
@@ -15,18 +15,21 @@ Those below run Spark jobs.
 | `where` | `DataFrame.where` with push-down |
 | `option` | the option `filter` |
 | `delete`, `update`, `replaceWhere`, `merge`, `merge by source` | `LanceTable` |
+| `merge insert` | conditions of `whenNotMatchedInsert`, which are about the source |
 | `replaceWhere option` | an overwrite with the option `replaceWhere` |
 """
 
 from __future__ import annotations
 
-import json
 import os
+import pickle
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from pyspark.errors import PySparkException
 
 import lance_spark
 from lance_spark.errors import LanceError
@@ -34,8 +37,8 @@ from lance_spark.scan.predicates import And, Predicate
 from lance_spark.scan.sql import SqlSettings, parse_predicate
 from lance_spark.spark.conditions import native
 from lance_spark.spark.filter_trees import to_predicate
-from lance_spark.spark.java_classes import extension_class
 from lance_spark.spark.table import LanceTable
+from tests.interop.predicates.judge import Analysis, judge
 from tests.interop.predicates.sessions import ZONE, Session
 from tests.interop.predicates.tables import Table
 
@@ -62,15 +65,18 @@ class Bench:
         self.schema = self.dataset._table.schema
         self.settings = SqlSettings.from_conf({ZONE: self.session.zone, **self.session.conf})
         self.base = LanceTable.forPath(self.spark, str(self.table.path))
-        self._rule = Rule(self.spark)
-        #: What `DataFrame.where` makes of texts.
-        self.frames: dict[str, Any] = {}
+        #: What Spark makes of texts before any job.
+        self.analyses: dict[str, Analysis] = {}
+        self._kept: dict[bytes, frozenset[int]] = {}
         self._copies = 0
 
-    def keep(self, predicate: Predicate, path: str | None = None) -> frozenset[int]:
-        """Return the rows that a scan with a predicate gives."""
-        dataset = self.dataset if path is None else lance_spark.open_dataset(path)
-        return frozenset(dataset.to_table(["row"], filter=predicate)["row"].to_pylist())
+    def keep(self, predicate: Predicate) -> frozenset[int]:
+        """Return the rows that a scan with a predicate gives; the same predicate is scanned once."""
+        key = pickle.dumps(predicate)
+        if key not in self._kept:
+            rows = self.dataset.to_table(["row"], filter=predicate)["row"]
+            self._kept[key] = frozenset(rows.to_pylist())
+        return self._kept[key]
 
     def rows_of(self, path: Path) -> list[int]:
         rows: list[int] = lance_spark.open_dataset(str(path)).to_table(["row"])["row"].to_pylist()
@@ -84,61 +90,6 @@ class Bench:
         return path
 
 
-class Rule:
-    """The classes of the rule in the JVM."""
-
-    def __init__(self, spark: Any) -> None:
-        self._jvm = spark._jvm
-        self._gateway = spark.sparkContext._gateway
-        loader = extension_class(spark).getClassLoader()
-        expression = self._jvm.java.lang.Class.forName(
-            "org.apache.spark.sql.catalyst.expressions.Expression"
-        )
-        anything = self._jvm.java.lang.Class.forName("java.lang.Object")
-        self._write = self._method(loader, "Expressions", "write", expression)
-        self._is_sent = self._method(loader, "Forms", "isSent", anything)
-        self._json = self._method(loader, "Forms", "json", anything)
-
-    def _method(self, loader: Any, owner: str, name: str, argument: Any) -> Callable[[Any], Any]:
-        types = self._gateway.new_array(self._jvm.java.lang.Class, 1)
-        types[0] = argument
-        method = loader.loadClass(f"org.lancespark.{owner}").getDeclaredMethod(name, types)
-        method.setAccessible(True)
-
-        def call(value: Any) -> Any:
-            arguments = self._gateway.new_array(self._jvm.java.lang.Object, 1)
-            arguments[0] = value
-            return method.invoke(None, arguments)
-
-        return call
-
-    def trees(self, frame: Any) -> tuple[list[dict[str, Any]], int] | None:
-        """Return the conditions of a frame's optimised plan that are handed over, and how many are not; None if no row is left."""
-        plan = frame._jdf.queryExecution().optimizedPlan()
-        while plan.nodeName() == "Project":
-            plan = plan.child()
-        if plan.nodeName() == "LocalRelation":
-            return None
-        if plan.nodeName() != "Filter":
-            # Another query, where there is a subquery.
-            return [], 0 if plan.nodeName().startswith(("Relation", "LogicalRelation")) else 1
-        found: list[dict[str, Any]] = []
-        left = 0
-        for condition in _conjuncts(plan.condition()):
-            form = self._write(condition)
-            if form is None or not self._is_sent(form):
-                left += 1
-            else:
-                found.append(json.loads(self._json(form)))
-        return found, left
-
-
-def _conjuncts(condition: Any) -> list[Any]:
-    if condition.getClass().getSimpleName() != "And":
-        return [condition]
-    return [*_conjuncts(condition.left()), *_conjuncts(condition.right())]
-
-
 def text(bench: Bench, given: str) -> frozenset[int]:
     return bench.keep(parse_predicate(given, bench.schema, bench.settings))
 
@@ -148,21 +99,23 @@ def dataset(bench: Bench, given: str) -> frozenset[int]:
 
 
 def dataset_delete(bench: Bench, given: str) -> frozenset[int]:
-    predicate = parse_predicate(given, bench.schema)
     path = bench.copy()
-    lance_spark.open_dataset(str(path)).delete([predicate])
-    left = bench.rows_of(path)
-    shutil.rmtree(path)
+    try:
+        lance_spark.open_dataset(str(path)).delete(given)
+        left = bench.rows_of(path)
+    finally:
+        shutil.rmtree(path)
     return bench.table.rows - set(left)
 
 
 def dataset_update(bench: Bench, given: str) -> frozenset[int]:
-    predicate = parse_predicate(given, bench.schema)
     path = bench.copy()
     mode = bench.random.choice(["rows", "columns"])
-    lance_spark.open_dataset(str(path)).update({"row": _MARK}, [predicate], mode=mode)
-    left = [one for one in bench.rows_of(path) if one != _MARK]
-    shutil.rmtree(path)
+    try:
+        lance_spark.open_dataset(str(path)).update({"row": _MARK}, given, mode=mode)
+        left = [one for one in bench.rows_of(path) if one != _MARK]
+    finally:
+        shutil.rmtree(path)
     return bench.table.rows - set(left)
 
 
@@ -175,15 +128,15 @@ def native_condition(bench: Bench, given: str) -> frozenset[int]:
 
 def pushed(bench: Bench, given: str) -> tuple[frozenset[int], bool]:
     """Return the rows, and whether Spark has conditions left to ask of them."""
-    from pyspark.sql import functions as F
-
-    frame = bench.frames.get(given)
-    if frame is None:
-        frame = bench.spark.table(bench.table.view).where(F.expr(given))
-    answer = bench._rule.trees(frame)
-    if answer is None:
+    analysis = bench.analyses.get(given)
+    if analysis is None:
+        (analysis,) = judge(bench.spark).analyse(bench.spark.table(bench.table.view), [given])
+    why = analysis.refusal or analysis.plan_error
+    if why:
+        raise PySparkException(why)
+    if "empty" in analysis.pushed:
         return frozenset(), False
-    trees, left = answer
+    trees, left = analysis.pushed["trees"], analysis.pushed["left"]
     if not trees:
         if left:
             raise LeftToSparkError
@@ -273,6 +226,22 @@ def merge_by_source(bench: Bench, given: str) -> frozenset[int]:
     return _changed(bench, change)
 
 
+def merge_insert(bench: Bench, given: str) -> frozenset[int]:
+    """Return the rows of the source that a condition has inserted."""
+    path = bench.copy()
+    source = bench.spark.table(bench.table.view)
+    try:
+        builder = LanceTable.forPath(bench.spark, str(path)).merge(
+            source, f"target.row = source.row + {_MARK}"
+        )
+        builder.whenNotMatchedInsert(given, {"row": f"source.row + {_MARK}"}).execute()
+        found = bench.rows_of(path)
+    finally:
+        shutil.rmtree(path)
+    assert {one for one in found if one < _MARK} == bench.table.rows
+    return frozenset(one - _MARK for one in found if one >= _MARK)
+
+
 #: For every predicate.
 CHEAP: dict[str, Callable[[Bench, str], Any]] = {
     "text": text,
@@ -295,16 +264,8 @@ JOBS: dict[str, Callable[[Bench, str], Any]] = {
     "replaceWhere option": replace_option,
     "merge": merge,
     "merge by source": merge_by_source,
+    "merge insert": merge_insert,
 }
 #: By Spark's defaults, whatever the session says.
 WITHOUT_SESSION = {"dataset", "dataset delete", "dataset update"}
-#: Files of 0.1 were not written by this package once.
-WRITING = {
-    "dataset update",
-    "update",
-    "merge",
-    "merge by source",
-    "replaceWhere option",
-    "replaceWhere",
-}
 __all__ = ["CHEAP", "COPYING", "JOBS", "WITHOUT_SESSION", "Bench", "LanceError", "LeftToSparkError"]

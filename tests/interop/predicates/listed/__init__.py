@@ -8,6 +8,13 @@ filters.
 
 from __future__ import annotations
 
+from tests.interop.predicates.listed.computed import (
+    ARITHMETIC,
+    CASTS,
+    CONDITIONALS,
+    DATES,
+    STRINGS,
+)
 from tests.interop.predicates.listed.conditions import (
     LIKE,
     LOGIC,
@@ -27,4 +34,9 @@ SUBJECTS: dict[str, list[str]] = {
     "times": TIMES,
     "names": NAMES,
     "logic": LOGIC,
+    "arithmetic": ARITHMETIC,
+    "strings": STRINGS,
+    "conditionals": CONDITIONALS,
+    "dates": DATES,
+    "casts": CASTS,
 }

@@ -1,0 +1,161 @@
+"""Random computed values: expressions of a family of types, nested two deep at most."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from tests.interop.predicates import literals
+
+_UNITS = ["'year'", "'quarter'", "'month'", "'week'", "'day'", "'hour'", "'minute'", "'second'"]
+_INTERVALS = [
+    *("INTERVAL 1 DAY", "INTERVAL '3' DAYS", "INTERVAL -2 DAYS", "INTERVAL 1 WEEK"),
+    *("INTERVAL 1 MONTH", "INTERVAL '13' MONTH", "INTERVAL -1 YEAR", "INTERVAL '1 year 2 months'"),
+]
+_SHORT_INTERVALS = ["INTERVAL 1 HOUR", "INTERVAL '90' MINUTES", "INTERVAL '1 day 3 hours'"]
+
+
+class Values:
+    """A source of expressions.
+
+    Parameters
+    ----------
+    rng : random.Random
+    column : callable
+        Returns the SQL of a column of one of some families.
+    """
+
+    def __init__(self, rng: random.Random, column: Callable[..., Any]) -> None:
+        self._rng = rng
+        self._choice = rng.choice
+        self._column = column
+
+    def condition(self) -> str:
+        """Return a condition on a computed value."""
+        family = self._choice(["number", "number", "number", "text", "text", "date", "time"])
+        value = self._of(family, 2)
+        form = self._choice(["{} {} {}"] * 6 + ["{} IS NULL", "{} IN ({})", "{} BETWEEN {} AND {}"])
+        if form == "{} IS NULL":
+            return f"({value}) IS NULL"
+        others = [self._of(family, self._choice([0, 0, 1])) for _ in range(2)]
+        if form == "{} IN ({})":
+            return f"({value}) IN ({', '.join(others)})"
+        if form.count("{}") == 3 and "BETWEEN" in form:
+            return f"({value}) BETWEEN {others[0]} AND {others[1]}"
+        op = self._choice(["=", "<", "<=", ">", ">=", "<>", "<=>"])
+        return f"{value} {op} {others[0]}"
+
+    def _of(self, family: str, depth: int) -> str:
+        if depth == 0 or self._rng.random() < 0.15:
+            return self._leaf(family)
+        if self._rng.random() < 0.2:
+            return self._chosen(family, depth)
+        call: Callable[[int], str] = getattr(self, f"_{family}")
+        return call(depth - 1)
+
+    def _leaf(self, family: str) -> str:
+        if self._rng.random() < 0.3:
+            return {
+                "number": lambda: self._choice(
+                    ["0", "1", "2", "-3", "7", "0.5", "1e1", "100L", "2Y"]
+                ),
+                "text": lambda: literals.text(
+                    self._rng, self._choice(["a", "", "ab", " a ", "Ä", "😀a"])
+                ),
+                "date": lambda: self._choice(
+                    ["DATE '2024-01-31'", "DATE '2024-02-29'", "DATE '1970-01-01'"]
+                ),
+                "time": lambda: "TIMESTAMP '2024-01-31 12:30:15'",
+            }[family]()
+        columns = {
+            "number": ("integer", "integer", "float", "decimal"),
+            "text": ("text",),
+            "date": ("day",),
+            "time": ("instant",),
+        }
+        sql: str = self._column(*columns[family]).sql
+        return sql
+
+    def _chosen(self, family: str, depth: int) -> str:
+        one, other = self._of(family, depth - 1), self._of(family, depth - 1)
+        flag = self._choice([self._column("flag").sql, f"{self._column('integer').sql} > 1"])
+        return self._choice(
+            [
+                f"coalesce({one}, {other})",
+                f"nvl({one}, {other})",
+                f"if({flag}, {one}, {other})",
+                f"CASE WHEN {flag} THEN {one} ELSE {other} END",
+                f"CASE WHEN {flag} THEN {one} END",
+                f"nullif({one}, {other})",
+                f"nvl2({flag}, {one}, {other})",
+            ]
+        )
+
+    def _number(self, depth: int) -> str:
+        one, other = self._of("number", depth), self._of("number", depth)
+        text, date, time = (self._of(name, 0) for name in ("text", "date", "time"))
+        size = self._choice(
+            ["tinyint", "smallint", "int", "bigint", "float", "double", "decimal(20, 3)"]
+        )
+        return self._choice(
+            [
+                *(f"({one} {op} {other})" for op in ("+", "-", "*", "%")),
+                *(f"({one} {op} {other})" for op in ("/", "DIV")),
+                f"({one} % 1000 {self._choice('+-*')} {other} % 100)",
+                f"-({one})",
+                f"abs({one})",
+                f"floor({one})",
+                f"cast({one} as {size})",
+                f"try_cast({one} as {size})",
+                f"try_cast({text} as {size})",
+                f"length({self._of('text', depth)})",
+                f"{self._choice(['year', 'month', 'day', 'quarter', 'dayofweek'])}({self._choice([date, time])})",
+                f"{self._choice(['hour', 'minute', 'second'])}({time})",
+                f"datediff({date}, {self._choice([date, time])})",
+            ]
+        )
+
+    def _text(self, depth: int) -> str:
+        one, other = self._of("text", depth), self._of("text", depth)
+        start, size = self._choice(["-3", "-1", "0", "1", "2"]), self._choice(["0", "1", "2", "9"])
+        return self._choice(
+            [
+                f"lower({one})",
+                f"upper({one})",
+                f"{self._choice(['trim', 'ltrim', 'rtrim'])}({one})",
+                f"substring({one}, {start}, {size})",
+                f"substring({one}, {start})",
+                f"{self._choice(['left', 'right'])}({one}, {size})",
+                f"concat({one}, {other})",
+                f"({one} || {other})",
+                f"replace({one}, 'a', 'bb')",
+                f"cast({self._choice([self._column('integer').sql, self._column('flag').sql, self._column('day').sql])} as string)",
+            ]
+        )
+
+    def _date(self, depth: int) -> str:
+        one, time = self._of("date", depth), self._of("time", depth)
+        return self._choice(
+            [
+                f"({one} {self._choice('+-')} {self._choice(['1', '30', '365'])})",
+                f"({one} {self._choice('+-')} {self._choice(_INTERVALS)})",
+                f"date_add({one}, 7)",
+                f"to_date({time})",
+                f"cast({time} as date)",
+                f"trunc({one}, {self._choice(_UNITS[:4])})",
+                f"try_cast({self._of('text', 0)} as date)",
+            ]
+        )
+
+    def _time(self, depth: int) -> str:
+        one, date = self._of("time", depth), self._of("date", 0)
+        return self._choice(
+            [
+                f"date_trunc({self._choice(_UNITS)}, {one})",
+                f"({one} {self._choice('+-')} {self._choice(_INTERVALS + _SHORT_INTERVALS)})",
+                f"cast({date} as timestamp)",
+                f"to_timestamp({self._column('clock').sql})",
+                f"cast({self._column('clock').sql} as timestamp)",
+            ]
+        )
