@@ -59,6 +59,10 @@ class InvalidInputError(LanceError, ValueError):
     """An argument or a value of the data cannot be used: correct the call."""
 
 
+class EvaluationError(InvalidInputError):
+    """An expression of a filter has no value for a row: it overflows, divides by zero, or a cast fails."""
+
+
 class UnsupportedError(LanceError):
     """The table is sound, but needs something this release does not do: use another client, or a newer release."""
 

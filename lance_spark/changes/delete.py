@@ -287,14 +287,16 @@ def _together(
         yield tuple(chosen)
 
 
-def conditions_of(filters: Iterable[Filter] | None) -> list[Filter]:
-    """Return filters that can be parsed for each attempt: what yields its values once has none for the second.
+def conditions_of(filters: str | Iterable[Filter] | None) -> list[Filter]:
+    """Return filters, or a text, that can be parsed for each attempt: what yields its values once has none for the second.
 
     Raises
     ------
     InvalidInputError
         One is no sequence.
     """
+    if isinstance(filters, str):
+        return [filters]
     conditions: list[Filter] = []
     for part in filters or ():
         if isinstance(part, Predicate):
@@ -316,10 +318,15 @@ def parse_conditions(
     InvalidInputError
         A filter makes no sense, or is about positions in the table, of which a fragment alone knows nothing.
     """
-    given = list(filters or ())
+    known = with_all(table.schema)
+    given = [filters] if isinstance(filters, str) else list(filters or ())
     predicates = [one for one in given if isinstance(one, Predicate)]
-    others = [one for one in given if not isinstance(one, Predicate)]
-    comparisons = parse_filters(others, with_all(table.schema))
+    for text in (one for one in given if isinstance(one, str)):
+        from lance_spark.scan.sql import parse_predicate
+
+        predicates.append(parse_predicate(text, known))
+    others = [one for one in given if not isinstance(one, Predicate | str)]
+    comparisons = parse_filters(others, known)
     conditions: tuple[Comparison | Predicate, ...] = (*comparisons, *predicates)
     if any(path[0].id == ROW_OFFSET.id for one in conditions for path in one.paths):
         raise InvalidInputError(
@@ -429,7 +436,7 @@ def undo(store: ObjectStore, deletions: Iterable[FragmentDeletion]) -> None:
 
 def delete_rows(
     table: OpenTable,
-    filters: Iterable[Filter] | None,
+    filters: str | Iterable[Filter] | None,
     rows: Callable[[OpenTable], Mapping[int, Offsets | BitMap]] | None,
     *,
     properties: Mapping[str, str] | None,
@@ -443,7 +450,7 @@ def delete_rows(
     Parameters
     ----------
     table : OpenTable
-    filters : iterable of (column, operator, value) or Predicate, optional
+    filters : str, or iterable of (column, operator, value) or Predicate, optional
     rows : callable, optional
         Returns the offsets by fragment, in a version, of the rows that are meant.
     properties : mapping of str to str, optional
@@ -464,7 +471,11 @@ def delete_rows(
         tasks = plan_delete(current, conditions, rows=chosen, tag=by.tag)
         done = by.run(tasks, DeleteTask.run, partial(undo, current.store))
         deletions = [deletion for part in done for deletion in part]
-        noted = text or describe(parse_conditions(current, conditions), chosen)
+        noted = (
+            text
+            or (filters if isinstance(filters, str) else None)
+            or describe(parse_conditions(current, conditions), chosen)
+        )
         return commit_deletes(
             current, deletions, noted, properties=properties, max_retries=max_retries
         )

@@ -17,7 +17,7 @@ class RowsHandle(TableHandle):
 
     def delete(
         self,
-        filters: Iterable[Sequence[Any]] | None = None,
+        filters: str | Iterable[Sequence[Any]] | None = None,
         *,
         ids: Sequence[int] | None = None,
         addresses: Sequence[int] | None = None,
@@ -31,8 +31,9 @@ class RowsHandle(TableHandle):
 
         Parameters
         ----------
-        filters : iterable of (column, operator, value), optional
-            As in `to_batches`; an empty list stands for all rows.
+        filters : str, or iterable of (column, operator, value), optional
+            A condition as in ``WHERE``, read by Spark's defaults (docs/options.md), or conditions as in `to_batches`; an empty
+            list stands for all rows.
         ids, addresses, indices : sequence of int, optional
             Delete only some of these rows: row ids, row addresses (fragment id << 32 | offset), or positions in the table's
             order; one of the three. Rows that are deleted already are passed over. An address and a position are those of this version: they
@@ -76,7 +77,7 @@ class RowsHandle(TableHandle):
     def update(
         self,
         updates: Mapping[str, Any],
-        filters: Iterable[Sequence[Any]] | None = None,
+        filters: str | Iterable[Sequence[Any]] | None = None,
         *,
         mode: Literal["rows", "columns"] = "rows",
         commit_message: str | None = None,
@@ -92,8 +93,8 @@ class RowsHandle(TableHandle):
             New values by column, or by child of a struct, ``s.child``, with backticks around names with other characters. A
             callable gets the rows that change, as a record batch with all columns, and returns as many values. A struct that was
             null is not null once a child is set; its other children are null.
-        filters : iterable of (column, operator, value), optional
-            As in `to_batches`; all rows are updated if there are none.
+        filters : str, or iterable of (column, operator, value), optional
+            As in `delete`; all rows are updated if there are none.
         mode : str
             ``rows`` writes the rows to new fragments, and deletes them in the old ones. ``columns`` writes new files for these
             columns only, with all rows of each fragment that has some to change, which stay where they are.

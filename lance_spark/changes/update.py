@@ -191,7 +191,7 @@ def commit_updates(
 def update_rows(
     table: OpenTable,
     updates: Mapping[str, Any],
-    filters: Iterable[Filter] | None,
+    filters: str | Iterable[Filter] | None,
     *,
     mode: Mode,
     properties: Mapping[str, str] | None,

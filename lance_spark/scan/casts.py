@@ -27,7 +27,15 @@ from lance_spark.scan.typed import (
     type_name,
 )
 
-_WHOLE = re.compile(r"[+-]?[0-9]+")
+#: Without ANSI mode Spark passes over digits after a point.
+_WHOLE = re.compile(r"([+-]?[0-9]+)(\.[0-9]*)?")
+_POINT_ONLY = re.compile(r"[+-]?\.[0-9]*")
+#: Forms of floats that Java takes, and that are not read here.
+_OTHER_FLOATS = re.compile(r"[+-]?0[xX]|.*[eE][+-]?[0-9]{6}")
+#: All dates that Spark reads, and those of years that are read here.
+_DATE = re.compile(r"[+-]?[0-9]{4,7}(-[0-9]{1,2}(-[0-9]{1,2}([ T].*)?)?)?", re.DOTALL)
+_NEAR_DATE = re.compile(r"\+?(?!0000)[0-9]{4}(-.*)?", re.DOTALL)
+_TIMESTAMP = re.compile(r"[T0-9+-]")
 _NUMBER = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,5})?)([dDfF]?)")
 _NAMED = re.compile(r"([+-]?)(inf|infinity|nan)", re.IGNORECASE)
 _TRUE = ("t", "true", "y", "yes", "1")
@@ -41,6 +49,10 @@ _MOST_CHARACTERS = 400
 
 class CastError(ValueError):
     """A literal is not cast to a type, or has no value in it."""
+
+
+class FailedCastError(CastError):
+    """Spark raises an error for the cast in ANSI mode."""
 
 
 def cast(literal: Typed, dtype: pa.DataType, settings: SqlSettings) -> Typed:
@@ -66,8 +78,9 @@ def cast(literal: Typed, dtype: pa.DataType, settings: SqlSettings) -> Typed:
     try:
         return Typed(_cast(literal, dtype, settings), dtype)
     except (ValueError, OverflowError, ArithmeticError) as error:
+        failure = FailedCastError if isinstance(error, FailedCastError) else CastError
         why = f": {error}" if str(error) else ""
-        raise CastError(
+        raise failure(
             f"{_shown(literal)} of type {type_name(literal.dtype)} cannot be cast to "
             f"{type_name(dtype)}{why}"
         ) from None
@@ -98,7 +111,7 @@ def _of_float(value: float, dtype: pa.DataType) -> Any:
     if pat.is_decimal(dtype):
         raise CastError("the digits of a float are not made a decimal here; write a decimal")
     if not math.isfinite(value):
-        raise CastError("it is not an integer")
+        raise FailedCastError("it is not an integer")
     return _to_number(Fraction(math.trunc(value)), dtype)
 
 
@@ -110,12 +123,12 @@ def _to_number(value: int | Decimal | Fraction, dtype: pa.DataType) -> Any:
     if pat.is_decimal(dtype):
         units = half_up(exact, dtype.scale)
         if abs(units) >= 10**dtype.precision:
-            raise CastError("it has more digits than that type")
+            raise FailedCastError("it has more digits than that type")
         return decimal_of(units, dtype.scale)
     whole = math.trunc(exact)
     limit = 1 << dtype.bit_width - 1
     if not -limit <= whole < limit:
-        raise CastError("the type has no value so large")
+        raise FailedCastError("the type has no value so large")
     return whole
 
 
@@ -123,34 +136,54 @@ def _of_text(text: str, dtype: pa.DataType, settings: SqlSettings) -> Any:
     if is_bytes(dtype):
         return text.encode()
     text = text.strip(_BLANK)
-    if not text.isascii() or len(text) > _MOST_CHARACTERS:
+    if not text.isascii() and pat.is_decimal(dtype):
+        raise CastError("write digits from 0 to 9")
+    if not text.isascii() and (is_number(dtype) or pat.is_boolean(dtype)):
+        raise FailedCastError("it has letters other than those of numbers and truth values")
+    if len(text) > _MOST_CHARACTERS or (pat.is_timestamp(dtype) and not text.isascii()):
         raise CastError("")
     if pat.is_boolean(dtype):
         if text.lower() not in (*_TRUE, *_FALSE):
-            raise CastError("write true or false")
+            raise FailedCastError("write true or false")
         return text.lower() in _TRUE
     if pat.is_date(dtype):
-        return times.parse_days(text)
+        return _days(text)
     if pat.is_timestamp(dtype):
+        if not _TIMESTAMP.match(text) or not any(char.isdigit() for char in text):
+            raise FailedCastError("write it as 2024-01-31 12:30:15")
         return times.parse_micros(text, dtype.tz is not None, settings.time_zone)
     if pat.is_integer(dtype):
-        if not _WHOLE.fullmatch(text):
-            raise CastError("it is not an integer")
-        return _to_number(Decimal(text), dtype)
+        whole = _WHOLE.fullmatch(text)
+        if whole is None or (settings.ansi and whole[2]):
+            if not settings.ansi and _POINT_ONLY.fullmatch(text):
+                raise CastError("")
+            raise FailedCastError("it is not an integer")
+        return _to_number(Decimal(whole[1]), dtype)
     if named := _NAMED.fullmatch(text):
         if not pat.is_floating(dtype) or (named[1] and named[2].lower() == "nan"):
-            raise CastError("it is not a number")
+            raise FailedCastError("it is not a number")
         return float(text)
     match = _NUMBER.fullmatch(text)
+    if match is None and _OTHER_FLOATS.match(text):
+        raise CastError("write its digits")
     if match is None or (match[2] and pat.is_decimal(dtype)):
-        raise CastError("it is not a number")
+        raise FailedCastError("it is not a number")
     number = Decimal(match[1])
     if pat.is_decimal(dtype) and abs(number.adjusted()) > _MOST_CHARACTERS:
-        raise CastError("it has more digits than that type")
+        raise FailedCastError("it has more digits than that type")
     if pat.is_float64(dtype):
         return float(match[1])
     # Java reads it as a float at once.
     return to_float32(number) if pat.is_float32(dtype) else _to_number(number, dtype)
+
+
+def _days(text: str) -> int:
+    try:
+        return times.parse_days(text)
+    except ValueError as error:
+        if not _DATE.fullmatch(text) or _NEAR_DATE.fullmatch(text):
+            raise FailedCastError(str(error)) from None
+        raise
 
 
 def _to_text(value: Any, source: pa.DataType) -> str:

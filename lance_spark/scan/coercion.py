@@ -46,6 +46,7 @@ from lance_spark.scan.typed import (
     INSTANT,
     Typed,
     is_bytes,
+    is_datetime,
     is_number,
     is_text,
     shown_type,
@@ -129,6 +130,8 @@ def compare(where: Column, op: Op, value: Any, settings: SqlSettings = DEFAULTS)
     """
     literal, shown = _typed(where, value), type_of(where)
     if literal.value is None:
+        # Spark refuses a null of a type that is not compared.
+        _common(where, shown, literal, settings)
         return Constant(None)
     if (
         literal.written
@@ -184,6 +187,8 @@ def null_safe_equal(where: Column, value: Any, settings: SqlSettings = DEFAULTS)
     """
     literal = _typed(where, value)
     if literal.value is None:
+        if not pat.is_null(literal.dtype):
+            _common(where, type_of(where), literal, settings)
         return IsNull(where)
     equal = compare(where, "==", literal, settings)
     # False, where the column is null and the comparison is.
@@ -435,6 +440,8 @@ def _column_type(
     if is_bytes(common):
         return pa.large_binary() if all(map(is_bytes, shown)) else None
     if pat.is_timestamp(common):
+        if not all(is_datetime(one) for one in shown):
+            return None
         if common.equals(INSTANT) and any(not one.equals(INSTANT) for one in shown):
             return None
         units = [kind.unit for _, kind in columns if pat.is_timestamp(kind)]

@@ -33,6 +33,7 @@ from lance_spark.scan.typed import (
     INSTANT,
     MOST_DIGITS,
     Typed,
+    is_bytes,
     is_datetime,
     is_number,
     is_spark_decimal,
@@ -73,8 +74,17 @@ def comparison_type(
     return wider_type(one, other, settings)
 
 
-def list_type(types: Iterable[pa.DataType], settings: SqlSettings) -> pa.DataType:
-    """Return the type that the values of an ``IN`` are cast to.
+def list_type(
+    types: Iterable[pa.DataType], settings: SqlSettings, *, strings: bool = False
+) -> pa.DataType:
+    """Return the type that the values of an ``IN``, or of several branches, are cast to.
+
+    Parameters
+    ----------
+    types : iterable of pa.DataType
+    settings : SqlSettings
+    strings : bool
+        Whether values can be cast to strings each, as Spark does without ANSI mode.
 
     Raises
     ------
@@ -84,6 +94,8 @@ def list_type(types: Iterable[pa.DataType], settings: SqlSettings) -> pa.DataTyp
     if not settings.ansi:
         others = {one for one in given if not (pat.is_null(one) or is_text(one))}
         if others and any(is_text(one) for one in given):
+            if strings and not any(is_bytes(one) or pat.is_boolean(one) for one in others):
+                return pa.string()
             raise NoCommonTypeError(
                 "without ANSI mode Spark compares strings with other types in IN as strings, "
                 "which is not done here; write literals of one type"

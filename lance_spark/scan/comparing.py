@@ -91,6 +91,17 @@ def widened(array: pa.Array, dtype: pa.DataType) -> pa.Array:
         ) from None
 
 
+def exact_ticks(array: pa.Array) -> pa.Array:
+    """Return dates or timestamps as nanoseconds since 1970, in a type that has room for all of them."""
+    import pyarrow.compute as pc
+
+    if pat.is_date(array.type):
+        array = array.cast(pa.timestamp("s"))
+    factor = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[array.type.unit]
+    ticks = array.cast(pa.int64()).cast(pa.decimal128(19, 0))
+    return pc.multiply(ticks, pa.scalar(factor, pa.decimal128(10, 0)))
+
+
 def like_regex(pattern: str, escape: str = "\\") -> tuple[How, str]:
     """Translate a pattern of ``LIKE``.
 

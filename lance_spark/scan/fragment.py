@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from lance_spark.encoding.levels import BoolArray
 from lance_spark.encoding.rows import RowNumbers, Rows
-from lance_spark.errors import CorruptTableError
+from lance_spark.errors import CorruptTableError, EvaluationError
 from lance_spark.file.blob_fields import PLACE
 from lance_spark.file.open import DataFileReader, open_file
 from lance_spark.file.reader import PAGE_BYTES, FileReader
@@ -407,7 +407,14 @@ class FragmentReader:
             self._metrics.rows_filtered += live - int(np.count_nonzero(met))
             return wanted, judged
         judged = Judged(rows, self._judge.read(rows))
-        met = matching(self._filters, judged.batch)
+        try:
+            met = matching(self._filters, judged.batch)
+        except EvaluationError:
+            if wanted is None:
+                raise
+            # The error may be that of a deleted row.
+            met = np.zeros(len(rows), np.bool_)
+            met[wanted] = matching(self._filters, judged.batch.filter(pa.array(wanted)))
         if wanted is not None:
             met &= wanted
         count = int(np.count_nonzero(met))

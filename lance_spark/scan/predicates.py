@@ -22,17 +22,18 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import reduce
 
 import pyarrow as pa
 import pyarrow.types as pat
 
+from lance_spark.errors import EvaluationError, InvalidInputError
 from lance_spark.file.schema import Field
 from lance_spark.scan.comparing import (
     How,
     Op,
     column_at,
     compared,
+    exact_ticks,
     is_nan,
     widened,
     with_one_zero,
@@ -40,7 +41,8 @@ from lance_spark.scan.comparing import (
 from lance_spark.scan.conditions import Statistics
 from lance_spark.scan.ranges import in_all, in_any
 
-_OPPOSITE: dict[Op, Op] = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+#: The operator that is true where another is false.
+OPPOSITE: dict[Op, Op] = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +169,7 @@ class Compare(Predicate):
 
     def negated(self) -> Compare:
         """Return the opposite."""
-        return Compare(self.column, _OPPOSITE[self.op], self.value)
+        return Compare(self.column, OPPOSITE[self.op], self.value)
 
     def __reduce__(self) -> tuple[Callable[..., Compare], tuple[Column, Op, pa.Array]]:
         """Return what makes it again: scalars are pickled by way of Python's dates, which do not reach as far as Arrow's."""
@@ -194,7 +196,14 @@ class CompareColumns(Predicate):
 
     def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
         """Return true, false or null for each row."""
-        return compared(self.left.values(batch), self.op, self.right.values(batch))
+        try:
+            return compared(self.left.values(batch), self.op, self.right.values(batch))
+        except InvalidInputError:
+            # No unit has all values of both timestamps.
+            left, right = (Column(one.path).values(batch) for one in (self.left, self.right))
+            if not (pat.is_temporal(left.type) and pat.is_temporal(right.type)):
+                raise
+            return compared(exact_ticks(left), self.op, exact_ticks(right))
 
     def columns(self) -> Iterator[Column]:
         """Yield the columns that it looks at."""
@@ -203,7 +212,7 @@ class CompareColumns(Predicate):
 
     def negated(self) -> CompareColumns:
         """Return the opposite."""
-        return CompareColumns(self.left, _OPPOSITE[self.op], self.right)
+        return CompareColumns(self.left, OPPOSITE[self.op], self.right)
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,7 +376,11 @@ class And(Predicate):
         """Return true, false or null for each row."""
         import pyarrow.compute as pc
 
-        return reduce(pc.and_kleene, (part.evaluate(batch) for part in self.parts))
+        met = self.parts[0].evaluate(batch)
+        for part in self.parts[1:]:
+            # Spark does not look at the next part where one is false already.
+            met = pc.and_kleene(met, evaluated_where(part.evaluate, batch, met, null=True))
+        return met
 
     def columns(self) -> Iterator[Column]:
         """Yield the columns that it looks at."""
@@ -393,7 +406,12 @@ class Or(Predicate):
         """Return true, false or null for each row."""
         import pyarrow.compute as pc
 
-        return reduce(pc.or_kleene, (part.evaluate(batch) for part in self.parts))
+        met = self.parts[0].evaluate(batch)
+        for part in self.parts[1:]:
+            # Nor where one is true.
+            missed = pc.invert(met)
+            met = pc.or_kleene(met, evaluated_where(part.evaluate, batch, missed, null=True))
+        return met
 
     def columns(self) -> Iterator[Column]:
         """Yield the columns that it looks at."""
@@ -435,7 +453,7 @@ class CompareTruths(Predicate):
 
     def negated(self) -> CompareTruths:
         """Return the opposite."""
-        return CompareTruths(self.left, _OPPOSITE[self.op], self.right)
+        return CompareTruths(self.left, OPPOSITE[self.op], self.right)
 
 
 @dataclass(frozen=True, slots=True)
@@ -496,6 +514,42 @@ class Known(Predicate):
 
 #: Values of an `In` that statistics are asked for at most.
 _MOST_ASKED = 100
+
+
+def evaluated_where(
+    evaluate: Callable[[pa.RecordBatch], pa.Array],
+    batch: pa.RecordBatch,
+    needed: pa.BooleanArray,
+    *,
+    null: bool = False,
+) -> pa.Array:
+    """Return what an evaluation gives for the rows that are needed; for others anything, or null.
+
+    Parameters
+    ----------
+    evaluate : callable
+        Takes a batch, and may raise `EvaluationError`. Errors count for needed rows only.
+    batch : pa.RecordBatch
+    needed : pa.BooleanArray
+    null : bool
+        Whether rows are needed for which `needed` is null.
+
+    Raises
+    ------
+    EvaluationError
+        There is an error for a row that is needed.
+    """
+    try:
+        return evaluate(batch)
+    except EvaluationError:
+        import pyarrow.compute as pc
+
+        chosen = needed.fill_null(null)
+        if chosen.true_count == batch.num_rows:
+            raise
+        values = evaluate(batch.filter(chosen))
+        places = pc.subtract(pc.cumulative_sum(chosen.cast(pa.int64())), 1)
+        return values.take(pc.if_else(chosen, places, pa.scalar(None, pa.int64())))
 
 
 def conjunction(parts: Sequence[Predicate]) -> Predicate | None:

@@ -119,7 +119,7 @@ def to_local(instant: int, zone: str | None) -> int:
     ------
     ValueError, OverflowError
     """
-    return instant + _offset_at(instant, zone)
+    return instant + offset_at(instant, zone)
 
 
 def start_of_day(days: int, zone: str | None) -> int:
@@ -135,10 +135,10 @@ def start_of_day(days: int, zone: str | None) -> int:
         return instant
     # Clocks leave midnight out: the day begins when they are put forward.
     before, after = instant - _WINDOW, instant
-    offset = _offset_at(before, zone)
+    offset = offset_at(before, zone)
     while after - before > 1:
         middle = (before + after) // 2
-        if _offset_at(middle, zone) == offset:
+        if offset_at(middle, zone) == offset:
             before = middle
         else:
             after = middle
@@ -161,8 +161,8 @@ def first_local(instant: int, zone: str | None, *, after: bool) -> int:
         There are local times, left out by clocks that were put forward, that come later than
         others that follow them.
     """
-    gap = _offset_at(instant, zone) - _offset_at(instant - _WINDOW, zone)
-    if gap > 0 and _offset_at(instant - gap, zone) != _offset_at(instant, zone):
+    gap = offset_at(instant, zone) - offset_at(instant - _WINDOW, zone)
+    if gap > 0 and offset_at(instant - gap, zone) != offset_at(instant, zone):
         raise ValueError(
             f"clocks of {zone} were put forward less than {gap // 3_600_000_000 or 1} hours before, "
             "so that what they show is not in order"
@@ -210,7 +210,13 @@ def tzinfo_of(zone: str | None) -> datetime.tzinfo:
         raise ValueError(f"the time zone {zone!r} is not known") from None
 
 
-def _offset_at(instant: int, zone: str | None) -> int:
+def offset_at(instant: int, zone: str | None) -> int:
+    """Return by how many microseconds clocks of a zone are ahead of UTC at an instant.
+
+    Raises
+    ------
+    ValueError, OverflowError
+    """
     moment = (_EPOCH + datetime.timedelta(microseconds=instant)).replace(tzinfo=datetime.UTC)
     offset = moment.astimezone(tzinfo_of(zone)).utcoffset()
     assert offset is not None

@@ -1,24 +1,31 @@
 """The tree of a text as a predicate on a table's columns, with the meaning that Spark's analyzer gives it.
 
-An operand is a column, a literal or a condition. Whatever is made of literals alone is computed here; a condition beside a column
-of booleans is compared by its truth value. Expressions of columns other than these are refused by name.
+An operand is a column, a literal, a condition or another expression. Comparisons of a column with literals become bounds on the
+column's own values (`coercion`), which statistics serve. All others are computed for each row (`computed`), and of literals at once.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as pat
 
-from lance_spark.errors import InvalidInputError
+from lance_spark.errors import EvaluationError, InvalidInputError
 from lance_spark.file.schema import Schema
 from lance_spark.scan import coercion
-from lance_spark.scan.arithmetic import NoValueError, arithmetic, inverse, negative, positive
 from lance_spark.scan.casts import CastError, cast
-from lance_spark.scan.common_types import NoCommonTypeError, comparison_type, list_type
+from lance_spark.scan.common_types import NoCommonTypeError, comparison_type
 from lance_spark.scan.comparing import Op, compared, like_regex
+from lance_spark.scan.expressions import strings
+from lance_spark.scan.expressions.casts import casted
+from lance_spark.scan.expressions.conditionals import choice, nullif
+from lance_spark.scan.expressions.dates import Interval, interval
+from lance_spark.scan.expressions.functions import FUNCTIONS
+from lance_spark.scan.expressions.holds import ValueIsNull
+from lance_spark.scan.expressions.node import Expression, Literal, Truth, folded
 from lance_spark.scan.java_regex import to_re2
 from lance_spark.scan.predicates import (
     And,
@@ -34,17 +41,16 @@ from lance_spark.scan.predicates import (
     SameTruth,
 )
 from lance_spark.scan.settings import SqlSettings
-from lance_spark.scan.sql.grammar import TYPES
+from lance_spark.scan.sql import computed
+from lance_spark.scan.sql.computed import Operand
+from lance_spark.scan.sql.numbers import TYPES
 from lance_spark.scan.sql.tokens import error
 from lance_spark.scan.sql.tree import Apply, Name, Node, TypeName, Value
 from lance_spark.scan.sql.words import CURRENT
 from lance_spark.scan.times import has_zone
 from lance_spark.scan.typed import CLOCK, INSTANT, Typed, is_number, is_text, type_name
 
-Operand = Column | Typed | Predicate
-
 _OPS: dict[str, Op] = {"=": "==", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
-_UNARY = {"negative": negative, "positive": positive, "~": inverse}
 _MATCHED = {"startswith": "starts", "endswith": "ends", "contains": "contains"}
 _ALIASES = {"regexp": "rlike", "regexp_like": "rlike"}
 #: Functions that cast, and those of a string that are the same.
@@ -126,9 +132,12 @@ class _Binder:
             if pat.is_boolean(dtype):
                 return coercion.compare(operand, "==", True)
             raise self._failed(node, f"column {operand} is {dtype}, which is not a condition")
-        if pat.is_null(operand.dtype) or pat.is_boolean(operand.dtype):
+        if isinstance(operand, Typed) and self._is_truth(operand):
             return Constant(operand.value)
-        raise self._failed(node, f"a literal of type {type_name(operand.dtype)} is not a condition")
+        if isinstance(operand, Interval):
+            raise self._failed(node, "an interval is not a condition")
+        what = "literal" if isinstance(operand, Typed) else "value"
+        raise self._failed(node, f"a {what} of type {type_name(operand.dtype)} is not a condition")
 
     def operand(self, node: Node) -> Operand:
         """Return a node as a column, a literal or a condition."""
@@ -139,8 +148,9 @@ class _Binder:
                 return self._column(node)
             assert isinstance(node, Apply)
             return self._applied(node)
-        except (NoCommonTypeError, CastError, NoValueError) as reason:
-            raise self._failed(node, str(reason)) from None
+        except (NoCommonTypeError, CastError, EvaluationError) as reason:
+            why = str(reason).removeprefix("filter: ")
+            raise self._failed(node, why) from None
 
     def _applied(self, node: Apply) -> Operand:
         if node.op in _OPS:
@@ -151,17 +161,18 @@ class _Binder:
             return self._cast(node)
         if node.op == "call":
             return self._call(node)
+        if node.op == "interval":
+            return self._interval(node)
+        if node.op == "case":
+            return self._case(node)
         operands = [self.operand(one) for one in node.args]
-        literals = [one for one in operands if isinstance(one, Typed)]
-        if len(literals) < len(operands):
-            raise self._failed(
-                node,
-                "an expression of columns is not computed here; leave it to DataFrame.where",
-            )
-        if node.op in _UNARY:
-            return _UNARY[node.op](literals[0])
-        left, right = literals
-        return arithmetic(node.op, left, right, self._settings)
+        return computed.operate(node.op, operands, self._settings)
+
+    def _interval(self, node: Apply) -> Interval:
+        try:
+            return interval(node.detail)
+        except ValueError as reason:
+            raise self._failed(node, str(reason)) from None
 
     def _failed(self, node: Node, why: str) -> InvalidInputError:
         return error(self._text, node.at, why)
@@ -187,12 +198,26 @@ class _Binder:
             if one is None or other is None:
                 return Constant(None)
             return CompareTruths(one, op, other)
-        if isinstance(left, Column):
-            if isinstance(right, Column):
-                return coercion.compare_columns(left, op, right, self._settings)
-            return coercion.compare(left, op, right, self._settings)
-        assert isinstance(right, Column)
-        return coercion.compare(right, coercion.FLIPPED[op], left, self._settings)
+        try:
+            if isinstance(left, Column):
+                if isinstance(right, Column):
+                    return coercion.compare_columns(left, op, right, self._settings)
+                if isinstance(right, Typed):
+                    return coercion.compare(left, op, right, self._settings)
+            elif isinstance(right, Column) and isinstance(left, Typed):
+                return coercion.compare(right, coercion.FLIPPED[op], left, self._settings)
+        except InvalidInputError as reason:
+            return self._or_computed(reason, computed.compare, op, left, right)
+        return computed.compare(op, left, right, self._settings)
+
+    def _or_computed(
+        self, reason: InvalidInputError, build: Callable[..., Predicate], *args: Any
+    ) -> Predicate:
+        """Return a condition that is computed row by row where no bound on the column says the same."""
+        try:
+            return build(*args, self._settings)
+        except (NoCommonTypeError, CastError, InvalidInputError):
+            raise reason from None
 
     def _compare_literals(self, op: Op, left: Typed, right: Typed) -> bool | None:
         common = comparison_type(left, right, self._settings)
@@ -218,6 +243,8 @@ class _Binder:
                     node, f"a condition is not compared with {operand}, which is {dtype}"
                 )
             return coercion.compare(operand, "==", True)
+        if not isinstance(operand, Typed):
+            raise self._failed(node, "a condition is compared with conditions only; cast the value")
         if operand.value is None:
             return None
         if is_text(operand.dtype):
@@ -241,10 +268,14 @@ class _Binder:
             return SameTruth(one or null, other or null)
         if isinstance(left, Typed):
             left, right = right, left
-        assert isinstance(left, Column)
-        if isinstance(right, Column):
-            return coercion.null_safe_equal_columns(left, right, self._settings)
-        return coercion.null_safe_equal(left, right, self._settings)
+        try:
+            if isinstance(left, Column) and isinstance(right, Column):
+                return coercion.null_safe_equal_columns(left, right, self._settings)
+            if isinstance(left, Column) and isinstance(right, Typed):
+                return coercion.null_safe_equal(left, right, self._settings)
+        except InvalidInputError as reason:
+            return self._or_computed(reason, computed.null_safe_equal, left, right)
+        return computed.null_safe_equal(left, right, self._settings)
 
     def _between(self, node: Apply) -> Predicate:
         value, low, high = map(self.operand, node.args)
@@ -252,29 +283,32 @@ class _Binder:
 
     def _in(self, node: Apply) -> Predicate:
         value, *others = map(self.operand, node.args)
-        if isinstance(value, Column) and not any(isinstance(one, Predicate) for one in others):
-            return coercion.is_in(value, others, self._settings)
-        if isinstance(value, Predicate) or not all(isinstance(one, Typed) for one in others):
+        if any(isinstance(one, Predicate) for one in (value, *others)):
             return Or(tuple(self._compare_in_list(node, value, one, others) for one in others))
-        literals = [one for one in others if isinstance(one, Typed)]
-        assert isinstance(value, Typed)
-        common = list_type([one.dtype for one in (value, *literals)], self._settings)
-        if value.value is None:
-            return Constant(None)
-        found = [
-            None if one.value is None else self._compare_in("==", value, one, common)
-            for one in literals
-        ]
-        return Constant(True if True in found else None if None in found else False)
+        try:
+            if isinstance(value, Column) and all(isinstance(one, Column | Typed) for one in others):
+                return coercion.is_in(value, others, self._settings)
+        except InvalidInputError as reason:
+            return self._or_computed(reason, computed.is_in, value, others)
+        met = computed.is_in(value, others, self._settings)
+        return (
+            self._constant(met) if all(isinstance(one, Typed) for one in (value, *others)) else met
+        )
+
+    def _constant(self, predicate: Predicate) -> Constant:
+        """Return a condition on literals as its value."""
+        if isinstance(predicate, Constant):
+            return predicate
+        answer = folded(Truth(predicate))
+        assert isinstance(answer, Literal)
+        return Constant(answer.typed.value)
 
     def _compare_in_list(
         self, node: Apply, value: Operand, one: Operand, others: Sequence[Operand]
     ) -> Predicate:
         """Return the comparison with one value of a list that is made of several kinds."""
         if not all(self._is_truth(each) for each in (value, *others)):
-            raise self._failed(
-                node, "a list of columns and literals is compared with a column only; write OR"
-            )
+            raise self._failed(node, "conditions and other values are in one list; write OR")
         left, right = self._truth(node, value), self._truth(node, one)
         return Constant(None) if left is None or right is None else CompareTruths(left, "==", right)
 
@@ -283,6 +317,8 @@ class _Binder:
             return True
         if isinstance(operand, Typed):
             return bool(pat.is_boolean(operand.dtype) or pat.is_null(operand.dtype))
+        if not isinstance(operand, Column):
+            return False
         return bool(pat.is_boolean(operand.kind or coercion.kind_of(operand.field)))
 
     # Null, true, false
@@ -302,7 +338,9 @@ class _Binder:
             return Constant(operand.value is None)
         if isinstance(operand, Column):
             return IsNull(Column(operand.path))
-        return SameTruth(operand, Constant(None))
+        if isinstance(operand, Predicate):
+            return SameTruth(operand, Constant(None))
+        return ValueIsNull(computed.value_of(operand))
 
     def _is_nan(self, node: Apply) -> Predicate:
         operand = self.operand(*node.args)
@@ -318,7 +356,7 @@ class _Binder:
             if is_number(dtype):
                 # A null is not NaN, nor is any other value.
                 return IsNan(Column(operand.path, pa.float64()))
-        raise self._failed(node, "isnan is about columns of numbers")
+        return computed.is_nan(operand, self._settings)
 
     # Strings
 
@@ -329,61 +367,50 @@ class _Binder:
             escape = third.value if isinstance(third, Typed) else None
             if not isinstance(escape, str) or len(escape) != 1:
                 raise self._failed(node, "the escape of LIKE is a string of one character")
-        ignore_case = "ilike" in (node.op, node.detail)
-        left, pattern = self.operand(node.args[0]), self.operand(node.args[1])
-        text = self._pattern(node, left, pattern)
-        if text is None:
-            return Constant(None)
-        try:
-            how, regex = like_regex(text, escape)
-        except ValueError as reason:
-            raise self._failed(node, str(reason)) from None
-        if isinstance(left, Typed) or ignore_case:
-            raise self._failed(
-                node,
-                "ILIKE is not answered here; leave it to DataFrame.where"
-                if ignore_case
-                else "LIKE is about a column here",
-            )
-        assert isinstance(left, Column)
-        return Match(left, how, regex)
+        op = "ilike" if "ilike" in (node.op, node.detail) else "like"
+        return self._matched(node, op, escape)
 
     def _rlike(self, node: Apply) -> Predicate:
-        left, pattern = self.operand(node.args[0]), self.operand(node.args[1])
-        text = self._pattern(node, left, pattern)
-        if text is None:
-            return Constant(None)
-        if not isinstance(left, Column):
-            raise self._failed(node, "RLIKE is about a column here")
-        try:
-            return Match(left, "like", to_re2(text))
-        except ValueError as reason:
-            raise self._failed(node, f"{reason}; leave it to DataFrame.where") from None
+        return self._matched(node, "rlike", "")
 
-    def _pattern(self, node: Apply, left: Operand, pattern: Operand) -> str | None:
-        """Return the pattern that a string is matched with; None if it is null."""
-        if isinstance(left, Column) and not is_text(coercion.kind_of(left.field)):
-            raise self._failed(
-                node, f"column {left} is {left.field.arrow_field.type}; only strings are matched"
-            )
-        if isinstance(left, Predicate) or not isinstance(pattern, Typed):
-            raise self._failed(node, "a column is matched with a literal only")
-        if pattern.value is None:
-            return None
-        if not is_text(pattern.dtype):
-            raise self._failed(node, "the pattern has to be a string")
-        return str(pattern.value)
+    def _matched(self, node: Apply, op: str, escape: str) -> Predicate:
+        left, pattern = self.operand(node.args[0]), self.operand(node.args[1])
+        try:
+            if isinstance(left, Column) and isinstance(pattern, Typed) and op != "ilike":
+                plain = is_text(coercion.type_of(left)) and isinstance(pattern.value, str)
+                if plain and op == "like":
+                    return Match(left, *like_regex(pattern.value, escape))
+                if plain:
+                    return Match(left, "like", to_re2(pattern.value))
+            values = computed.value_of(left), computed.value_of(pattern)
+            return self.condition(strings.matched(op, *values, escape, self._settings))
+        except NoCommonTypeError:
+            raise
+        except ValueError as reason:
+            hint = "; leave it to DataFrame.where" if op == "rlike" else ""
+            raise self._failed(node, f"{reason}{hint}") from None
+
+    def condition(self, value: Expression) -> Predicate:
+        """Return a computed boolean as a condition."""
+        operand = computed.operand_of(value)
+        if isinstance(operand, Typed):
+            return Constant(operand.value)
+        assert isinstance(operand, Predicate)
+        return operand
 
     def _match(self, node: Apply) -> Predicate:
         left, text = self.operand(node.args[0]), self.operand(node.args[1])
-        if not isinstance(left, Column) or not isinstance(text, Typed):
-            raise self._failed(node, f"{node.detail} is about a column and a literal")
-        return coercion.match(Column(left.path), _MATCHED[node.detail], text.value)
+        if isinstance(left, Column) and isinstance(text, Typed):
+            return coercion.match(Column(left.path), _MATCHED[node.detail], text.value)
+        values = [computed.value_of(one) for one in (left, text)]
+        return self.condition(FUNCTIONS[node.detail][1](values, self._settings))
 
     # Casts and functions
 
     def _call(self, node: Apply) -> Operand:
         name = _ALIASES.get(node.detail, node.detail)
+        if name in ("if", "nullif"):
+            return self._if(node) if name == "if" else self._nullif(node)
         counts = {"isnull": 1, "isnotnull": 1, "isnan": 1, "like": (2, 3), "ilike": (2, 3)}
         if name in self._functions:
             wanted = counts.get(name, 2)
@@ -395,18 +422,48 @@ class _Binder:
             if name == "timestamp" and self._settings.timestamp_type == "TIMESTAMP_NTZ":
                 dtype = CLOCK
             return self._cast_to(node, self.operand(node.args[0]), dtype)
-        known = ", ".join(sorted(self._functions))
+        if name in FUNCTIONS:
+            return computed.call(name, [self.operand(one) for one in node.args], self._settings)
         raise self._failed(
             node,
-            f"the function {node.detail} is not known here; known are {known} and casts; leave "
-            "others to DataFrame.where",
+            f"the function {node.detail} is not known here; leave it to DataFrame.where "
+            "(docs/options.md has those that are)",
         )
+
+    def _if(self, node: Apply) -> Operand:
+        if len(node.args) != 3:
+            raise self._failed(node, "if takes a condition and two values")
+        condition, *values = node.args
+        met, other = (computed.value_of(self.operand(one)) for one in values)
+        branches = [(self.predicate(condition), met)]
+        return computed.operand_of(choice(branches, other, self._settings))
+
+    def _nullif(self, node: Apply) -> Operand:
+        if len(node.args) != 2:
+            raise self._failed(node, "nullif takes two values")
+        left, right = map(self.operand, node.args)
+        equal = self._compare(node, "==", left, right)
+        return computed.operand_of(nullif(computed.value_of(left), equal))
+
+    def _case(self, node: Apply) -> Operand:
+        has_value, has_otherwise = node.detail
+        parts = list(node.args)
+        value = self.operand(parts.pop(0)) if has_value else None
+        otherwise = self.operand(parts.pop()) if has_otherwise else Typed(None, pa.null())
+        branches = []
+        for condition, result in zip(parts[::2], parts[1::2], strict=True):
+            if value is None:
+                met = self.predicate(condition)
+            else:
+                met = self._compare(node, "==", value, self.operand(condition))
+            branches.append((met, computed.value_of(self.operand(result))))
+        return computed.operand_of(choice(branches, computed.value_of(otherwise), self._settings))
 
     def _cast(self, node: Apply) -> Operand:
         operand = self.operand(node.args[0])
         if node.op != "literal":
             assert isinstance(node.detail, TypeName)
-            return self._cast_to(node, operand, node.detail.dtype)
+            return self._cast_to(node, operand, node.detail.dtype, node.op == "try_cast")
         assert isinstance(operand, Typed)
         text = operand.value
         if node.detail == "x":
@@ -427,9 +484,9 @@ class _Binder:
             data = b""
         return Typed(data, pa.binary(), True)
 
-    def _cast_to(self, node: Apply, operand: Operand, dtype: pa.DataType) -> Operand:
-        if isinstance(operand, Typed):
-            return cast(operand, dtype, self._settings)
+    def _cast_to(
+        self, node: Apply, operand: Operand, dtype: pa.DataType, null_if_failed: bool = False
+    ) -> Operand:
         if isinstance(operand, Column):
             own = coercion.type_of(operand)
             if own.equals(dtype):
@@ -441,11 +498,7 @@ class _Binder:
                 and own.precision - own.scale <= dtype.precision - dtype.scale
             ):
                 return Column(operand.path, dtype)
-            raise self._failed(
-                node,
-                f"column {operand} is not cast from {type_name(own)} to {type_name(dtype)} here; "
-                "leave it to DataFrame.where",
-            )
-        if pat.is_boolean(dtype):
-            return operand
-        raise self._failed(node, "a condition is not cast")
+        value = casted(
+            computed.value_of(operand), dtype, self._settings, null_if_failed=null_if_failed
+        )
+        return computed.operand_of(value)

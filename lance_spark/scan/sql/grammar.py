@@ -22,18 +22,19 @@ NULL, TRUE and FALSE are literals there, and CAST and its like are functions bef
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from decimal import Decimal, InvalidOperation
+from decimal import InvalidOperation
 
 import pyarrow as pa
 
 from lance_spark.errors import InvalidInputError
-from lance_spark.scan.numbers import to_float32
 from lance_spark.scan.settings import SqlSettings
+from lance_spark.scan.sql.numbers import TYPES, typed_number
 from lance_spark.scan.sql.tokens import Token, error, shown, tokens
 from lance_spark.scan.sql.tree import Apply, Name, Node, TypeName, Value
 from lance_spark.scan.sql.words import FUNCTIONS_OF_GRAMMAR, RESERVED
-from lance_spark.scan.typed import CLOCK, INSTANT, Typed, decimal, integer
+from lance_spark.scan.typed import CLOCK, INSTANT, Typed
 
 #: Each level of a tree is some calls, where it is read, bound and evaluated.
 DEEPEST = 100
@@ -74,30 +75,12 @@ _LITERAL_TYPES = {
     "TIMESTAMP_NTZ": "timestamp_ntz",
     "X": "x",
 }
-TYPES: dict[str, pa.DataType] = {
-    "BOOLEAN": pa.bool_(),
-    "TINYINT": pa.int8(),
-    "BYTE": pa.int8(),
-    "SMALLINT": pa.int16(),
-    "SHORT": pa.int16(),
-    "INT": pa.int32(),
-    "INTEGER": pa.int32(),
-    "BIGINT": pa.int64(),
-    "LONG": pa.int64(),
-    "FLOAT": pa.float32(),
-    "REAL": pa.float32(),
-    "DOUBLE": pa.float64(),
-    "DATE": pa.date32(),
-    "TIMESTAMP_LTZ": INSTANT,
-    "TIMESTAMP_NTZ": CLOCK,
-    "STRING": pa.string(),
-    "BINARY": pa.binary(),
-    "VOID": pa.null(),
-}
 _DECIMALS = ("DECIMAL", "DEC", "NUMERIC")
-_INTEGERS = {"L": pa.int64(), "S": pa.int16(), "Y": pa.int8()}
-_LARGEST_FLOAT = Decimal(2**128 - 2**104)
-_LARGEST_DOUBLE = Decimal(2**1024 - 2**970)
+#: Functions whose arguments can have words between.
+_WITH_WORDS = ("EXTRACT", "SUBSTR", "SUBSTRING", "TRIM")
+_EXTRACTED = ("YEAR", "QUARTER", "MONTH", "DAY", "HOUR", "MINUTE")
+_TRIMMED = {"BOTH": "trim", "LEADING": "ltrim", "TRAILING": "rtrim"}
+_NUMBER = re.compile(r"\s*[+-]?[0-9]+\s*")
 
 
 def parse(text: str, settings: SqlSettings) -> Node:
@@ -182,11 +165,7 @@ class _Parser:
 
     def _logic(self, inside_and: bool = False) -> Node:
         """Read a condition; inside of AND without any OR."""
-        self._level += 1
-        if self._level > DEEPEST:
-            raise error(
-                self._text, self._here.at, f"the predicate is nested more than {DEEPEST} deep"
-            )
+        self._enter()
         at = self._here.at
         if inside_and:
             found = self._negation()
@@ -199,6 +178,13 @@ class _Parser:
             found = self._chain(at, "or", alternatives)
         self._level -= 1
         return found
+
+    def _enter(self) -> None:
+        self._level += 1
+        if self._level > DEEPEST:
+            raise error(
+                self._text, self._here.at, f"the predicate is nested more than {DEEPEST} deep"
+            )
 
     def _chain_part(self, at: int) -> list[Node]:
         parts = [self._logic(inside_and=True)]
@@ -384,9 +370,7 @@ class _Parser:
                 return Value(token.at, 1, Typed(None, pa.null(), True))
             return Value(token.at, 1, Typed(word == "TRUE", pa.bool_(), True))
         if word == "INTERVAL" and (here.kind in ("string", "number") or here.is_sign("-", "+")):
-            raise self._failed(
-                "intervals are not compared here; leave them to DataFrame.where", token.at
-            )
+            return self._interval(token)
         if here.kind == "string":
             if word not in _LITERAL_TYPES:
                 raise self._failed(
@@ -403,11 +387,58 @@ class _Parser:
             and (here.upper == "WHEN" or _begins_operand(here))
             and (here.upper not in _BETWEEN_OPERANDS)
         ):
-            raise self._failed("CASE is not read in a predicate", token.at, word_hint=True)
+            return self._case(token)
         if word == "CURRENT_PATH":
             raise self._failed("it is a function since Spark 4.3", token.at, word_hint=True)
         self._check_reserved(token)
         return Name(token.at, 1, (token.value,))
+
+    def _interval(self, token: Token) -> Node:
+        """Read what follows INTERVAL: numbers with units, or a string of them."""
+        parts: list[str] = []
+        while not parts or self._here.is_sign("-", "+") or self._here.kind == "number":
+            sign = self._next().value if self._here.is_sign("-", "+") else ""
+            number = self._next()
+            if number.kind not in ("string", "number") or number.suffix:
+                raise self._failed("expected a number and a unit, as in INTERVAL 3 DAYS", number.at)
+            if number.kind == "string" and not _NUMBER.fullmatch(number.value):
+                if sign or parts:
+                    raise self._failed(
+                        "write the sign of an interval inside of its string", number.at
+                    )
+                return self._apply(token.at, "interval", (), number.value)
+            unit = self._next()
+            if (
+                unit.kind != "word"
+                or self._here.upper == "TO"
+                or (sign and number.value[0] in "+-")
+            ):
+                raise self._failed("expected a unit, as in INTERVAL 3 DAYS", unit.at)
+            parts.append(f"{sign}{number.value.strip()} {unit.value}")
+            if self._here.is_sign("-", "+") or number.kind == "string":
+                # What follows is an operator.
+                break
+        return self._apply(token.at, "interval", (), " ".join(parts))
+
+    def _case(self, token: Token) -> Node:
+        """Read what follows CASE, up to END."""
+        self._enter()
+        parts = [] if self._here.upper == "WHEN" else [self._logic()]
+        has_value = bool(parts)
+        while self._takes_word("WHEN"):
+            parts.append(self._logic())
+            self._expect_word("THEN")
+            parts.append(self._logic())
+        if len(parts) < 2:
+            raise self._failed(
+                f"expected WHEN; if {token.value} is a column, write `{token.value}` with backticks"
+            )
+        has_otherwise = self._takes_word("ELSE")
+        if has_otherwise:
+            parts.append(self._logic())
+        self._expect_word("END")
+        self._level -= 1
+        return self._apply(token.at, "case", parts, (has_value, has_otherwise))
 
     def _check_reserved(self, token: Token) -> None:
         enforced = self._settings.ansi and self._settings.reserved_keywords
@@ -436,6 +467,8 @@ class _Parser:
             target = self._type()
             self._expect(")")
             return self._apply(token.at, word.lower(), [inner], target)
+        if word in _WITH_WORDS:
+            return self._call_with_words(token)
         if word in FUNCTIONS_OF_GRAMMAR:
             raise self._failed(
                 f"{token.value}(...) is not read in a predicate", token.at, word_hint=True
@@ -443,6 +476,33 @@ class _Parser:
         self._at += 1
         arguments = [] if self._takes(")") else self._arguments()
         return self._apply(token.at, "call", arguments, word.lower())
+
+    def _call_with_words(self, token: Token) -> Node:
+        """Read a function whose arguments may have words between: ``substring(a FROM 2 FOR 3)``."""
+        self._at += 1
+        name, part = token.upper, self._here.upper
+        if name == "EXTRACT":
+            if part not in _EXTRACTED or self._ahead().upper != "FROM":
+                raise self._failed(f"expected one of {', '.join(_EXTRACTED)}, and FROM")
+            self._at += 2
+            return self._apply(token.at, "call", self._arguments(), part.lower())
+        if name == "TRIM" and part in _TRIMMED and self._ahead().upper == "FROM":
+            self._at += 2
+            return self._apply(token.at, "call", self._arguments(), _TRIMMED[part])
+        arguments = [self._logic()]
+        if self._here.upper == "FROM":
+            if name == "TRIM":
+                raise self._failed("characters other than spaces are not trimmed here")
+            while self._takes_word("FROM" if len(arguments) == 1 else "FOR"):
+                arguments.append(self._logic())
+            self._expect(")")
+        elif self._takes(","):
+            arguments += self._arguments()
+        else:
+            self._expect(")")
+        if (name == "TRIM") is not (len(arguments) == 1):
+            raise self._failed(f"{token.value} is not read with these arguments", token.at)
+        return self._apply(token.at, "call", arguments, name.lower())
 
     def _type(self) -> TypeName:
         token = self._next()
@@ -472,42 +532,11 @@ class _Parser:
 
     def _number(self, token: Token, sign: str, at: int | None = None) -> Node:
         try:
-            typed = self._typed_number(sign + token.value, token.suffix)
+            typed = typed_number(sign + token.value, token.suffix, self._settings)
         except (TypeError, InvalidOperation, OverflowError, ValueError) as reason:
             why = str(reason) if isinstance(reason, TypeError) else "Spark has no such number"
             raise error(self._text, token.at, why) from None
         return Value(token.at if at is None else at, 1, typed)
-
-    def _typed_number(self, text: str, suffix: str) -> Typed:
-        number = Decimal(text)
-        whole = not set(text) & set(".eE")
-        if suffix in _INTEGERS:
-            dtype = _INTEGERS[suffix]
-            limit = 1 << dtype.bit_width - 1
-            if not -limit <= number < limit:
-                raise TypeError(f"the number does not fit its suffix {suffix}")
-            return Typed(int(number), dtype, True)
-        if suffix == "" and whole:
-            # A text of thousands of digits is not made a Python integer.
-            return decimal(number) if number.adjusted() > 18 else integer(int(number))
-        if suffix in ("F", "D") or (
-            suffix == ""
-            and set(text) & set("eE")
-            and not self._settings.exponent_literals_as_decimals
-        ):
-            largest = _LARGEST_FLOAT if suffix == "F" else _LARGEST_DOUBLE
-            if abs(number) > largest:
-                raise TypeError("the number is too large for its type")
-            if suffix == "F":
-                return Typed(to_float32(number), pa.float32(), True)
-            return Typed(float(text), pa.float64(), True)
-        exponent = number.as_tuple().exponent
-        if self._settings.negative_scale and isinstance(exponent, int) and exponent > 0:
-            raise TypeError(
-                "decimals with a negative scale are not read; write the digits, or set "
-                "spark.sql.legacy.allowNegativeScaleOfDecimal=false"
-            )
-        return decimal(number)
 
 
 def _begins_operand(token: Token) -> bool:

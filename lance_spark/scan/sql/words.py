@@ -20,9 +20,8 @@ RESERVED = frozenset(
 #: Functions whose arguments have a grammar of their own.
 FUNCTIONS_OF_GRAMMAR = frozenset(
     {
-        "ANY_VALUE", "DATEADD", "DATEDIFF", "DATE_ADD", "DATE_DIFF", "EXISTS", "EXTRACT",
-        "FIRST", "IDENTIFIER", "LAST", "OVERLAY", "POSITION", "STRUCT", "SUBSTR", "SUBSTRING",
-        "TIMEDIFF", "TIMESTAMPADD", "TIMESTAMPDIFF", "TRIM",
+        "ANY_VALUE", "EXISTS", "FIRST", "IDENTIFIER", "LAST", "OVERLAY", "POSITION", "STRUCT",
+        "TIMEDIFF", "TIMESTAMPADD", "TIMESTAMPDIFF",
     }
 )  # fmt: skip
 #: Words that are functions of the session where no column has their name.
