@@ -123,24 +123,41 @@ def content(path: Path) -> tuple[object, ...]:
         )
 
 
-def try_pair(tables: Tables, first: Change, before: Change) -> Outcome:
-    """Commit `before`, then `first`, which was planned before; the tables that come of it must be the same."""
+def manifests(path: Path) -> set[str]:
+    """Return the names of the versions of a table."""
+    return {file.name for file in (path / "_versions").iterdir()}
+
+
+def try_pair(tables: Tables, first: Change, before: Change, *, contents: bool = True) -> Outcome:
+    """Commit `before`, then `first`, which was planned before.
+
+    A change that is not committed must not make a version. If both clients commit it, their tables must be the same, which is
+    compared with `contents`.
+    """
     paths = [tables.copy() for _ in range(3)]
     for path, other in zip(
         paths, (tables.by_pylance, tables.by_pylance, tables.by_us), strict=True
     ):
         assert other(path, before) == COMPATIBLE
+    versions = [manifests(path) for path in paths]
     outcome = Outcome(
         tables.by_pylance(paths[0], first),
         tables.by_us(paths[1], first),
         tables.by_pylance(paths[2], first),
     )
-    contents = [content(path) for path in paths]
-    if outcome.pylance == outcome.ours:
-        same = contents[1] == contents[0]
-        assert same == ((first.name, before.name) not in OTHER_TABLES), (first.name, before.name)
-    if outcome.pylance == outcome.pylance_on_ours:
-        assert contents[2] == contents[0], (first.name, before.name)
+    results = (outcome.pylance, outcome.ours, outcome.pylance_on_ours)
+    for path, result, existing in zip(paths, results, versions, strict=True):
+        assert (manifests(path) > existing) == (result == COMPATIBLE), (first.name, before.name)
+    if contents and outcome.pylance == COMPATIBLE:
+        expected = content(paths[0])
+        if outcome.ours == COMPATIBLE:
+            same = content(paths[1]) == expected
+            assert same == ((first.name, before.name) not in OTHER_TABLES), (
+                first.name,
+                before.name,
+            )
+        if outcome.pylance_on_ours == COMPATIBLE:
+            assert content(paths[2]) == expected, (first.name, before.name)
     for path in paths:
         shutil.rmtree(path)
     return outcome
