@@ -23,7 +23,7 @@ test: java $(VENV)/.test
 test-fast: $(VENV)/.test
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow" tests
 
-# Ten thousand random tables, 2,000 queries, and 25 times as many histories and predicates as `make test`; all cells of the matrices of
+# Ten thousand random tables, 2,000 queries, 1,000 histories, 50,000 predicates; all cells of the matrices of
 # types; all changes of tables of all releases; 2 GiB of blobs through a small executor;
 # all races of two Spark jobs; LanceTable on a cluster with two million rows.
 test-long: java $(VENV)/.test

@@ -12,7 +12,7 @@ import pytest
 
 from tests.interop.histories import run
 
-HISTORIES = int(os.environ.get("LANCE_SPARK_TEST_HISTORIES", "40"))
+HISTORIES = int(os.environ.get("LANCE_SPARK_TEST_HISTORIES", "24"))
 GROUP = 4
 
 

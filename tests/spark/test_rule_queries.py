@@ -1,4 +1,4 @@
-"""Queries give the same rows with push-down on and off: in the manner of TPC-H, and a few hundred random ones."""
+"""Queries give the same rows with push-down on and off: in the manner of TPC-H, and a hundred random ones."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ SHOP = {
 }
 #: So many random queries go into one of Spark's.
 TOGETHER = 10
-SEEDS = range(int(os.environ.get("LANCE_SPARK_TEST_QUERIES", "200")) // TOGETHER)
+SEEDS = range(int(os.environ.get("LANCE_SPARK_TEST_QUERIES", "100")) // TOGETHER)
 #: Compiling a query takes longer than running it on so few rows; and overflow is null instead of an error.
 QUICK = {
     "spark.sql.codegen.wholeStage": "false",
