@@ -9,7 +9,7 @@
 | spark.sql.session.timeZone | `time_zone` | the zone of timestamps that name none |
 | spark.sql.timestampType | `timestamp_type` | what ``TIMESTAMP '...'`` and a cast to ``timestamp`` make |
 | spark.sql.parser.escapedStringLiterals | `escaped_string_literals` | backslashes in strings stay |
-| spark.sql.legacy.consecutiveStringLiterals.enabled | `consecutive_string_literals` | doubled quotes vanish |
+| spark.sql.legacy.consecutiveStringLiterals.enabled | `consecutive_string_literals` | doubled quotes vanish, as they always do in Spark 4.0 |
 | spark.sql.legacy.exponentLiteralAsDecimal.enabled | `exponent_literals_as_decimals` | 1e3 is a decimal |
 | spark.sql.legacy.literal.pickMinimumPrecision | `minimum_precision` | integers beside decimals are wider |
 | spark.sql.legacy.decimal.retainFractionDigitsOnTruncate | `retain_fraction_digits` | decimals past 38 digits lose others |
@@ -55,7 +55,7 @@ _TIMESTAMP_TYPES = ("TIMESTAMP_LTZ", "TIMESTAMP_NTZ")
 
 @dataclass(frozen=True, slots=True)
 class SqlSettings:
-    """Settings that change what the text of a predicate means; the defaults are those of Spark 4.
+    """Settings that change what the text of a predicate means; the defaults are those of Spark 4.1 and later.
 
     Attributes
     ----------

@@ -20,6 +20,7 @@ from lance_spark.errors import InvalidInputError, InvalidOptionError
 from lance_spark.file.schema import Schema
 from lance_spark.scan.predicates import Predicate
 from lance_spark.scan.sql import SPARK_NAMES, SqlSettings, parse_predicate
+from lance_spark.spark.sql_settings import settings_of_session
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,8 @@ class OptionText:
         settings = session
         if settings is None:
             # Spark's own default, on the driver, where this runs too.
-            settings = SqlSettings(ansi=os.environ.get("SPARK_ANSI_SQL_MODE") != "false")
+            ansi = str(os.environ.get("SPARK_ANSI_SQL_MODE") != "false").lower()
+            settings = settings_of_session({SPARK_NAMES["ansi"]: ansi})
         if time_zone is not None:
             settings = replace(settings, time_zone=time_zone)
         return cls(option, text, schema, settings, session is not None)
@@ -105,6 +107,9 @@ class OptionText:
                 continue
             other: Any = "TIMESTAMP_NTZ" if isinstance(default, str) else not default
             changed: dict[str, Any] = {name: other}
+            if settings_of_session({setting: str(other)}) == settings_of_session({}):
+                # This release of Spark does not have the setting.
+                continue
             try:
                 parse_predicate(self.text, self.schema, replace(self.settings, **changed))
             except InvalidInputError:
@@ -156,5 +161,5 @@ def _session_of_task(planned: SqlSettings) -> SqlSettings:
     if context is None:
         return planned
     seen = {name: context.getLocalProperty(name) for name in SPARK_NAMES.values()}
-    session = SqlSettings.from_conf({**planned.changed(), **{k: v for k, v in seen.items() if v}})
+    session = settings_of_session({**planned.changed(), **{k: v for k, v in seen.items() if v}})
     return replace(session, time_zone=planned.time_zone)

@@ -244,11 +244,11 @@ def parse_settings(given: object) -> SqlSettings:
     InvalidInputError
         A value is not one that Spark allows.
     """
-    from lance_spark.scan.sql import SqlSettings
+    from lance_spark.spark.sql_settings import settings_of_session
 
     if not isinstance(given, dict) or not all(isinstance(value, str) for value in given.values()):
         raise refused("settings do not map names to texts", given)
-    return SqlSettings.from_conf(given)
+    return settings_of_session(given)
 
 
 def _objects(name: str, asked: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -13,7 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema import Schema
-from lance_spark.scan.sql import SqlSettings, parse_predicate
+from lance_spark.scan.sql import parse_predicate
+from lance_spark.spark.sql_settings import settings_of_session
 
 NAN, INF = float("nan"), float("inf")
 UNIQUE = datetime(2024, 1, 31, 12, 30, 15, 123456)
@@ -258,7 +259,9 @@ def frame(spark: SparkSession, table: pa.Table) -> DataFrame:
 
 def ours(table: pa.Table, text: str) -> list[int]:
     predicate = parse_predicate(
-        text, Schema.from_arrow(table.schema), SqlSettings(time_zone="America/New_York")
+        text,
+        Schema.from_arrow(table.schema),
+        settings_of_session({"spark.sql.session.timeZone": "America/New_York"}),
     )
     (batch,) = table.combine_chunks().to_batches()
     rows: list[int] = table["row"].filter(predicate.holds(batch)).to_pylist()

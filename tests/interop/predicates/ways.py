@@ -34,9 +34,10 @@ from pyspark.errors import PySparkException
 import lance_spark
 from lance_spark.errors import LanceError
 from lance_spark.scan.predicates import And, Predicate
-from lance_spark.scan.sql import SqlSettings, parse_predicate
+from lance_spark.scan.sql import parse_predicate
 from lance_spark.spark.conditions import native
 from lance_spark.spark.filter_trees import to_predicate
+from lance_spark.spark.sql_settings import settings_of_session
 from lance_spark.spark.table import LanceTable
 from tests.interop.predicates.judge import Analysis, judge
 from tests.interop.predicates.sessions import ZONE, Session
@@ -63,7 +64,7 @@ class Bench:
     def __post_init__(self) -> None:
         self.dataset = lance_spark.open_dataset(str(self.table.path))
         self.schema = self.dataset._table.schema
-        self.settings = SqlSettings.from_conf({ZONE: self.session.zone, **self.session.conf})
+        self.settings = settings_of_session({ZONE: self.session.zone, **self.session.conf})
         self.base = LanceTable.forPath(self.spark, str(self.table.path))
         #: What Spark makes of texts before any job.
         self.analyses: dict[str, Analysis] = {}
