@@ -82,6 +82,8 @@ def test_changes_by_computed_conditions(dataset: lance_spark.Dataset) -> None:
         "abs(n, 1) = 1",
         "date_trunc('eon', s) IS NULL",
         "n / 0.5 > 1",
+        # A zone is not guessed.
+        "hour(cast(id as string)) = 1 OR date_trunc('hour', TIMESTAMP '2024-01-31 12:30:15Z') IS NULL",
     ],
 )
 def test_what_is_not_computed_is_refused(dataset: lance_spark.Dataset, text: str) -> None:

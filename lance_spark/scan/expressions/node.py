@@ -168,7 +168,8 @@ class Call(Expression):
         arrays = [arg.evaluate(batch) for arg in self.args]
         try:
             return KERNELS[self.name](arrays, self.detail, self.result)
-        except (RowError, pa.ArrowException, OverflowError) as error:
+        except (ValueError, pa.ArrowException, OverflowError) as error:
+            # A `RowError`, or a time zone that is missing or not known.
             names = ", ".join(dict.fromkeys(str(column) for column in self.columns()))
             where = f" on {names!r}" if names else ""
             raise EvaluationError(f"filter{where}: {error}") from None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -279,6 +280,9 @@ class _Binder:
 
     def _between(self, node: Apply) -> Predicate:
         value, low, high = map(self.operand, node.args)
+        if isinstance(value, Typed):
+            # Spark evaluates it once, apart from both comparisons, which see no literal.
+            value = replace(value, written=False)
         return And((self._compare(node, ">=", value, low), self._compare(node, "<=", value, high)))
 
     def _in(self, node: Apply) -> Predicate:

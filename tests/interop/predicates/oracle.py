@@ -66,9 +66,11 @@ def _run(
     try:
         columns = [analyses[at].column for at in known]
         rows = judge(spark).select(frame, columns).toArrow()
-    except (PySparkException, Py4JJavaError) as error:
+    except (PySparkException, Py4JJavaError):
         if len(known) == 1:
-            return {known[0]: Outcome(raised=frozenset([-1]), refusal=_first_line(error))}
+            # It raises outside of TRY_EVAL, as BETWEEN does, whose value is computed apart: no row is known.
+            every = judge(spark).select(frame, []).toArrow()["row"].to_pylist()
+            return {known[0]: Outcome(raised=frozenset(every))}
         half = len(known) // 2
         return {
             **_run(spark, frame, analyses, known[:half]),
@@ -82,7 +84,3 @@ def _run(
         raised = numbers[values.is_null().to_numpy()]
         found[at] = Outcome(frozenset(kept.tolist()), frozenset(raised.tolist()))
     return found
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0][:200] or type(error).__name__

@@ -37,6 +37,7 @@ ONCE_WRONG = [
     # A row of an inline table to Spark, not the column.
     ("(values IN (5, 128)) IS TRUE", SESSIONS[0]),
     ("number IN (values - 5)", SESSIONS[0]),
+    ("(-99999999999999999999999999999999999999 BETWEEN u8 AND -128) IS NOT NULL", SESSIONS[0]),
     # `VALUES NOT IN (x)` is a table of one row too: NOT of the function IN with an empty list, which is true for every row.
     (
         "(day = '1970-01-01'::date) AND (values NOT IN (float('0.1')))",
