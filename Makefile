@@ -19,7 +19,7 @@ demo: java $(VENV)/.test
 test: java $(VENV)/.test
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --durations=40 --durations-min=5 tests
 
-# Without Spark, servers and other processes, and without the matrices and the random runs: two minutes.
+# Without Spark, servers and other processes, and without the matrices and the random runs: about three minutes.
 test-fast: $(VENV)/.test
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow" tests
 

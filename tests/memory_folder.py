@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 FOLDER = Path("/dev/shm")
-#: A whole run has at most 1 GB of files at a time. The rest is for Spark, pylance and other users.
+#: Ten times the most that files of a run were seen to take at once. The rest is for Spark, pylance and other users.
 ROOM = 8 << 30
 _LIMIT = Path("/sys/fs/cgroup/memory.max")
 _USED = Path("/sys/fs/cgroup/memory.current")
