@@ -4,6 +4,7 @@
 | --- | --- |
 | `conf [DIR]` | writes what Spark needs to have push-down on in every session, without a line of code |
 | `inspect PATH` | tells what a table consists of: versions, fragments, files, columns, encodings |
+| `validate PATH` | checks the manifest of a version against itself and the files; exit status 1 if something is wrong |
 """
 
 from __future__ import annotations
@@ -13,9 +14,13 @@ import os
 import sys
 from io import TextIOWrapper
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lance_spark import __version__
 from lance_spark.errors import InvalidOptionError, LanceError
+
+if TYPE_CHECKING:
+    from lance_spark.dataset import Dataset
 
 FRAGMENT = """\
 # Push-down for format("lance"), in every session. Written by `python -m lance_spark conf`, lance_spark {version}.
@@ -54,14 +59,14 @@ def main(arguments: list[str] | None = None) -> int:
         "folder", nargs="?", default=".", metavar="DIR", help="where to (default: here)"
     )
     _add_inspect(commands.add_parser("inspect", help="tell what a table consists of"))
+    _add_validate(commands.add_parser("validate", help="check a table"))
     chosen = parser.parse_args(arguments)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             # Names of columns can have letters that the terminal does not.
             stream.reconfigure(errors="backslashreplace")
     try:
-        told = inspect(chosen) if chosen.command == "inspect" else write_conf(Path(chosen.folder))
-        sys.stdout.write(told)
+        sys.stdout.write(_run(chosen))
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader has seen enough; what is still buffered must not fail at the end of the process.
@@ -72,6 +77,36 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
+def _run(chosen: argparse.Namespace) -> str:
+    if chosen.command == "inspect":
+        return inspect(chosen)
+    return validate(chosen) if chosen.command == "validate" else write_conf(Path(chosen.folder))
+
+
+def _add_validate(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Check a version of a table: its manifest, and the files that the manifest names. The ends of data files, deletion "
+        "files, row ids and versions of rows are read, the values of columns are not; nothing is changed."
+    )
+    _add_version(parser)
+
+
+def _add_version(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that name a version of a table."""
+    parser.add_argument("path", metavar="PATH", help="path or URI of the table")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--version", type=int, metavar="N", help="this version, not the newest")
+    which.add_argument("--tag", metavar="NAME", help="the version that a tag names")
+    parser.add_argument("--branch", metavar="NAME", help="of this branch")
+    parser.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting of the store, such as its region; can be given several times",
+    )
+
+
 def _add_inspect(parser: argparse.ArgumentParser) -> None:
     from lance_spark.inspect import DEFAULT_FILES, DEFAULT_VERSIONS
 
@@ -79,11 +114,7 @@ def _add_inspect(parser: argparse.ArgumentParser) -> None:
         "Tell what a table consists of: versions, fragments, data files, and for each column its bytes, pages and "
         "encodings. Only manifests and the ends of data files are read; nothing is changed."
     )
-    parser.add_argument("path", metavar="PATH", help="path or URI of the table")
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--version", type=int, metavar="N", help="this version, not the newest")
-    which.add_argument("--tag", metavar="NAME", help="the version that a tag names")
-    parser.add_argument("--branch", metavar="NAME", help="of this branch")
+    _add_version(parser)
     parser.add_argument(
         "--fragment",
         type=int,
@@ -109,37 +140,16 @@ def _add_inspect(parser: argparse.ArgumentParser) -> None:
         help="tell the newest N versions (default: %(default)s)",
     )
     parser.add_argument("--html", metavar="FILE", help="write one page with plots instead of text")
-    parser.add_argument(
-        "--option",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a setting of the store, such as its region; can be given several times",
-    )
 
 
 def inspect(chosen: argparse.Namespace) -> str:
     """Tell what a table consists of, as the command line says, or write it as a page and say so."""
-    from lance_spark.dataset import open_dataset
     from lance_spark.inspect.gather import facts_of
     from lance_spark.inspect.html import as_html
     from lance_spark.inspect.text import as_text
 
-    options = {}
-    for one in chosen.option:
-        key, separator, value = one.partition("=")
-        if not key or not separator:
-            raise InvalidOptionError(f"--option {one!r} is not of the form KEY=VALUE")
-        options[key] = value
-    dataset = open_dataset(
-        chosen.path,
-        version=chosen.version,
-        branch=chosen.branch,
-        tag=chosen.tag,
-        storage_options=options,
-    )
     facts = facts_of(
-        dataset,
+        _open(chosen),
         versions=chosen.versions,
         fragments=chosen.fragment,
         columns=chosen.columns.split(",") if chosen.columns else None,
@@ -149,6 +159,38 @@ def inspect(chosen: argparse.Namespace) -> str:
         return as_text(facts, pages=chosen.fragment is not None)
     Path(chosen.html).write_text(as_html(facts), encoding="utf-8")
     return f"wrote {chosen.html}\n"
+
+
+def validate(chosen: argparse.Namespace) -> str:
+    """Check the version that the command line names, and say that nothing is wrong with it.
+
+    Raises
+    ------
+    CorruptTableError
+        Something is.
+    """
+    dataset = _open(chosen)
+    dataset.validate()
+    return f"{dataset._table.store.display}: version {dataset.version} is valid\n"
+
+
+def _open(chosen: argparse.Namespace) -> Dataset:
+    from lance_spark.dataset import open_dataset
+
+    options = {}
+    for one in chosen.option:
+        key, separator, value = one.partition("=")
+        if not key or not separator:
+            # The value may be a secret.
+            raise InvalidOptionError(f"--option {key!r} is not of the form KEY=VALUE")
+        options[key] = value
+    return open_dataset(
+        chosen.path,
+        version=chosen.version,
+        branch=chosen.branch,
+        tag=chosen.tag,
+        storage_options=options,
+    )
 
 
 def write_conf(folder: Path) -> str:

@@ -165,6 +165,31 @@ class MaintenanceHandle(TableHandle):
         return type(self)(table, self._storage_options), metrics
 
     @names_table
+    def validate(self) -> None:
+        """Check the version: what its manifest says against itself and against the files that it names.
+
+        The ends of all data files are read, the deletion files, and the ids and versions of rows; the values of columns are not.
+        Nothing is changed. `lance_spark.scan.validate` lists what is checked.
+
+        Raises
+        ------
+        CorruptTableError
+            Lists the first problems, with the fragments and files that have them.
+        UnsupportedFeatureError, UnsupportedEncodingError
+            A file is of a newer version, and cannot be checked.
+        StorageError
+
+        Examples
+        --------
+        >>> open_dataset("/data/t.lance").validate()
+        Traceback (most recent call last):
+        lance_spark.errors.CorruptTableError: /data/t.lance/_versions/18446744073709551612.manifest: fragment id 0 occurs twice, ...
+        """
+        from lance_spark.scan.validate import validate
+
+        validate(self._table)
+
+    @names_table
     def list_indices(self) -> list[dict[str, Any]]:
         """Return what there is to say of each segment of the indexes, as pylance does.
 

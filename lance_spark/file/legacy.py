@@ -155,6 +155,19 @@ class LegacyFileReader:
             for array, field in zip(run_plans(self._source, plans), fields, strict=True)
         ]
 
+    def check_columns(
+        self, fields: Sequence[Field], column_of: Mapping[int, int] | None = None
+    ) -> None:
+        """Check that the file has the columns of some top-level fields, with a value for each row. Reads no values.
+
+        Raises
+        ------
+        CorruptFileError, UnsupportedEncodingError, UnsupportedTypeError, StorageError
+        """
+        self._load(fields)
+        for field in fields:
+            self._reader(field)
+
     def column_bytes(
         self, fields: Sequence[Field], column_of: Mapping[int, int] | None = None
     ) -> int:

@@ -49,6 +49,12 @@ class DataFileReader(Protocol):
         """Read rows of some top-level fields."""
         ...
 
+    def check_columns(
+        self, fields: Sequence[Field], column_of: Mapping[int, int] | None = None
+    ) -> None:
+        """Check that the file has the columns of some fields, with a value for each row."""
+        ...
+
     def column_bytes(
         self, fields: Sequence[Field], column_of: Mapping[int, int] | None = None
     ) -> int:

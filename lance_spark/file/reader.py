@@ -183,6 +183,21 @@ class FileReader:
             for array, field, held in zip(texts, fields, stored, strict=True)
         ]
 
+    def check_columns(
+        self, fields: Sequence[Field], column_of: Mapping[int, int] | None = None
+    ) -> None:
+        """Check that the file has the columns of some top-level fields, with a value for each row. Reads no values.
+
+        Raises
+        ------
+        CorruptFileError, UnsupportedEncodingError, UnsupportedTypeError, StorageError
+        """
+        stored = [self._stored(field) for field in fields]
+        columns = [self._columns_of(field, column_of) for field in stored]
+        self._load([column for several in columns for column in several])
+        for field, several in zip(stored, columns, strict=True):
+            self._reader(field, several)
+
     def column_bytes(
         self, fields: Sequence[Field], column_of: Mapping[int, int] | None = None
     ) -> int:

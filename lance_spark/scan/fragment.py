@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from lance_spark.encoding.levels import BoolArray
 from lance_spark.encoding.rows import RowNumbers, Rows
-from lance_spark.errors import CorruptTableError, EvaluationError
+from lance_spark.errors import EvaluationError
 from lance_spark.file.blob_fields import PLACE
 from lance_spark.file.open import DataFileReader, open_file
 from lance_spark.file.reader import PAGE_BYTES, FileReader
@@ -37,6 +37,7 @@ from lance_spark.scan.width import estimate_row_bytes, fixed_width, nulls
 from lance_spark.table.deletions import read_deletions
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.paths import TablePaths
+from lance_spark.table.row_counts import check_row_count
 
 #: Decoded bytes a window aims at. Large enough that a decoder's fixed cost per call vanishes, small enough for a worker.
 WINDOW_BYTES = 16 * 1024 * 1024
@@ -495,12 +496,7 @@ class FragmentReader:
                 reader = self._open_files.take_out(file.base_id, file.path)
             if reader is None:
                 reader = open_file(self._paths.open_data_file(file), file.fields)
-            # Early writers left 0.
-            if self._fragment.physical_rows not in (0, reader.num_rows):
-                raise CorruptTableError(
-                    f"{reader.source.name}: the file has {reader.num_rows} rows, but the manifest says that fragment "
-                    f"{self._fragment.id} has {self._fragment.physical_rows}"
-                )
+            check_row_count(reader, self._fragment)
             self._files[number] = reader
         return reader
 

@@ -96,6 +96,18 @@ class Overlays:
         """
         return self._apply((field,), array, rows)
 
+    def check(self) -> None:
+        """Check that the files are there, and that the rows with new values are rows of the fragment.
+
+        Raises
+        ------
+        CorruptTableError, CorruptFileError, MissingFileError, StorageError
+        """
+        for number, overlay in enumerate(self._overlays):
+            self._reader(number)
+            for bitmap in overlay.bitmaps:
+                self._offsets(overlay, bitmap)
+
     def close(self) -> None:
         """Close the files."""
         for reader in self._readers.values():

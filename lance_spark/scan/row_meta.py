@@ -27,7 +27,7 @@ from lance_spark.encoding.rows import RowNumbers, Rows
 from lance_spark.errors import CorruptTableError, InvalidInputError
 from lance_spark.file.schema import Field, Schema
 from lance_spark.scan.assemble import FieldPart
-from lance_spark.table.fragment import Fragment
+from lance_spark.table.fragment import Fragment, check_unique
 from lance_spark.table.fragment_files import Lineage
 
 if TYPE_CHECKING:
@@ -162,7 +162,14 @@ def needs(fields: Sequence[Field], wanted: Field) -> bool:
 
 
 def first_positions(fragments: Sequence[Fragment]) -> dict[int, int]:
-    """Return for each fragment, by id, the position of its first live row in the table's order."""
+    """Return for each fragment, by id, the position of its first live row in the table's order.
+
+    Raises
+    ------
+    CorruptTableError
+        An id occurs twice.
+    """
+    check_unique(fragments, fragments[0].source if fragments else "")
     ends = np.cumsum([0, *(fragment.num_rows for fragment in fragments)], dtype=np.int64)
     return {
         fragment.id: start for fragment, start in zip(fragments, ends[:-1].tolist(), strict=True)

@@ -20,7 +20,7 @@ from lance_spark.scan.fragment import FragmentReader
 from lance_spark.scan.open_files import OpenFiles
 from lance_spark.scan.positions import Numbers, by_fragment, parse_row_ids
 from lance_spark.scan.row_meta import ROW_OFFSET, first_positions, needs
-from lance_spark.table.fragment import Fragment
+from lance_spark.table.fragment import Fragment, check_unique
 from lance_spark.table.open import OpenTable
 from lance_spark.table.paths import TablePaths
 
@@ -43,9 +43,15 @@ class RowFinder:
     table : OpenTable
     fragments : sequence of Fragment
         The table's, with their rows counted.
+
+    Raises
+    ------
+    CorruptTableError
+        A fragment id occurs twice: an address stands for two rows.
     """
 
     def __init__(self, table: OpenTable, fragments: Sequence[Fragment]) -> None:
+        check_unique(fragments, table.manifest.name)
         self._table = table
         self._fragments = fragments
         self._index: RowIndex | None = None

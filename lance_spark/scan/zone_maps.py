@@ -37,7 +37,7 @@ from pyroaring import BitMap
 
 from lance_spark.encoding.arrow_blocks import is_variable
 from lance_spark.encoding.rows import RowNumbers, runs_of
-from lance_spark.errors import CorruptFileError, CorruptTableError
+from lance_spark.errors import CorruptFileError
 from lance_spark.file.open import open_file
 from lance_spark.file.schema import Field
 from lance_spark.proto import table_pb2
@@ -166,6 +166,9 @@ def candidates(
     fields = {index.fields[0] for index in segments} & asked.keys()
     if not fields:
         return None
+    if len({fragment.id for fragment in fragments}) < len(fragments):
+        # Where an id occurs twice, nobody can say which of the fragments a zone is of: all rows are looked at.
+        return None
     starts = starts_of(fragments)
     zones = {}
     for number in fields:
@@ -177,7 +180,7 @@ def candidates(
         return None if known is None else known.candidates(op, value)
 
     rows = in_all(condition.candidates(statistics) for condition in conditions)
-    return None if rows is None else _by_fragment(rows, fragments, starts, manifest.name)
+    return None if rows is None else _by_fragment(rows, fragments, starts)
 
 
 def read_zones(
@@ -422,11 +425,9 @@ def _size(table: pa.Table) -> int:
 
 
 def _by_fragment(
-    rows: Sequence[range], fragments: Sequence[Fragment], starts: RowNumbers, name: str
+    rows: Sequence[range], fragments: Sequence[Fragment], starts: RowNumbers
 ) -> dict[int, list[range]]:
     found: dict[int, list[range]] = {fragment.id: [] for fragment in fragments}
-    if len(found) != len(fragments):
-        raise CorruptTableError(f"{name}: two fragments have the same id")
     for part in rows:
         first, last = np.searchsorted(starts, [part.start, part.stop - 1], side="right") - 1
         for at in range(int(first), int(last) + 1):

@@ -209,6 +209,11 @@ class Fragment:
         return Fragment.from_proto(proto, self._source)
 
     @property
+    def source(self) -> str:
+        """What errors call the file that the fragment is from."""
+        return self._source
+
+    @property
     def name(self) -> str:
         """What errors call the fragment."""
         return f"{self._source}: fragment {self.id}"
@@ -272,14 +277,16 @@ class Fragment:
         return CorruptTableError(f"{self._source}: fragment {self.id}: {what}")
 
 
-def check_unique(fragments: Iterable[table_pb2.DataFragment], source: str) -> None:
+def check_unique(
+    fragments: Iterable[table_pb2.DataFragment] | Iterable[Fragment], source: str
+) -> None:
     """Refuse fragments of which two have one id: a change of one of them would change the other.
 
-    Releases of pylance around 0.16 wrote such tables. They can be read.
+    Releases of pylance around 0.16 wrote such tables. They can be scanned; a row address or a row offset stands for two rows.
 
     Parameters
     ----------
-    fragments : iterable of table_pb2.DataFragment
+    fragments : iterable of table_pb2.DataFragment or Fragment
     source : str
         What errors call the file that they are from.
 
@@ -292,8 +299,8 @@ def check_unique(fragments: Iterable[table_pb2.DataFragment], source: str) -> No
     for fragment in fragments:
         if fragment.id in seen:
             raise CorruptTableError(
-                f"{source}: fragment id {fragment.id} occurs twice, so the table can be read but not changed; restore a version "
-                "from before, or read its rows and overwrite the table with them"
+                f"{source}: fragment id {fragment.id} occurs twice, so the table can be scanned, but not changed or read by row "
+                "address; restore a version from before, or read its rows and overwrite the table with them"
             )
         seen.add(fragment.id)
 

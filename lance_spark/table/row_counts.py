@@ -13,12 +13,17 @@ pylance has the same rules.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from lance_spark.errors import CorruptTableError
 from lance_spark.storage.small_reads import read_all
 from lance_spark.table.deletions import read_deletions
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.manifest import Manifest
 from lance_spark.table.paths import TablePaths
+
+if TYPE_CHECKING:
+    from lance_spark.file.open import DataFileReader
 
 
 def counted_fragments(paths: TablePaths, manifest: Manifest) -> tuple[Fragment, ...]:
@@ -37,6 +42,21 @@ def counted_fragments(paths: TablePaths, manifest: Manifest) -> tuple[Fragment, 
         zip(unknown, _count(paths, [fragments[i] for i in unknown], open_all), strict=True)
     )
     return tuple(counted.get(i, one) for i, one in enumerate(fragments))
+
+
+def check_row_count(reader: DataFileReader, fragment: Fragment) -> None:
+    """Refuse an open data file that has another number of rows than its fragment.
+
+    Raises
+    ------
+    CorruptTableError
+    """
+    # Early writers left 0.
+    if fragment.physical_rows not in (0, reader.num_rows):
+        raise CorruptTableError(
+            f"{reader.source.name}: the file has {reader.num_rows} rows, but the manifest says that "
+            f"fragment {fragment.id} has {fragment.physical_rows}"
+        )
 
 
 def _count(paths: TablePaths, fragments: Sequence[Fragment], open_all: bool) -> list[Fragment]:

@@ -349,15 +349,12 @@ def _column(fragment: Fragment, paths: TablePaths, kind: Lineage) -> Words:
     # Only tables that spill their row ids get here.
     from lance_spark.file.open import open_file
     from lance_spark.file.schema import Field
+    from lance_spark.table.row_counts import check_row_count
 
     file = fragment.files[file_with(fragment, kind)]
     reader = open_file(paths.open_data_file(file), file.fields)
     try:
-        if reader.num_rows != fragment.physical_rows:
-            raise CorruptTableError(
-                f"{reader.source.name}: the file has {reader.num_rows} rows, but the manifest says that fragment {fragment.id} "
-                f"has {fragment.physical_rows}"
-            )
+        check_row_count(reader, fragment)
         field = Field(kind.name.lower(), kind.field_id, "uint64", nullable=False)
         columns = dict(zip(file.fields, file.column_indices, strict=False))
         (values,) = reader.read([field], range(reader.num_rows), columns)

@@ -96,10 +96,20 @@ class RowIndex:
         firsts, counts, addresses = firsts[order], counts[order], addresses[order]
         twice = np.flatnonzero(firsts[1:] - firsts[:-1] < counts[:-1].astype(np.uint64))
         if len(twice):
+            at = int(twice[0])
+            holders = sorted(int(number) >> OFFSET_BITS for number in addresses[at : at + 2])
             raise CorruptTableError(
-                f"{paths.store.display}: row id {int(firsts[twice[0] + 1])} belongs to two live rows"
+                f"{paths.store.display}: row id {int(firsts[at + 1])} belongs to two live rows, "
+                f"of the fragments {holders[0]} and {holders[1]}"
             )
         return cls(firsts, counts, addresses)
+
+    @property
+    def greatest_id(self) -> int | None:
+        """The greatest id of a live row; None if there are no rows."""
+        if not len(self._firsts):
+            return None
+        return int(self._firsts[-1]) + int(self._counts[-1]) - 1
 
     def addresses(self, row_ids: Words) -> tuple[_Mask, Words]:
         """Look rows up.

@@ -40,6 +40,7 @@ def check_content(
     """Read a version by both clients; return the outcome that it is, with what is known now of its rows."""
     if not brief:
         theirs.validate()
+        ours.validate()
     system = ["_rowid", "_rowaddr", *((CREATED, UPDATED) if stable else ())]
     names = theirs.schema.names
     full = theirs.to_table(columns=[*names, *system])

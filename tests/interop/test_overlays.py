@@ -80,6 +80,7 @@ def commit(path: Path, fragment: int, *overlays: Any) -> None:
 def same(path: Path) -> pa.Table:
     expected = lance.dataset(str(path)).to_table()
     ours = lance_spark.open_dataset(str(path))
+    ours.validate()
     assert ours.to_table().to_pylist() == expected.to_pylist()
     return expected
 

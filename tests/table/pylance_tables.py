@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 import lance
 import pyarrow as pa
 
+import lance_spark
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.fragment import Fragment
 from lance_spark.table.fragment_files import DataFile
@@ -62,4 +63,5 @@ def ids(path: Path, version: int | None = None) -> list[int]:
     """The column `id`, after pylance has found nothing wrong with the table."""
     dataset = lance.dataset(str(path), version=version)
     dataset.validate()
+    lance_spark.open_dataset(str(path), version).validate()
     return dataset.to_table(columns=["id"])["id"].to_pylist()

@@ -4,6 +4,7 @@
 | --- | --- | --- |
 | `optimize` | executors rewrite groups of fragments, the driver commits | few large fragments in the place of many small ones |
 | `vacuum` | driver | removes old versions, and the files that only they refer to |
+| `validate` | driver | checks the manifest against the files |
 | `cleanup` | driver | removes files that no version refers to, which jobs left that came to nothing |
 
 A compaction that others got in the way of rewrites only what they changed (`lance_spark.changes.compaction`).
@@ -210,6 +211,17 @@ class MaintenanceMethods(TableBase):
         stats = self._clean("cleanup", policy_for_failed_jobs(olderThan), dryRun)
         row = (stats.bytes_removed, len(stats.files))
         return self.spark.createDataFrame([row], "bytes_removed long, files_removed long")
+
+    def validate(self) -> None:
+        """Check the newest version, or the one that the options name, on the driver; see `Dataset.validate`.
+
+        Raises
+        ------
+        CorruptTableError
+            Lists the first problems, with the fragments and files that have them.
+        TableNotFoundError, UnsupportedFeatureError, UnsupportedEncodingError, StorageError
+        """
+        self.dataset().validate()
 
     def _compact(
         self,

@@ -13,9 +13,11 @@ import pyarrow as pa
 import pytest
 
 import lance_spark
-from lance_spark.errors import InvalidInputError, VersionNotFoundError
+from lance_spark.errors import CorruptTableError, InvalidInputError, VersionNotFoundError
 from lance_spark.spark.table import LanceTable
 from tests.inspect.test_inspect import Page
+from tests.table.damaged import rewrite_manifest
+from tests.table.pylance_tables import new_table
 
 
 @pytest.fixture
@@ -80,6 +82,16 @@ def test_detail(spark: Any, path: Path) -> None:
     lance.dataset(path).cleanup_old_versions(datetime.timedelta())
     (row,) = LanceTable.forPath(spark, str(path)).detail().collect()
     assert row.created_at is None
+
+
+def test_validate(spark: Any, tmp_path: Path) -> None:
+    new_table(tmp_path)
+    table = LanceTable.forPath(spark, str(tmp_path))
+    table.validate()
+    rewrite_manifest(tmp_path, lambda manifest: setattr(manifest.fragments[1], "id", 0))
+    with pytest.raises(CorruptTableError, match="fragment id 0 occurs twice") as caught:
+        table.validate()
+    assert str(tmp_path) in str(caught.value)
 
 
 def test_restore(spark: Any, path: Path) -> None:

@@ -1,0 +1,248 @@
+"""The check of one version of a table: its manifest against itself, and against the files that it names.
+
+| part | what must hold |
+| --- | --- |
+| fragments | ids are unique and increase |
+| data files | they are there and can be opened; each holds a column of the schema, no field is in two files of a fragment, and each column has one value per row of the fragment |
+| overlays | their files are there, and the rows that they cover are rows of the fragment |
+| deletion files | they can be read, delete as many rows as the manifest says, and only rows of the fragment |
+| row ids and versions | one for each row; no id belongs to two live rows or is yet to be given |
+| indexes | names and ids are unique, fields are in the schema, segments of one index cover different fragments, files are there |
+
+These are the checks of pylance's `validate`, and those of files of indexes, of fields of indexes, and of columns of data files besides.
+The values of columns are not read.
+
+The same functions make these checks for readers and for changes; here their errors are collected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import islice, pairwise
+
+from pyroaring import BitMap
+
+from lance_spark.errors import CorruptError, CorruptTableError, MissingFileError, naming
+from lance_spark.file.open import open_file
+from lance_spark.file.schema import Field
+from lance_spark.proto import table_pb2
+from lance_spark.scan.assemble import files_of, locate
+from lance_spark.scan.overlays import Overlays
+from lance_spark.storage.small_reads import read_each
+from lance_spark.table import fragment_reuse, indexes
+from lance_spark.table.deletions import read_deletions
+from lance_spark.table.fragment import Fragment, check_unique
+from lance_spark.table.fragment_files import DataFile, Lineage
+from lance_spark.table.open import OpenTable
+from lance_spark.table.paths import INDICES, TablePaths
+from lance_spark.table.row_counts import check_row_count, counted_fragments
+from lance_spark.table.row_ids import created_versions_of, updated_versions_of
+from lance_spark.table.row_index import RowIndex
+
+#: How many problems an error lists. The check stops at the next one.
+MAX_PROBLEMS = 10
+_HIDDEN = frozenset(kind.field_id for kind in Lineage)
+
+
+def validate(table: OpenTable) -> None:
+    """Check a version of a table.
+
+    Parameters
+    ----------
+    table : OpenTable
+
+    Raises
+    ------
+    CorruptTableError
+        Lists the first `MAX_PROBLEMS` problems, with fragments and files.
+    UnsupportedFeatureError, UnsupportedEncodingError
+        A file cannot be checked by this release.
+    StorageError
+        The store failed, for other reasons than a missing file.
+    """
+    # One error can be seen by two checks, such as that of a deletion file.
+    problems = list(islice(_unique(_problems(table)), MAX_PROBLEMS + 1))
+    if not problems:
+        return
+    table_name = table.store.display
+    if len(problems) == 1:
+        with naming(table_name):
+            raise CorruptTableError(problems[0])
+    more = len(problems) > MAX_PROBLEMS
+    listed = "".join(f"\n  {problem}" for problem in problems[:MAX_PROBLEMS])
+    raise CorruptTableError(
+        f"{table_name}: version {table.version} has {'more than ' if more else ''}"
+        f"{min(len(problems), MAX_PROBLEMS)} problems:{listed}"
+    )
+
+
+def _unique(problems: Iterable[str]) -> Iterator[str]:
+    seen: set[str] = set()
+    for problem in problems:
+        if problem not in seen:
+            seen.add(problem)
+            yield problem
+
+
+def _problem(check: Callable[[], object]) -> Iterator[str]:
+    """Run a check, and yield the message of its error if there is one."""
+    try:
+        check()
+    except (CorruptError, MissingFileError) as error:
+        yield str(error)
+
+
+def _problems(table: OpenTable) -> Iterator[str]:
+    manifest, paths = table.manifest, table.paths
+    message = manifest.message
+    yield from _problem(lambda: check_unique(message.fragments, manifest.name))
+    yield from _problem(lambda: _check_order(message.fragments, manifest.name))
+    yield from _index_problems(table)
+    fragments = manifest.fragments
+    try:
+        fragments = counted_fragments(paths, manifest)
+    except (CorruptError, MissingFileError) as error:
+        yield str(error)
+    check = partial(_fragment_problems, paths, table.schema.fields)
+    for problems in read_each(check, fragments, local=paths.store.is_local):
+        yield from problems
+    if manifest.flags.stable_row_ids:
+        yield from _problem(lambda: _check_row_ids(table, fragments))
+
+
+def _check_order(fragments: Iterable[table_pb2.DataFragment], source: str) -> None:
+    """Refuse fragments whose ids do not increase; ids that repeat are refused by `check_unique`."""
+    for before, after in pairwise(fragments):
+        if after.id < before.id:
+            raise CorruptTableError(
+                f"{source}: fragment {after.id} comes after fragment {before.id}; fragments must be "
+                "in the order of their ids"
+            )
+
+
+def _check_row_ids(table: OpenTable, fragments: Iterable[Fragment]) -> None:
+    """Refuse row ids that two live rows have, or that the next new rows would get."""
+    greatest = RowIndex.build(table.paths, tuple(fragments)).greatest_id
+    next_id = table.manifest.next_row_id
+    if greatest is not None and greatest >= next_id:
+        raise CorruptTableError(
+            f"{table.manifest.name}: a row has the id {greatest}, but {next_id} is the next id that "
+            "a new row gets"
+        )
+
+
+def _fragment_problems(
+    paths: TablePaths, fields: tuple[Field, ...], fragment: Fragment
+) -> list[str]:
+    return list(_problems_of(paths, fields, fragment))
+
+
+def _problems_of(paths: TablePaths, fields: tuple[Field, ...], fragment: Fragment) -> Iterator[str]:
+    try:
+        files = fragment.files
+    except CorruptTableError as error:
+        yield str(error)
+        return
+    yield from _problem(lambda: _check_apart(fragment))
+    file_of = files_of(fragment)
+    parts: dict[int, list[Field]] = {}
+    for field in fields:
+        for part in locate(field, file_of):
+            parts.setdefault(part.file, []).append(part.field)
+    known = {node.id for field in fields for node in field.walk()} | _HIDDEN
+    for number, file in enumerate(files):
+        held = parts.get(number, ())
+        yield from _problem(partial(_check_file, paths, fragment, file, held, known))
+    if fragment.has_overlays:
+        yield from _problem(lambda: _check_overlays(paths, fragment))
+    yield from _problem(lambda: read_deletions(paths, fragment))
+    for read_versions in (created_versions_of, updated_versions_of):
+        yield from _problem(partial(read_versions, fragment, paths))
+
+
+def _check_apart(fragment: Fragment) -> None:
+    """Refuse a field that two data files of a fragment hold."""
+    holders: dict[int, str] = {}
+    for file in fragment.files:
+        for number in file.fields:
+            if number >= 0 and number in holders:
+                raise CorruptTableError(
+                    f"{fragment.name}: field id {number} is in two data files, {holders[number]} "
+                    f"and {file.path}"
+                )
+            holders[number] = file.path
+
+
+def _check_file(
+    paths: TablePaths, fragment: Fragment, file: DataFile, held: Iterable[Field], known: set[int]
+) -> None:
+    """Check one data file: that it is there, its rows, and its columns of the schema."""
+    reader = open_file(paths.open_data_file(file), file.fields)
+    try:
+        check_row_count(reader, fragment)
+        if file.fields and known.isdisjoint(file.fields):
+            raise CorruptTableError(
+                f"{fragment.name}: data file {file.path} has no column of the schema: its field ids "
+                f"are {', '.join(map(str, sorted(file.fields)))}"
+            )
+        # In version 0.1 a file does not say which of its columns are which, its field ids do.
+        columns = dict(zip(file.fields, file.column_indices, strict=False))
+        with naming(reader.source.name):
+            reader.check_columns(list(held), columns)
+    finally:
+        reader.close()
+
+
+def _check_overlays(paths: TablePaths, fragment: Fragment) -> None:
+    overlays = Overlays(paths, fragment)
+    try:
+        overlays.check()
+    finally:
+        overlays.close()
+
+
+def _index_problems(table: OpenTable) -> Iterator[str]:
+    manifest = table.manifest
+    try:
+        section = indexes.section_of(manifest)
+    except CorruptTableError as error:
+        yield str(error)
+        return
+    uuids: set[str] = set()
+    covered: dict[str, BitMap] = {}
+    known = {node.id for field in table.schema.fields for node in field.walk()}
+    for index in section.indices:
+        name = f"{manifest.name}: index {index.name!r}"
+        uuid = indexes.uuid_of(index)
+        if uuid in uuids:
+            yield f"{name}: two segments have the id {uuid}"
+        uuids.add(uuid)
+        if index.name == indexes.FRAGMENT_REUSE:
+            yield from _problem(partial(fragment_reuse.read_content, table.paths, index))
+        if indexes.is_system(index):
+            continue
+        unknown = sorted(set(index.fields) - known)
+        if unknown:
+            yield f"{name}: the schema has no field with id {unknown[0]}"
+        bitmap = indexes.fragment_bitmap(index)
+        if bitmap is not None:
+            others = covered.setdefault(index.name, BitMap())
+            if others & bitmap:
+                yield f"{name}: two segments cover fragment {(others & bitmap).min()}"
+            others |= bitmap
+            covered[index.name] = others
+        yield from _problem(partial(_check_index_files, table.paths, index, name))
+
+
+def _check_index_files(paths: TablePaths, index: table_pb2.IndexMetadata, name: str) -> None:
+    """Refuse an index without the files that the manifest lists, or without any where it lists none."""
+    folder = indexes.uuid_of(index)
+    base = index.base_id if index.HasField("base_id") else None
+    store, path = paths.locate(base, INDICES, folder)
+    present = {info.path for info in store.list_tree(path)}
+    missing = sorted({f"{path}/{file.path}" for file in index.files} - present)
+    if missing:
+        raise MissingFileError(f"{name}: there is no file {store.name(missing[0])}")
+    if not present:
+        raise MissingFileError(f"{name}: there are no files in {store.name(path)}")
