@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime
+import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from lance_spark.arguments import check_least
 from lance_spark.changes.handle import ChangingHandle
 from lance_spark.changes.maintenance_handle import MaintenanceHandle
 from lance_spark.changes.rows_handle import RowsHandle
@@ -36,7 +38,7 @@ from lance_spark.storage.base_options import with_base_params
 from lance_spark.storage.manifest_store import ManifestStore, with_store
 from lance_spark.table.blob_dataset import check_columns
 from lance_spark.table.fragment import Fragment
-from lance_spark.table.handle import names_table
+from lance_spark.table.names_table import names_table, names_table_at
 from lance_spark.table.open import OpenTable, open_table
 from lance_spark.table.row_counts import counted_fragments
 
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 DEFAULT_BATCH_SIZE = 65_536
 
 
+@names_table
 class Dataset(ChangingHandle, RowsHandle, MaintenanceHandle):
     """One version of a Lance table. Immutable: later commits are not seen.
 
@@ -60,12 +63,10 @@ class Dataset(ChangingHandle, RowsHandle, MaintenanceHandle):
         self._finder: RowFinder | None = None
 
     @property
-    @names_table
     def schema(self) -> pa.Schema:
         """The columns, with the table's metadata and that of its fields."""
         return self._table.schema.to_arrow()
 
-    @names_table
     def schema_of(
         self,
         columns: Sequence[str] | None = None,
@@ -147,7 +148,6 @@ class Dataset(ChangingHandle, RowsHandle, MaintenanceHandle):
         for task in tasks:
             yield from task.batches()
 
-    @names_table
     def to_table(
         self,
         columns: Sequence[str] | None = None,
@@ -170,7 +170,6 @@ class Dataset(ChangingHandle, RowsHandle, MaintenanceHandle):
         )
         return pa.Table.from_batches(batches, schema)
 
-    @names_table
     def take(
         self,
         indices: Sequence[int],
@@ -209,7 +208,6 @@ class Dataset(ChangingHandle, RowsHandle, MaintenanceHandle):
             return table
         return table.take(pa.array(inverse))
 
-    @names_table
     def take_rows(
         self,
         row_ids: Sequence[int],
@@ -245,7 +243,6 @@ class Dataset(ChangingHandle, RowsHandle, MaintenanceHandle):
         )
         return row_meta.with_repeats(table, columns)
 
-    @names_table
     def take_blobs(
         self,
         blob_column: str,
@@ -284,7 +281,6 @@ class Dataset(ChangingHandle, RowsHandle, MaintenanceHandle):
         return take_blobs(self._table, self.fragments, blob_column, given, buffer_size, finder)
 
     @collection_paused()
-    @names_table
     def plan(
         self,
         columns: Sequence[str] | None = None,
@@ -332,10 +328,10 @@ class Dataset(ChangingHandle, RowsHandle, MaintenanceHandle):
         InvalidInputError
             There is no such column or fragment, or a number is not positive.
         """
-        if batch_size < 1:
-            raise InvalidInputError(f"batch_size must be at least 1, not {batch_size}")
-        if target_rows is not None and target_rows < 1:
-            raise InvalidInputError(f"target_rows must be at least 1, not {target_rows}")
+        check_least("batch_size", batch_size, 1)
+        check_least("min_partitions", min_partitions, 1)
+        if target_rows is not None:
+            check_least("target_rows", target_rows, 1)
         schema = self._select(columns, blob_handling, with_row_id, with_row_address)
         fragments: Sequence[Fragment] = self.fragments
         manifest = self._table.manifest
@@ -416,6 +412,10 @@ class Dataset(ChangingHandle, RowsHandle, MaintenanceHandle):
             from lance_spark.scan.sql import parse_predicate
 
             return (*conditions, parse_predicate(filter, known))
+        if not hasattr(filter, "paths"):
+            raise InvalidInputError(
+                f"filter must be a string or a Predicate, not {type(filter).__name__}"
+            )
         return (*conditions, filter)
 
     def _row_finder(self) -> RowFinder:
@@ -431,8 +431,6 @@ class Dataset(ChangingHandle, RowsHandle, MaintenanceHandle):
         with_row_address: bool = False,
     ) -> Schema:
         schema = self._table.schema
-        if isinstance(columns, str):
-            raise InvalidInputError(f"columns must be a list of names, not the string {columns!r}")
         chosen = row_meta.select(
             schema, columns, with_row_id=with_row_id, with_row_address=with_row_address
         )
@@ -441,8 +439,9 @@ class Dataset(ChangingHandle, RowsHandle, MaintenanceHandle):
         return handled(chosen, Handling.parse(blob_handling), version)
 
 
+@names_table_at
 def open_dataset(
-    uri: str,
+    uri: str | os.PathLike[str],
     version: int | None = None,
     *,
     branch: str | None = None,
@@ -456,7 +455,7 @@ def open_dataset(
 
     Parameters
     ----------
-    uri : str
+    uri : str or path
         A path, or a URI of any scheme that fsspec knows.
     version : int, optional
     branch : str, optional
@@ -478,17 +477,27 @@ def open_dataset(
     InvalidOptionError
         More than one of version, tag and timestamp is given, or the tag names a version on another branch.
     """
-    if timestamp is not None and timestamp.tzinfo is None:
-        timestamp = timestamp.astimezone()
     storage_options = with_base_params(
         with_store(storage_options, manifest_store), base_store_params
     )
     table = open_table(
-        str(uri),
+        os.fspath(uri),
         version=version,
         branch=branch,
         tag=tag,
-        timestamp=timestamp,
+        timestamp=None if timestamp is None else _instant(timestamp),
         storage_options=storage_options,
     )
     return Dataset(table, storage_options)
+
+
+def _instant(timestamp: datetime.datetime) -> datetime.datetime:
+    """Return a time with its zone."""
+    if not isinstance(timestamp, datetime.datetime):
+        raise InvalidInputError(f"timestamp must be a datetime, not {type(timestamp).__name__}")
+    try:
+        return timestamp if timestamp.tzinfo is not None else timestamp.astimezone()
+    except (ValueError, OverflowError, OSError) as error:
+        raise InvalidInputError(
+            f"timestamp {timestamp} has no instant in the local time zone: {error}"
+        ) from None

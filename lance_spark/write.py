@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,14 +12,16 @@ from lance_spark.dataset import Dataset, open_dataset
 from lance_spark.errors import AlreadyCommittedError, InvalidInputError
 from lance_spark.storage.base_options import with_base_params
 from lance_spark.storage.manifest_store import ManifestStore, with_store
+from lance_spark.table.names_table import names_table_at
 
 if TYPE_CHECKING:
     from lance_spark.table.bases import BaseLike
 
 
+@names_table_at
 def write_dataset(
     data: pa.Table | pa.RecordBatch | pa.RecordBatchReader | Iterable[pa.RecordBatch],
-    uri: str,
+    uri: str | os.PathLike[str],
     mode: Literal["create", "append", "overwrite"] = "create",
     *,
     schema: pa.Schema | None = None,
@@ -47,7 +50,7 @@ def write_dataset(
     Parameters
     ----------
     data : Table, RecordBatch, RecordBatchReader or iterable of RecordBatch
-    uri : str
+    uri : str or path
         A path, or a URI of any scheme that fsspec knows.
     mode : str
         ``create`` (there must be no table), ``append`` or ``overwrite`` (both create a missing table).
@@ -120,6 +123,8 @@ def write_dataset(
     storage_options = with_base_params(
         with_store(storage_options, manifest_store), base_store_params
     )
+    # Before any file is written: what is refused must leave none behind.
+    properties = with_message(transaction_properties, commit_message)
     once = write_of(txn_app_id, txn_version)
     found, batches = _batches(data, schema)
     given = {
@@ -129,7 +134,7 @@ def write_dataset(
     }
     limits: dict[str, Any] = {name: n for name, n in given.items() if n is not None}
     job = begin_write(
-        str(uri),
+        os.fspath(uri),
         found,
         mode=mode,
         data_storage_version=data_storage_version,
@@ -150,7 +155,6 @@ def write_dataset(
     except BaseException:
         writer.abort()
         raise
-    properties = with_message(transaction_properties, commit_message)
     try:
         table = commit_or_clean_up(job, fragments, properties, once)
     except AlreadyCommittedError as done:
@@ -159,6 +163,13 @@ def write_dataset(
 
 
 def _batches(data: Any, schema: pa.Schema | None) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
+    if schema is not None and not isinstance(schema, pa.Schema):
+        raise InvalidInputError(f"schema must be a pyarrow schema, not {type(schema).__name__}")
+    own = getattr(data, "schema", None)
+    if schema is not None and isinstance(own, pa.Schema) and not own.equals(schema):
+        raise InvalidInputError(
+            f"schema is not that of the data, which is not cast: the data has {own}"
+        )
     if isinstance(data, pa.Table):
         return data.schema, data.to_batches()
     if isinstance(data, pa.RecordBatch):

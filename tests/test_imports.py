@@ -22,6 +22,7 @@ ROOMS = [
     "lance_spark.encoding",
     "lance_spark.storage",
     "lance_spark.proto",
+    "lance_spark.arguments",
     "lance_spark.errors",
 ]
 MODULES = sorted(

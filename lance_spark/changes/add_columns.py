@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lance_spark.arguments import check_least
 from lance_spark.changes.assignments import Assignment, parse_assignments
 from lance_spark.changes.columns import DEFAULT_BATCH_SIZE, Computation
 from lance_spark.changes.commits import change_schema, names_of
@@ -87,8 +88,8 @@ def add_columns(
     empty = _fields_without_values(transforms)
     if empty is not None:
         return change_schema(table, lambda current: null_columns(current, empty), **given)  # type: ignore[arg-type]
-    if batch_size is not None and batch_size < 1:
-        raise InvalidInputError(f"batch_size must be at least 1, not {batch_size}")
+    if batch_size is not None:
+        check_least("batch_size", batch_size, 1)
     if not callable(transforms) and not (isinstance(transforms, Mapping) and transforms):
         raise InvalidInputError(
             "transforms must map names to values or functions, or be a function, a field or a schema"
@@ -239,6 +240,10 @@ def _wanted(
     """Return the new columns: as they are given, or as the values of some rows tell."""
     if output_schema is None:
         output_schema = _told_by_values(table, transforms, read)
+    elif not isinstance(output_schema, pa.Schema):
+        raise InvalidInputError(
+            f"output_schema must be a pyarrow schema, not {type(output_schema).__name__}"
+        )
     elif isinstance(transforms, Mapping) and set(output_schema.names) != set(transforms):
         raise InvalidInputError(
             f"output_schema has the columns {', '.join(output_schema.names)}, transforms {', '.join(transforms)}"

@@ -87,8 +87,10 @@ class CompactionOptions:
             "target_bytes_per_fragment",
         ):
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InvalidOptionError(f"{name} must be at least 1, not {value}")
+            if value is None:
+                continue
+            if not isinstance(value, int) or value < 1:
+                raise InvalidOptionError(f"{name} must be at least 1, not {value!r}")
 
     def size(self, fragment: Fragment) -> float:
         """Return how large a fragment is, deleted rows included; 1 is what is wanted."""

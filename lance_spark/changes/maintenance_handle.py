@@ -9,7 +9,7 @@ import datetime
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
-from lance_spark.table.handle import TableHandle, names_table
+from lance_spark.table.handle import TableHandle
 from lance_spark.table.transaction import with_message
 
 if TYPE_CHECKING:
@@ -164,7 +164,6 @@ class MaintenanceHandle(TableHandle):
         )
         return type(self)(table, self._storage_options), metrics
 
-    @names_table
     def validate(self) -> None:
         """Check the version: what its manifest says against itself and against the files that it names.
 
@@ -189,7 +188,6 @@ class MaintenanceHandle(TableHandle):
 
         validate(self._table)
 
-    @names_table
     def list_indices(self) -> list[dict[str, Any]]:
         """Return what there is to say of each segment of the indexes, as pylance does.
 
@@ -207,7 +205,6 @@ class MaintenanceHandle(TableHandle):
 
         return list_indices(self._table)
 
-    @names_table
     def describe_indices(self) -> list[IndexDescription]:
         """Return the indexes with their segments, and how many rows each covers.
 

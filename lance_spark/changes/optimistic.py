@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
+from lance_spark.arguments import check_least
 from lance_spark.errors import (
     CommitConflictError,
     InvalidInputError,
@@ -92,8 +93,7 @@ def retried(
     LanceError
         What `change` and `again` raise.
     """
-    if conflict_retries < 0:
-        raise InvalidInputError(f"conflict_retries must be 0 or more, not {conflict_retries}")
+    check_least("conflict_retries", conflict_retries, 0)
     wait = _FIRST_WAIT
     for left in range(conflict_retries, -1, -1):
         started = time.monotonic()

@@ -11,7 +11,7 @@ from lance_spark.errors import InvalidInputError, MissingFileError
 from lance_spark.file.schema import Field
 from lance_spark.storage.uri import parse_uri
 from lance_spark.table.base_files import missing_files
-from lance_spark.table.bases import BaseLike
+from lance_spark.table.bases import BaseLike, base_path
 from lance_spark.table.commit import DEFAULT_MAX_RETRIES
 from lance_spark.table.open import OpenTable, read_latest
 from lance_spark.table.operations.restore import Restore
@@ -90,10 +90,7 @@ def add_bases(
     max_retries: int = DEFAULT_MAX_RETRIES,
 ) -> OpenTable:
     """Add base paths; see `Dataset.add_bases`."""
-    bases = tuple(
-        BasePath(one.id or 0, parse_uri(one.path).uri, bool(one.is_dataset_root), one.name)
-        for one in new_bases
-    )
+    bases = tuple(base_path("new_bases", base) for base in new_bases)
     return change_schema(
         table, lambda _: UpdateBases(bases), properties=properties, max_retries=max_retries
     )

@@ -105,7 +105,11 @@ def parse_filters(
 
 
 def _parse(part: Sequence[Any], schema: Schema) -> Comparison:
-    if isinstance(part, str) or len(part) not in (2, 3) or not isinstance(part[0], str):
+    if (
+        not isinstance(part, list | tuple)
+        or len(part) not in (2, 3)
+        or not isinstance(part[0], str)
+    ):
         raise InvalidInputError(f"a filter is (column, operator, value), not {part!r}")
     name, op, value = (*part, None)[:3]
     if op not in _OPERATORS:

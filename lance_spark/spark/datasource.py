@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from lance_spark.errors import naming
+
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
         DataSourceReader,
@@ -78,7 +80,7 @@ class LanceDataSource(DataSource):
         request = take_request(schema)
         from lance_spark.spark.catalog import options_of
         from lance_spark.spark.options import ReadOptions
-        from lance_spark.spark.reader import LanceReader
+        from lance_spark.spark.reader import LanceReader, display
 
         first = schema.fields[0] if schema.fields else None
         carrier = first if request is None else last
@@ -95,7 +97,8 @@ class LanceDataSource(DataSource):
             from lance_spark.spark.packing import pack
 
             schema = pack(schema, request.packed)
-        return LanceReader(options, schema, request)
+        with naming(display(options.path)):
+            return LanceReader(options, schema, request)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of rows of `schema`, which notes the version it starts from.

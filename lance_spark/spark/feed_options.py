@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from lance_spark.errors import InvalidOptionError
+from lance_spark.errors import InvalidOptionError, naming
 from lance_spark.spark.option_values import flag, moment, whole
 from lance_spark.spark.options import ReadOptions
+from lance_spark.storage.uri import parse_uri
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,11 @@ class FeedOptions:
         InvalidOptionError
             A value cannot be used, or two options contradict one another.
         """
+        with naming(parse_uri(options.path).display):
+            return cls._parse(options)
+
+    @classmethod
+    def _parse(cls, options: ReadOptions) -> FeedOptions:
         given = options.feed
         for end in ("starting", "ending"):
             if f"{end}_version" in given and f"{end}_timestamp" in given:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from lance_spark.errors import InvalidOptionError
+from lance_spark.errors import InvalidOptionError, naming
 from lance_spark.spark import base_path_options, feed_names, storage_options, write_names
 from lance_spark.spark.option_values import (
     choice,
@@ -32,6 +33,7 @@ from lance_spark.spark.option_values import (
     whole,
 )
 from lance_spark.storage.base_options import BASE_STORE_PARAMS, with_base_params
+from lance_spark.storage.uri import parse_uri
 from lance_spark.table.bases import TargetBases
 from lance_spark.table.paths import BasePath
 
@@ -214,6 +216,11 @@ class ReadOptions:
         InvalidOptionError
             An option is unknown, its value cannot be used, or two contradict one another.
         """
+        with _naming_path(options):
+            return cls._parse(options)
+
+    @classmethod
+    def _parse(cls, options: Mapping[str, str]) -> ReadOptions:
         parts = _sort(options)
         plain = parts.plain
         given = [name for name in ("version", "tag", "timestamp") if name in plain]
@@ -320,6 +327,11 @@ class WriteOptions:
         InvalidOptionError
             An option is unknown, its value cannot be used, or it asks to write what can only be read.
         """
+        with _naming_path(options):
+            return cls._parse(options)
+
+    @classmethod
+    def _parse(cls, options: Mapping[str, str]) -> WriteOptions:
         parts = _sort(options)
         plain = parts.plain
         for name in ("version", "tag", "timestamp", "columns", "filter", FILTER_TREE):
@@ -460,3 +472,9 @@ def _only_path(text: str) -> str:
             "load() takes the path of one table: read several one by one, and union the DataFrames"
         )
     return paths[0]
+
+
+def _naming_path(options: Mapping[str, str]) -> AbstractContextManager[None]:
+    """Put the path among some options before the messages of errors; see `naming`."""
+    paths = [value for name, value in options.items() if name.lower() == "path" and value]
+    return naming(parse_uri(paths[0]).display) if paths else nullcontext()

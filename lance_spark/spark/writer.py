@@ -176,6 +176,11 @@ def make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> D
     SchemaMismatchError
         The columns do not fit the table's.
     """
+    with naming(display(options.path)):
+        return _make_writer(options, schema, overwrite)
+
+
+def _make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> DataSourceWriter:
     from lance_spark.file.blob_write import blob_options
     from lance_spark.spark.write_rules import WriteRules
     from lance_spark.table.write_job import begin_write

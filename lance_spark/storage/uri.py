@@ -154,6 +154,8 @@ def parse_uri(uri: str | os.PathLike[str]) -> Location:
     InvalidInputError
         The URI is empty, or has a NUL byte, or credentials that do not belong there, or names no table of DynamoDB where it has to.
     """
+    if not isinstance(uri, str | os.PathLike):
+        raise InvalidInputError(f"a path or URI must be a string, not {type(uri).__name__}")
     text = os.fspath(uri)
     if not text or "\0" in text:
         raise InvalidInputError(f"{text!r} is no path of a table: give a path or a URI")

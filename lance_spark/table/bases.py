@@ -72,6 +72,27 @@ class BaseLike(Protocol):
         """Whether files lie in data/ and _deletions/ below it."""
 
 
+def base_path(argument: str, given: BaseLike) -> BasePath:
+    """Return a base path that a caller gives, as tables have it; its id is 0 if it has none.
+
+    Parameters
+    ----------
+    argument : str
+        Name of the argument, for errors.
+    given : BaseLike
+
+    Raises
+    ------
+    InvalidInputError
+        It is none.
+    """
+    if not hasattr(given, "path"):
+        raise InvalidInputError(f"{argument} must be BasePath objects, not {type(given).__name__}")
+    return BasePath(
+        given.id or 0, parse_uri(given.path).uri, bool(given.is_dataset_root), given.name
+    )
+
+
 def new_bases(given: Iterable[BaseLike]) -> tuple[BasePath, ...]:
     """Return the base paths of a new table, with ids from 1 on where none are given.
 
@@ -82,10 +103,7 @@ def new_bases(given: Iterable[BaseLike]) -> tuple[BasePath, ...]:
     """
     found: list[BasePath] = []
     for base in given:
-        made = BasePath(
-            base.id or 0, parse_uri(base.path).uri, bool(base.is_dataset_root), base.name
-        )
-        found.append(made)
+        found.append(base_path("initial_bases", base))
     taken = {base.id for base in found if base.id}
     numbered = []
     for base in found:
@@ -147,6 +165,10 @@ def check_choice(target_bases: Sequence[str] | None, target_all_bases: bool | No
     if isinstance(target_bases, str):
         raise InvalidOptionError(
             f"target_bases must be a list of names, not the string {target_bases!r}"
+        )
+    if target_all_bases not in (None, True, False):
+        raise InvalidOptionError(
+            f"target_all_bases must be True or False, not {target_all_bases!r}"
         )
     if target_bases and target_all_bases is not None:
         raise InvalidOptionError("give target_bases or target_all_bases, not both")

@@ -7,6 +7,7 @@ from typing import TypedDict
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.table.branch_files import Branch, read_branches
+from lance_spark.table.names_table import names_table
 from lance_spark.table.open import OpenTable
 
 # Named here because `Branches.list` hides the built-in inside the class.
@@ -30,6 +31,7 @@ class BranchInfo(TypedDict):
 _Ordered = list[tuple[str, BranchInfo]]
 
 
+@names_table
 class Branches:
     """The branches of a table but for the main one. Made by `Dataset.branches`.
 

@@ -107,6 +107,8 @@ def policy_for(
     """
     if older_than is None and (retain_versions, versions, before_version) == (None, None, None):
         older_than = DEFAULT_AGE
+    if older_than is not None and not isinstance(older_than, datetime.timedelta):
+        raise InvalidInputError(f"older_than must be a timedelta, not {type(older_than).__name__}")
     if older_than is not None and older_than < datetime.timedelta():
         raise InvalidInputError(f"older_than={older_than}: an age cannot be negative")
     if retain_versions is not None and retain_versions < 1:

@@ -22,6 +22,7 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 
+from lance_spark.arguments import check_least
 from lance_spark.errors import (
     CommitConflictError,
     InvalidInputError,
@@ -192,6 +193,7 @@ class _Attempts:
         """Try until it is done; see `commit` for what is raised."""
         failures = 0
         wait = _FIRST_WAIT
+        check_least("max_retries", max_retries, 0)
         for _ in range(max_retries + 1):
             started = time.monotonic()
             manifests = self._manifests()

@@ -59,6 +59,10 @@ def _transaction(
 ) -> Transaction:
     if isinstance(change, Transaction):
         return change
+    if not isinstance(change, Operation):
+        raise InvalidInputError(
+            f"operation must be an Operation or a Transaction, not {type(change).__name__}"
+        )
     if planned_on is None:
         if change.kind not in _FREE:
             raise InvalidInputError(

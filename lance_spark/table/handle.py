@@ -6,11 +6,11 @@ The names, arguments and results are those of pylance's `LanceDataset`, where it
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
+from lance_spark.arguments import check_least, checks_arguments
 from lance_spark.errors import naming
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table import history, versions
@@ -27,25 +27,6 @@ if TYPE_CHECKING:
     from lance_spark.table.operations.base import Operation
     from lance_spark.table.references import Reference
     from lance_spark.table.tags import Tags
-
-
-_H = TypeVar("_H", bound="TableHandle")
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
-
-
-def names_table(method: Callable[Concatenate[_H, _P], _R]) -> Callable[Concatenate[_H, _P], _R]:
-    """Make a method of a handle name the table in the errors that it raises; see `lance_spark.errors.naming`.
-
-    For methods that look at a part of the table which does not know where it is from, such as a schema.
-    """
-
-    @wraps(method)
-    def call(self: _H, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        with naming(self._table.store.display):
-            return method(self, *args, **kwargs)
-
-    return call
 
 
 class TableHandle:
@@ -134,6 +115,7 @@ class TableHandle:
         ------
         CorruptTableError, StorageError
         """
+        check_least("recent_transactions", recent_transactions, 0)
         return history.transactions(self._table.store, self.version, recent_transactions)
 
     def base_paths(self) -> dict[int, BasePath]:
@@ -158,8 +140,8 @@ class TableHandle:
 
         Raises
         ------
-        InvalidOptionError
-            Both are given. A change raises it too if the table has no such base path.
+        InvalidInputError, InvalidOptionError
+            Both are given, or one has another type. A change raises it too if the table has no such base path.
         """
         names = (
             target_bases
@@ -188,6 +170,7 @@ class TableHandle:
         return type(self)(self._at(version, options), options)
 
     @classmethod
+    @checks_arguments
     def commit(
         cls,
         base_uri: str | os.PathLike[str] | TableHandle,
@@ -240,15 +223,16 @@ class TableHandle:
             options = base_uri._options(storage_options)
             base_uri = base_uri.uri
         store = ObjectStore.from_uri(base_uri, options)
-        version = commit_operation(
-            store,
-            operation,
-            read_version,
-            detached=detached,
-            max_retries=max_retries,
-            properties=with_message(transaction_properties, commit_message),
-            enable_stable_row_ids=enable_stable_row_ids,
-        )
+        with naming(store.display):
+            version = commit_operation(
+                store,
+                operation,
+                read_version,
+                detached=detached,
+                max_retries=max_retries,
+                properties=with_message(transaction_properties, commit_message),
+                enable_stable_row_ids=enable_stable_row_ids,
+            )
         return cls(open_table(store.uri, version=version, storage_options=options), options)
 
     def create_branch(
@@ -352,7 +336,6 @@ class TableHandle:
         paths = TablePaths(target, manifest.base_paths, options)
         return type(self)(OpenTable(paths, manifest), options)
 
-    @names_table
     def deep_clone(
         self,
         target_path: str | os.PathLike[str],

@@ -9,6 +9,7 @@ from typing import TypedDict
 from lance_spark.errors import InvalidInputError
 from lance_spark.table import refs
 from lance_spark.table.manifest import Manifest
+from lance_spark.table.names_table import names_table
 from lance_spark.table.open import OpenTable
 from lance_spark.table.references import Reference, resolve_version
 
@@ -28,6 +29,7 @@ class TagInfo(TypedDict):
 _Ordered = list[tuple[str, TagInfo]]
 
 
+@names_table
 class Tags:
     """The tags of a table, of all its branches. Made by `Dataset.tags`.
 

@@ -211,7 +211,7 @@ def test_targets_that_make_no_sense(tmp_path: Path) -> None:
     dataset = new_table(tmp_path)
     with pytest.raises(InvalidOptionError, match="not both"):
         dataset.with_target_bases(["hot"], target_all_bases=True)
-    with pytest.raises(InvalidOptionError, match="must be a list"):
+    with pytest.raises(InvalidInputError, match="target_bases must be a list"):
         dataset.with_target_bases("hot")
     with pytest.raises(InvalidOptionError, match="no base path 'warm': it has 'hot', 'cold'"):
         dataset.with_target_bases(["warm"]).compact_files()

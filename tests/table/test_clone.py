@@ -628,7 +628,7 @@ def test_blobs_in_other_roots(tmp_path: Path) -> None:
 def test_arguments(tmp_path: Path, arguments: dict[str, Any], message: str) -> None:
     path = str(tmp_path / "t")
     write_dataset(rows(0), path, initial_bases=bases(path))
-    with pytest.raises(InvalidOptionError, match=message):
+    with pytest.raises((InvalidInputError, InvalidOptionError), match=message):
         write_dataset(rows(0), path, **arguments)
 
 

@@ -31,8 +31,8 @@ def test_tables_of_all_releases_as_pylance_validates_them(
     refused = set()
     for fixture in fixtures():
         path = fixture.path(releases)
-        ours = _verdict(lance_spark.open_dataset(path).validate)
-        theirs = _verdict(lance.dataset(path).validate)
+        ours = _verdict(lambda path=path: lance_spark.open_dataset(path).validate())
+        theirs = _verdict(lambda path=path: lance.dataset(path).validate())
         if ours:
             assert theirs, ours
             assert path in ours

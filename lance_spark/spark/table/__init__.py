@@ -13,6 +13,8 @@ from lance_spark.spark.table.columns import ColumnMethods
 from lance_spark.spark.table.history import HistoryMethods
 from lance_spark.spark.table.maintenance import MaintenanceMethods
 from lance_spark.spark.table.rows import RowMethods
+from lance_spark.storage.uri import parse_uri
+from lance_spark.table.names_table import names_table_by
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["ChangeResult", "LanceTable"]
 
 
+@names_table_by(lambda table: parse_uri(table.path).display)
 class LanceTable(RowMethods, ColumnMethods, MaintenanceMethods, HistoryMethods, BaseMethods):
     """A Lance table in the hands of a Spark session; made by `forPath`.
 

@@ -27,12 +27,15 @@ from lance_spark.spark.table.merge_clauses import SOURCE, TARGET, Action, Clause
 from lance_spark.spark.table.merge_frame import column_of
 from lance_spark.spark.table.merge_job import Counts, merge
 from lance_spark.spark.table.merge_scopes import texts_of
+from lance_spark.storage.uri import parse_uri
 from lance_spark.table.manifest import Manifest
+from lance_spark.table.names_table import names_table_by
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
+@names_table_by(lambda merge: parse_uri(merge._base.path).display)
 class MergeBuilder:
     """A merge that is put together clause by clause, and made by `execute`; see `LanceTable.merge`, which returns it.
 

@@ -255,6 +255,8 @@ def map_update(values: Mapping[str, str | None], *, replace: bool, what: str) ->
     InvalidInputError
         A key or a value is no string.
     """
+    if not isinstance(values, Mapping):
+        raise InvalidInputError(f"{what} must be a mapping, not {type(values).__name__}")
     for key, value in values.items():
         if not isinstance(key, str) or not (value is None or isinstance(value, str)):
             raise InvalidInputError(

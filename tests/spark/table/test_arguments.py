@@ -1,0 +1,168 @@
+"""Wrong arguments of `LanceTable` and wrong options of reads and writes: the error names the table and the argument."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lance_spark.errors import LanceError
+from lance_spark.spark.options import ReadOptions, WriteOptions
+from lance_spark.spark.table import LanceTable
+from tests.table.damaged import files_below
+from tests.table.pylance_tables import new_table
+
+Table = LanceTable
+#: Call, and what its error must say.
+CALLS: list[tuple[Callable[[Any, Any], object], str]] = [
+    (lambda t, s: t.alias(""), "alias"),
+    (lambda t, s: t.alias(3), "name"),
+    (lambda t, s: t.delete("id ="), "condition"),
+    (lambda t, s: t.delete("id = 1", conflict_retries=-1), "conflict_retries"),
+    (lambda t, s: t.delete("id = 1", conflict_retries="x"), "conflict_retries"),
+    (lambda t, s: t.delete("id = 1", commit_message=3), "commit_message"),
+    (lambda t, s: t.delete("id = 1", transaction_properties=["secret"]), "transaction_properties"),
+    (lambda t, s: t.delete("id = 1", transaction_properties={"a": 3}), "transaction property 'a'"),
+    (lambda t, s: t.update("id = 1", {}), "set"),
+    (lambda t, s: t.update("id = 1", 3), "set"),
+    (lambda t, s: t.update("id = 1", {"x": "1"}), "'x'"),
+    (lambda t, s: t.update("id = 1", {"id": "1"}, mode="x"), "mode"),
+    (lambda t, s: t.updateColumns({"x": "1"}), "'x'"),
+    (lambda t, s: t.addColumns({}), "column"),
+    (lambda t, s: t.addColumns({"id": "1"}), "'id'"),
+    (lambda t, s: t.addColumns({"n": "1"}, nullable="x"), "nullable"),
+    (lambda t, s: t.addColumnsFrom(s, "x"), "x"),
+    (lambda t, s: t.addColumnsFrom(s, "id", missing="x"), "missing"),
+    (lambda t, s: t.dropColumns("x"), "'x'"),
+    (lambda t, s: t.renameColumn("x", "y"), "'x'"),
+    (lambda t, s: t.renameColumn("id", "word"), "'word'"),
+    (lambda t, s: t.alterColumn("x", nullable=True), "'x'"),
+    (lambda t, s: t.optimize(no_such=1), "'no_such'"),
+    (lambda t, s: t.optimize(target_rows_per_fragment=0), "target_rows_per_fragment"),
+    (lambda t, s: t.optimize(conflict_retries=-1), "conflict_retries"),
+    (lambda t, s: t.vacuum(-1), "retention"),
+    (lambda t, s: t.history("x"), "limit"),
+    (lambda t, s: t.history(-1), "limit"),
+    (lambda t, s: t.restoreToVersion(77), "version 77"),
+    (lambda t, s: t.restoreToTag("none"), "'none'"),
+    (lambda t, s: t.createTag("a b"), "'a b'"),
+    (lambda t, s: t.createTag("u", 77), "version 77"),
+    (lambda t, s: t.updateTag("none", 1), "'none'"),
+    (lambda t, s: t.deleteTag("none"), "'none'"),
+    (lambda t, s: t.createBranch("a b"), "'a b'"),
+    (lambda t, s: t.deleteBranch("main"), "'main'"),
+    (lambda t, s: t.moveFragments("x"), "'x'"),
+    (lambda t, s: t.withTargetBases("x"), "x"),
+    (lambda t, s: t.repointBase("x", "/y"), "'x'"),
+    (lambda t, s: t.merge(s, "id = 1").execute(), "merge"),
+    (lambda t, s: t.merge(s, "id = 1").whenMatchedUpdate(set=3), "set"),
+    (lambda t, s: t.upsert(s, conflict_retries=-1), "conflict_retries"),
+    (lambda t, s: Table.forPath(s.sparkSession, t.path, version=77), "version 77"),
+    (lambda t, s: Table.forPath(s.sparkSession, t.path, version="x"), "version"),
+    (lambda t, s: Table.forPath(s.sparkSession, t.path, no_such="secret"), "no_such"),
+]
+
+
+def complaint(uri: str, call: Callable[[], object], word: str) -> str | None:
+    """What is wrong with the error of a call; None if nothing is."""
+    try:
+        call()
+    except LanceError as error:
+        message = str(error)
+        right = uri in message and word in message and "secret" not in message
+        return None if right else f"says {message!r}"
+    except Exception as error:
+        # Spark's own errors name what they are about.
+        return None if type(error).__module__.startswith("pyspark.errors") else repr(error)
+    return "was accepted"
+
+
+def test_calls(spark: Any, tmp_path: Path) -> None:
+    new_table(tmp_path)
+    uri = str(tmp_path)
+    table = LanceTable.forPath(spark, uri)
+    source = spark.sql("SELECT 1L AS id, 'w' AS word")
+    before = files_below(tmp_path)
+    wrong = {
+        (number, word): complaint(uri, lambda call=call: call(table, source), word)
+        for number, (call, word) in enumerate(CALLS)
+    }
+    assert {call: what for call, what in wrong.items() if what} == {}
+    assert files_below(tmp_path) == before
+
+
+READS = {
+    "version": ["x", "-1", "1.5", str(2**70)],
+    "timestamp": ["yesterday"],
+    "branch": [""],
+    "columns": ["[3]", '["id", "id"]'],
+    "push_filters": ["maybe"],
+    "driver_read_bytes": ["x", "-1"],
+    "batch_size": ["0", "x", str(2**40)],
+    "target_rows_per_partition": ["0", "x"],
+    "blob_handling": ["x"],
+    "with_row_id": ["maybe"],
+    "with_row_address": ["maybe"],
+    "fragment_ids": ["x", "-1"],
+    "whole_fragments": ["maybe"],
+    "no_such_option": ["secret"],
+}
+WRITES = {
+    "version": ["1"],
+    "data_storage_version": ["9.9"],
+    "max_rows_per_file": ["0", "x"],
+    "max_bytes_per_file": ["0", "x"],
+    "enable_stable_row_ids": ["maybe"],
+    "use_large_var_types": ["maybe"],
+    "external_blob_mode": ["x"],
+    "allow_external_blob_outside_bases": ["maybe"],
+    "blob_pack_file_size_threshold": ["x"],
+    "commit_retries": ["-1", "x"],
+    "initial_bases": ["{"],
+    "target_all_bases": ["maybe"],
+    "storage_options": ["{secret", "[3]"],
+    "no_such_option": ["secret"],
+}
+
+
+@pytest.mark.parametrize(
+    ("parse", "options"), [(ReadOptions.parse, READS), (WriteOptions.parse, WRITES)]
+)
+def test_options(parse: Callable[[dict[str, str]], object], options: dict[str, list[str]]) -> None:
+    wrong = {
+        (name, value): complaint("/data/t", lambda given=given: parse(given), name)
+        for name, values in options.items()
+        for value in values
+        for given in ({"path": "/data/t", name: value},)
+    }
+    assert {call: what for call, what in wrong.items() if what} == {}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"mergeSchema": "maybe"},
+        {"partitionOverwriteMode": "x"},
+        {"txnVersion": "1"},
+        {"txnAppId": "a", "txnVersion": "x"},
+        {"target_bases": "none"},
+        {"replaceWhere": "id ="},
+        {"max_rows_per_file": "0"},
+    ],
+    ids=str,
+)
+def test_writes(spark: Any, tmp_path: Path, options: dict[str, str]) -> None:
+    new_table(tmp_path)
+    before = files_below(tmp_path)
+    frame = spark.sql("SELECT 1L AS id, 'w' AS word")
+    mode = "overwrite" if "replaceWhere" in options else "append"
+    with pytest.raises(Exception, match=r"lance_spark\.errors") as caught:
+        frame.write.format("lance").options(**options).mode(mode).save(str(tmp_path))
+    (line, *_) = [one for one in str(caught.value).splitlines() if "lance_spark.errors." in one]
+    assert str(tmp_path) in line
+    # Some names are shown in snake case.
+    name = next(reversed(options)).lower().replace("_", "")
+    assert name in line.lower().replace("_", "") or "base path 'none'" in line
+    assert files_below(tmp_path) == before
