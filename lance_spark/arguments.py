@@ -79,7 +79,13 @@ def checks_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
         for name, parameter in signature.parameters.items()
         if (check := _check_of(parameter)) is not None
     }
-    places = tuple(signature.parameters)
+    # What comes after the named arguments is for `*args`, which is left to the call.
+    places = tuple(
+        name
+        for name, parameter in signature.parameters.items()
+        if parameter.kind
+        in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    )
 
     @wraps(function)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:

@@ -161,13 +161,21 @@ class FileDictionaries:
         if indices.null_count:
             row = int(np.argmax(indices.is_null().to_numpy(zero_copy_only=False)))
             raise InvalidInputError(
-                f"{self.name}: column {field.name!r}, rows from {first_row} on: {array[row].as_py()!r} is not in the "
+                f"{self.name}: column {field.name!r}, rows from {first_row} on: {_shown(array[row])} is not in the "
                 f"dictionary of {len(values)} values that all data files of version 0.1 of a table share; give rows of "
                 "these values, or write the table with data storage version 2.2"
             )
         return pa.DictionaryArray.from_arrays(
             indices.cast(array.type.index_type), values, ordered=array.type.ordered, safe=False
         )
+
+
+def _shown(scalar: pa.DictionaryScalar) -> str:
+    try:
+        return repr(scalar.as_py())
+    except UnicodeDecodeError:
+        # A damaged file can have any bytes in a dictionary of strings.
+        return repr(scalar.value.as_buffer().to_pybytes())
 
 
 class _Memory:

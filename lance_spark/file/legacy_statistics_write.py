@@ -9,6 +9,9 @@ The rules are those of pylance, so that both write the same bounds, but for NaN:
 - Strings and bytes: of values of more than 64 bytes, a prefix of at most 64 bytes, whole characters of a string. If a page has such
   a value, its greatest value is raised by one in its last byte that can be raised; if none can, the bound is null. A page of
   nulls has null bounds.
+- Strings and bytes of a page that has nulls, and one value besides: the greatest value is that value with a zero byte after it. pylance
+  writes the value itself. Where both bounds are one value, it takes the nulls of the page for that value: ``s = 'b'`` finds them,
+  ``s is null`` does not.
 
 pylance cuts strings before it compares them, which can leave a value above its bound where two strings differ in the characters that
 stand across byte 64. Here the greatest string is found first and then cut.
@@ -225,6 +228,8 @@ def _of_strings(array: pa.Array, cuts: Numbers) -> tuple[Numbers, pa.Array, pa.A
         lows.append(None if low is None else _cut(low, is_text))
         if high is not None and longest > MAX_BYTES:
             high = _raised(_cut(high, is_text), is_text)
+        elif high is not None and low == high and part.null_count:
+            high = _above(high, is_text)
         highs.append(high)
     return nulls, _strings(lows, array.type), _strings(highs, array.type)
 
@@ -239,6 +244,11 @@ def _cut(value: bytes, is_text: bool) -> bytes:
     cut = value[:MAX_BYTES]
     # A character that was cut through is dropped.
     return cut.decode(errors="ignore").encode() if is_text else cut
+
+
+def _above(value: bytes, is_text: bool) -> bytes | None:
+    """Return a value that is greater than `value`, if there is one of `MAX_BYTES`."""
+    return value + b"\0" if len(value) < MAX_BYTES else _raised(value, is_text)
 
 
 def _raised(value: bytes, is_text: bool) -> bytes | None:

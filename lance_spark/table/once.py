@@ -114,7 +114,7 @@ def write_of(app_id: str | None, version: int | None) -> Once | None:
     """
     if (app_id is None) != (version is None):
         raise InvalidInputError(
-            "txnAppId and txnVersion (txn_app_id and txn_version) go together: who writes, and which of "
+            "txnAppId and txnVersion go together (txn_app_id and txn_version): who writes, and which of "
             "its writes this is"
         )
     if app_id is None or version is None:

@@ -66,7 +66,7 @@ def _written(array: pa.Array, metadata: dict[str, str] | None, version: str) -> 
 def files(version: str) -> tuple[bytes, ...]:
     """Return data files of a version, one for each of its encodings and more."""
     if version == "0.1":
-        return tuple(_released("0.1"))
+        return (*_released("0.1"), *_ours("0.1"))
     if version == "2.0":
         cases = [case for name, case in CASES_2_0.items() if name not in UNREADABLE]
     elif version == "2.3":
@@ -139,6 +139,8 @@ def _ours(version: str) -> list[bytes]:
             "js": pa.StructArray.from_arrays([jsons, text], ["j", "s"]),
         }
     )
+    if version == "0.1":
+        plain = early_rows(0, 200)
     path = folder() / f"ours-{version}"
     found = []
     for one in (plain, *(plain.select([name]) for name in plain.column_names)):
@@ -146,6 +148,28 @@ def _ours(version: str) -> list[bytes]:
         found += [file.read_bytes() for file in (path / "data").glob("*.lance")]
         shutil.rmtree(path)
     return found
+
+
+def early_rows(start: int, count: int) -> pa.Table:
+    """Return rows that version 0.1 can store, of every encoding of it: only strings, and items of lists, are null."""
+    numbers = np.arange(start, start + count)
+    text = pa.array([f"w{n}" for n in numbers], mask=numbers % 7 == 0)
+    keys = pa.array(numbers % 11, pa.int8())
+    words = pa.array([f"word {n}" for n in range(11)])
+    return pa.table(
+        {
+            "i": numbers,
+            "s": text,
+            "f": np.where(numbers % 50 == 0, np.nan, numbers * 0.5),
+            "z": numbers % 3 == 0,
+            "d": pa.array(numbers.astype(np.int32)).cast(pa.date32()),
+            "m": pa.array(numbers).cast(pa.decimal128(22, 2)),
+            "k": pa.DictionaryArray.from_arrays(keys, words),
+            "v": pa.FixedSizeListArray.from_arrays(pa.array(np.arange(count * 4) * 1.0), 4),
+            "l": pa.array([list(range(n % 4)) for n in numbers]),
+            "r": pa.array([{"a": int(n), "b": f"{n}"} for n in numbers]),
+        }
+    )
 
 
 def rows(start: int, count: int = 6) -> pa.Table:
@@ -168,6 +192,11 @@ def table(name: str) -> Path:
             archive.extractall(path / "released", members, filter="data")
         (path / name).mkdir()
         (path / "released" / found).rename(path / name / "t")
+    if name == "early" and not (path / name).exists():
+        new = str(path / name / "t")
+        lance_spark.write_dataset(early_rows(0, 1_300), new, data_storage_version="0.1")
+        lance_spark.write_dataset(early_rows(1_300, 100), new, mode="append")
+        lance_spark.open_dataset(new).delete([("i", "in", [5, 1_310])])
     if name == "reused" and not (path / name).exists():
         shutil.copytree(path / "moved", path / name)
         _reused(path / name / "t")

@@ -320,10 +320,14 @@ def worse_legacy(data: bytes, rng: random.Random) -> bytes:
         manifest = table_pb2.Manifest.FromString(raw)
         worse_fields(manifest.fields, rng)
         metadata.manifest_position = _append(body, manifest.SerializeToString())
-    elif how < 0.6 and metadata.page_table_position < len(body) - 16:
-        # An entry of the page table: position or length.
-        places = (min(position, len(body)) - metadata.page_table_position) // 8
-        place = metadata.page_table_position + 8 * rng.randrange(max(places, 1))
+    elif how < 0.75 and metadata.page_table_position < len(body) - 16:
+        # An entry of a page table, position or length: of the columns, or of the statistics, which stand after it.
+        table = metadata.page_table_position
+        if how >= 0.6 and metadata.statistics.page_table_position:
+            table = metadata.statistics.page_table_position
+        places = (min(position, len(body)) - table) // 8
+        place = table + 8 * rng.randrange(max(places, 1))
+        place = min(place, len(body) - 8)
         (good,) = struct.unpack_from("<q", body, place)
         number = rng.choice((*NUMBERS, good + 1, good * 2, 0)) % 2**64
         struct.pack_into("<Q", body, place, number)

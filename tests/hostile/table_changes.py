@@ -18,6 +18,7 @@ from lance_spark.table.auto_cleanup import PREFIX, wanted
 from lance_spark.table.manifest_file import decode, encode
 from lance_spark.table.open import open_table
 from tests.hostile import corpus, tables
+from tests.hostile.files import worse_legacy
 from tests.hostile.guard import worse_of
 from tests.hostile.mutate import Mutate, worse_bytes, worse_message
 from tests.hostile.tables import Step, TableTarget, asked, largest, older, one_of
@@ -176,6 +177,8 @@ def targets() -> Iterator[TableTarget]:
     yield made("reuse_file", "reused", one_of("_indices/*/details.binpb"), _reuse_file, moves)
     rewrites = (changing(compacted, updated, patched),)
     yield made("data_changed", "plain", largest("data/*.lance"), older, rewrites)
+    data = one_of("data/*.lance")
+    yield made("early_changed", "early", data, worse_legacy, rewrites)
     for name in ("lookup", "data"):
         file = one_of(f"_indices/*/page_{name}.lance")
         yield made(f"btree_{name}_moved", "old", file, older, (changing(compacted),))

@@ -182,6 +182,11 @@ def look(root: str) -> None:
         asked(ask)
 
 
+def validated(root: str) -> None:
+    """Check a table."""
+    lance_spark.open_dataset(root).validate()
+
+
 def shown(root: str) -> None:
     """Show a table to people."""
     facts = facts_of(lance_spark.open_dataset(root))
@@ -271,15 +276,19 @@ def _made(
 
 def targets() -> Iterator[TableTarget]:
     """Yield a target for each kind of file that a table has."""
-    every = (scan, filtered, ends, look, shown, old_versions, by_id)
+    every = (scan, filtered, ends, look, shown, old_versions, by_id, validated)
     yield _made("manifest", "plain", corpus.newest, worse_manifest, every, 4)
     yield _made("manifest_stable", "stable", corpus.newest, worse_manifest, every, 4)
     yield _made("manifest_old", "old", corpus.newest, worse_manifest, every, 2)
     yield _made("manifest_moved", "moved", corpus.newest, worse_manifest, every, 2)
-    yield _made("manifest_overlaid", "overlaid", corpus.newest, worse_manifest, (scan, shown), 2)
+    yield _made(
+        "manifest_overlaid", "overlaid", corpus.newest, worse_manifest, (scan, shown, validated), 2
+    )
     yield _made("overlay", "overlaid", one_of("data/o*.lance"), older, (scan,), 2)
     yield _made("manifest_legacy", "legacy", corpus.newest, worse_manifest, (scan, shown), 2)
     yield _made("legacy", "legacy", one_of("data/*.lance"), worse_legacy, (scan, shown), 2)
+    pages = (scan, filtered, shown, validated)
+    yield _made("early", "early", one_of("data/*.lance"), worse_legacy, pages, 2)
     known = (filtered, ends, look)
     yield _made("zone_map", "indexed", one_of("_indices/*/zonemap.lance"), older, known)
     yield _made("btree", "indexed", one_of("_indices/*/page_lookup.lance"), older, known)
@@ -287,7 +296,9 @@ def targets() -> Iterator[TableTarget]:
     yield _made("data", "plain", largest("data/*.lance"), older, (scan, filtered, shown))
     yield _made("far", "plain", largest("data/*.lance"), older, (far,), 1)
     yield _made("joined", "old", one_of("data/*.lance"), older, (scan, filtered, shown), 1)
-    yield _made("deletions", "plain", one_of("_deletions/*.arrow"), worse_bytes, (scan,), 1)
+    yield _made(
+        "deletions", "plain", one_of("_deletions/*.arrow"), worse_bytes, (scan, validated), 1
+    )
     yield _made("bitmap", "plain", one_of("_deletions/*.bin"), worse_bytes, (scan,), 1)
     yield _made("hint", "plain", one_of("_versions/*.json"), texts.worse_json, (hinted,), 1)
     yield _made("manifest_spread", "spread", corpus.newest, worse_manifest, (scan, shown))
