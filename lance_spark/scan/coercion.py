@@ -311,7 +311,8 @@ def type_of(where: Column) -> pa.DataType:
     shown = shown_type(where.kind or where.field.arrow_field.type)
     if shown is None or pat.is_null(shown):
         raise InvalidInputError(
-            f"filter on {str(where)!r}: {where.field.arrow_field.type} cannot be compared"
+            f"filter on {str(where)!r}: values of type {where.field.arrow_field.type} are not "
+            "compared here; compare their children, or leave it to DataFrame.where"
         )
     return shown
 

@@ -125,7 +125,10 @@ def _parse(part: Sequence[Any], schema: Schema) -> Comparison:
     if op in ("is_null", "is_not_null"):
         return Comparison(path, op, None)
     if pat.is_nested(kind):
-        raise InvalidInputError(f"filter on {name!r}: {kind} cannot be compared")
+        raise InvalidInputError(
+            f"filter on {name!r}: {kind} cannot be compared; name a child of a struct, or read the "
+            "column and compare its values"
+        )
     if pat.is_floating(kind):
         if op in ("in", "not in"):
             value = [one for one in value if not _is_between_floats(one, kind)]
