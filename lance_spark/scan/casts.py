@@ -37,6 +37,9 @@ _DATE = re.compile(r"[+-]?[0-9]{4,7}(-[0-9]{1,2}(-[0-9]{1,2}([ T].*)?)?)?", re.D
 _NEAR_DATE = re.compile(r"\+?(?!0000)[0-9]{4}(-.*)?", re.DOTALL)
 _TIMESTAMP = re.compile(r"[T0-9+-]")
 _NUMBER = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,5})?)([dDfF]?)")
+#: Names of times that Spark's optimizer knows, and a word that can be one.
+_SPECIAL = ("epoch", "now", "today", "tomorrow", "yesterday")
+_WORD = re.compile(r"[a-zA-Z]+")
 _NAMED = re.compile(r"([+-]?)(inf|infinity|nan)", re.IGNORECASE)
 _TRUE = ("t", "true", "y", "yes", "1")
 _FALSE = ("f", "false", "n", "no", "0")
@@ -55,7 +58,9 @@ class FailedCastError(CastError):
     """Spark raises an error for the cast in ANSI mode."""
 
 
-def cast(literal: Typed, dtype: pa.DataType, settings: SqlSettings) -> Typed:
+def cast(
+    literal: Typed, dtype: pa.DataType, settings: SqlSettings, *, foldable: bool = True
+) -> Typed:
     """Return a literal as one of another type.
 
     Parameters
@@ -65,6 +70,9 @@ def cast(literal: Typed, dtype: pa.DataType, settings: SqlSettings) -> Typed:
         One of the types of `typed`.
     settings : SqlSettings
         The time zone is that of dates and timestamps without one.
+    foldable : bool
+        Whether Spark knows the value while it plans: then it reads ``epoch``, ``now``, ``today`` and
+        the like as times.
 
     Raises
     ------
@@ -76,6 +84,8 @@ def cast(literal: Typed, dtype: pa.DataType, settings: SqlSettings) -> Typed:
     if literal.value is None:
         return Typed(None, dtype)
     try:
+        if foldable and pat.is_temporal(dtype) and _is_special(literal):
+            raise CastError("days and times by names are not read here; write a date")
         return Typed(_cast(literal, dtype, settings), dtype)
     except (ValueError, OverflowError, ArithmeticError) as error:
         failure = FailedCastError if isinstance(error, FailedCastError) else CastError
@@ -84,6 +94,14 @@ def cast(literal: Typed, dtype: pa.DataType, settings: SqlSettings) -> Typed:
             f"{_shown(literal)} of type {type_name(literal.dtype)} cannot be cast to "
             f"{type_name(dtype)}{why}"
         ) from None
+
+
+def _is_special(literal: Typed) -> bool:
+    """Tell whether a text begins with a name that Spark's optimizer replaces by a time before it casts."""
+    if not is_text(literal.dtype):
+        return False
+    name = _WORD.match(literal.value.strip(_BLANK))
+    return name is not None and name[0].lower() in _SPECIAL
 
 
 def _cast(literal: Typed, dtype: pa.DataType, settings: SqlSettings) -> Any:

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from lance_spark.errors import naming
-
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
         DataSourceReader,
@@ -73,6 +71,7 @@ class LanceDataSource(DataSource):
         UnsupportedError
             A request has what this release does not know.
         """
+        from lance_spark.errors import naming
         from lance_spark.spark.request import take_request
 
         last = schema.fields[-1] if schema.fields else None

@@ -73,7 +73,16 @@ class Watch:
 
     def __init__(self, roots: tuple[str, ...]) -> None:
         self._roots = roots
-        program = (sys.prefix, sys.base_prefix, "/usr", "/proc", "/sys", "/dev", "/etc/localtime")
+        program = (
+            sys.prefix,
+            sys.base_prefix,
+            "/usr",
+            "/proc",
+            "/sys",
+            "/dev/null",
+            "/dev/urandom",
+            "/etc/localtime",
+        )
         self._own = (*program, str(Path(lance_spark.__file__).parents[1]))
         self.on = False
         self.found: set[str] = set()

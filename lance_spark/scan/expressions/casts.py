@@ -242,7 +242,8 @@ def _of_text(array: pa.Array, dtype: pa.DataType, mode: str, zone: str | None) -
     values: list[Any] = []
     for text in encoded.dictionary.to_pylist():
         try:
-            values.append(literals.cast(Typed(text, pa.string()), dtype, settings).value)
+            one = literals.cast(Typed(text, pa.string()), dtype, settings, foldable=False)
+            values.append(one.value)
         except FailedCastError as error:
             if mode == "ansi":
                 raise RowError(str(error)) from None
