@@ -76,12 +76,19 @@ def matched(
 
 def lower(value: Expression) -> Expression:
     """Return strings in small letters."""
-    return Call("lower", (value,), pa.string())
+    return _in_case("lower", value)
+
+
+def _in_case(name: str, value: Expression) -> Expression:
+    if isinstance(value, Call) and value.name in ("lower", "upper"):
+        # Spark's optimizer leaves the inner change out, as if it lost nothing: upper('ß') is 'SS'.
+        value = value.args[0]
+    return Call(name, (value,), pa.string())
 
 
 def _of_text(name: str) -> Callable[[Sequence[Expression], SqlSettings], Expression]:
     def build(args: Sequence[Expression], settings: SqlSettings) -> Expression:
-        return Call(name, (text(args[0], settings),), pa.string())
+        return _in_case(name, text(args[0], settings))
 
     return build
 

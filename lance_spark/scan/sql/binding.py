@@ -422,10 +422,8 @@ class _Binder:
                 raise self._failed(node, f"{node.detail} takes another number of arguments")
             return self._functions[name](node)
         if name in _CASTS and name not in _NOT_FUNCTIONS and len(node.args) == 1:
-            dtype = _CASTS[name]
-            if name == "timestamp" and self._settings.timestamp_type == "TIMESTAMP_NTZ":
-                dtype = CLOCK
-            return self._cast_to(node, self.operand(node.args[0]), dtype)
+            # The function `timestamp` has a zone under every setting; the type of a cast has not.
+            return self._cast_to(node, self.operand(node.args[0]), _CASTS[name])
         if name in FUNCTIONS:
             return computed.call(name, [self.operand(one) for one in node.args], self._settings)
         raise self._failed(

@@ -62,6 +62,10 @@ ARITHMETIC = [
     *("deep.x * deep.f > 1", "deep.`in ner`.values + deep.x > 0", "number - tiny = 0"),
 ]
 STRINGS = [
+    "lower(upper(word)) >= 't'",
+    "upper(lower(word)) = 'SS'",
+    "upper(word) ILIKE 'ß'",
+    "lower(upper('ß')) = 'ss'",
     *("lower(word) = 'abc'", "upper(word) = 'ABC'", "lower(word) = 'ä'", "upper(word) = 'SS'"),
     *(
         "lcase(code) = 'ab'",
