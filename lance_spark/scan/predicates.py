@@ -7,7 +7,7 @@
 | `In` | whose value is one of a set; null if it is not, but the set has a null |
 | `Match` | whose text starts with, ends with or contains another, or is ``LIKE`` a pattern |
 | `IsNull`, `IsNan` | |
-| `CompareTruths`, `SameTruth` | for which two conditions stand in an order, or have the same truth value |
+| `SameTruth` | for which two conditions have the same truth value |
 | `And`, `Or`, `Known`, `Constant` | |
 
 Rows are kept for which a predicate is true. `filters` has the conditions of pyarrow's kind, which know no NaN.
@@ -425,35 +425,6 @@ class Or(Predicate):
     def candidates(self, statistics: Statistics) -> list[range] | None:
         """Return the rows that statistics do not rule out for all parts."""
         return in_any(part.candidates(statistics) for part in self.parts)
-
-
-@dataclass(frozen=True, slots=True)
-class CompareTruths(Predicate):
-    """Two conditions whose truth values stand in an order, false before true; null where either is.
-
-    Attributes
-    ----------
-    left : Predicate
-    op : str
-    right : Predicate
-    """
-
-    left: Predicate
-    op: Op
-    right: Predicate
-
-    def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
-        """Return true, false or null for each row."""
-        return compared(self.left.evaluate(batch), self.op, self.right.evaluate(batch))
-
-    def columns(self) -> Iterator[Column]:
-        """Yield the columns that it looks at."""
-        yield from self.left.columns()
-        yield from self.right.columns()
-
-    def negated(self) -> CompareTruths:
-        """Return the opposite."""
-        return CompareTruths(self.left, OPPOSITE[self.op], self.right)
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,7 +139,7 @@ def _checked(failed: npt.NDArray[np.bool_], array: pa.Array, dtype: pa.DataType)
         raise RowError(f"{str(array[at])[:60]} cannot be cast to {type_name(dtype)}")
 
 
-def _numpy(array: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+def numpy_of(array: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
     """Return values, 0 for null, and where they are null."""
     null = array.is_null().to_numpy(zero_copy_only=False)
     filled = array.fill_null(0) if array.null_count else array
@@ -151,7 +151,7 @@ def _of_integer(array: pa.Array, dtype: pa.DataType, mode: str) -> pa.Array:
         return array.cast(dtype, safe=False)
     if pat.is_decimal(dtype):
         return _of_decimal(array.cast(decimal_for(array.type)), dtype, mode)
-    values, null = _numpy(array)
+    values, null = numpy_of(array)
     small = values.astype(_native(dtype))
     failed = (small != values) & ~null
     if mode == "ansi":
@@ -166,7 +166,7 @@ def _native(dtype: pa.DataType) -> Any:
 def _of_float(array: pa.Array, dtype: pa.DataType, mode: str) -> pa.Array:
     from lance_spark.scan.expressions.arithmetic import saturated
 
-    values, null = _numpy(array)
+    values, null = numpy_of(array)
     if pat.is_floating(dtype):
         with np.errstate(all="ignore"):
             return pa.array(values.astype(_native(dtype)), dtype, mask=null)
@@ -258,9 +258,9 @@ def _to_text(array: pa.Array, zone: str | None) -> pa.Array:
 
     if not pat.is_timestamp(array.type):
         if pat.is_date(array.type):
-            _check_years(_numpy(array.cast(pa.int32()))[0].astype(np.int64) * zones.DAY)
+            _check_years(numpy_of(array.cast(pa.int32()))[0].astype(np.int64) * zones.DAY)
         return array.cast(pa.string())
-    values, null = _numpy(array.cast(pa.int64()))
+    values, null = numpy_of(array.cast(pa.int64()))
     if array.type.tz is not None:
         values = _in_zone(zones.to_local, values, zone)
     _check_years(values)
@@ -288,7 +288,7 @@ def _in_zone(
 def _of_time(array: pa.Array, dtype: pa.DataType, zone: str | None) -> pa.Array:
     source = array.type
     wide = pa.int32() if pat.is_date32(source) else pa.int64()
-    values, null = _numpy(array.cast(wide))
+    values, null = numpy_of(array.cast(wide))
     values = values.astype(np.int64)
     if pat.is_date(source):
         if dtype.equals(CLOCK):

@@ -16,7 +16,7 @@ import pyarrow.types as pat
 
 from lance_spark.scan.common_types import NoCommonTypeError
 from lance_spark.scan.expressions import zones
-from lance_spark.scan.expressions.casts import casted
+from lance_spark.scan.expressions.casts import casted, numpy_of
 from lance_spark.scan.expressions.node import Call, Expression, Kernel, Literal, RowError
 from lance_spark.scan.settings import SqlSettings
 from lance_spark.scan.typed import CLOCK, INSTANT, is_datetime, is_text, type_name
@@ -207,14 +207,12 @@ def _trunc(args: Sequence[Expression], settings: SqlSettings) -> Expression:
 
 
 def _days(array: pa.Array) -> tuple[zones.Ints, Any]:
-    null = array.is_null().to_numpy(zero_copy_only=False)
-    days = array.cast(pa.int32()).fill_null(0).to_numpy(zero_copy_only=False)
+    days, null = numpy_of(array.cast(pa.int32()))
     return zones.check_days(days.astype(np.int64)), null
 
 
 def _micros(array: pa.Array) -> tuple[zones.Ints, Any]:
-    null = array.is_null().to_numpy(zero_copy_only=False)
-    micros = array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    micros, null = numpy_of(array.cast(pa.int64()))
     return zones.check_micros(micros), null
 
 
@@ -273,11 +271,10 @@ def _time_part(arrays: Sequence[pa.Array], part: Any, dtype: pa.DataType) -> pa.
 
 def _plus_days(arrays: Sequence[pa.Array], sign: Any, dtype: pa.DataType) -> pa.Array:
     days, null = _days(arrays[0])
-    more = arrays[1]
-    null = null | more.is_null().to_numpy(zero_copy_only=False)
-    number = more.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    number, unknown = numpy_of(arrays[1])
+    null = null | unknown
     # Java's integers wrap around here, in ANSI mode too.
-    later = (days + sign * number).astype(np.int32)
+    later = (days + sign * number.astype(np.int64)).astype(np.int32)
     return _made(later.astype(np.int64), null, dtype)
 
 

@@ -25,13 +25,12 @@ from lance_spark.scan.expressions.casts import casted
 from lance_spark.scan.expressions.conditionals import choice, nullif
 from lance_spark.scan.expressions.dates import Interval, interval
 from lance_spark.scan.expressions.functions import FUNCTIONS
-from lance_spark.scan.expressions.holds import ValueIsNull
+from lance_spark.scan.expressions.holds import CompareValues, ValueIsNull
 from lance_spark.scan.expressions.node import Expression, Literal, Truth, folded
 from lance_spark.scan.java_regex import to_re2
 from lance_spark.scan.predicates import (
     And,
     Column,
-    CompareTruths,
     Constant,
     IsNan,
     IsNull,
@@ -198,7 +197,7 @@ class _Binder:
             one, other = self._truth(node, left), self._truth(node, right)
             if one is None or other is None:
                 return Constant(None)
-            return CompareTruths(one, op, other)
+            return CompareValues(Truth(one), op, Truth(other))
         try:
             if isinstance(left, Column):
                 if isinstance(right, Column):
@@ -314,7 +313,9 @@ class _Binder:
         if not all(self._is_truth(each) for each in (value, *others)):
             raise self._failed(node, "conditions and other values are in one list; write OR")
         left, right = self._truth(node, value), self._truth(node, one)
-        return Constant(None) if left is None or right is None else CompareTruths(left, "==", right)
+        if left is None or right is None:
+            return Constant(None)
+        return CompareValues(Truth(left), "==", Truth(right))
 
     def _is_truth(self, operand: Operand) -> bool:
         if isinstance(operand, Predicate):
