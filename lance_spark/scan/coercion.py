@@ -149,15 +149,21 @@ def _compare_integers(
     where: Column, shown: pa.DataType, op: Op, value: Decimal, settings: SqlSettings
 ) -> Predicate:
     """Return the order of integers to a decimal that is a literal, which Spark rounds to an integer."""
-    # Spark has no values of uint64 past those of int64; they are compared all the same.
-    stop = _INT64.stop << pat.is_uint64(kind_of(where.field))
-    above = value > stop - 1
-    if above or value < _INT64.start:
-        # Spark answers this before it looks at rows, so that null is no exception.
-        return Constant(above == (op in ("<", "<=")))
+    unsigned = pat.is_uint64(kind_of(where.field))
+    above = value > _INT64.stop - 1
+    # Spark answers this before it looks at rows, so that null is no exception.
+    holds = above == (op in ("<", "<="))
+    if value < _INT64.start or value > (_INT64.stop << unsigned) - 1:
+        return Constant(holds)
     whole = math.floor(value) if op in (">", "<=") else math.ceil(value)
     literal = Typed(whole, pa.int64())
-    return _compare_as(where, shown, op, literal, pa.int64(), settings)
+    compared = _compare_as(where, shown, op, literal, pa.int64(), settings)
+    if not above:
+        return compared
+    # Spark has no values of uint64 past those of int64; they are compared all the same.
+    if holds:
+        return Or((IsNull(where), compared))
+    return And((IsNull(where, inverted=True), compared))
 
 
 def compare_columns(

@@ -245,16 +245,14 @@ class _Binder:
             return coercion.compare(operand, "==", True)
         if not isinstance(operand, Typed):
             raise self._failed(node, "a condition is compared with conditions only; cast the value")
-        if operand.value is None:
-            return None
-        if is_text(operand.dtype):
-            operand = cast(operand, pa.bool_(), self._settings)
-        if not pat.is_boolean(operand.dtype):
+        if not self._is_truth(operand) and not is_text(operand.dtype):
             raise self._failed(
                 node,
                 f"a condition is not compared with a literal of type {type_name(operand.dtype)}",
             )
-        return Constant(operand.value)
+        if operand.value is None:
+            return None
+        return Constant(cast(operand, pa.bool_(), self._settings).value)
 
     def _null_safe(self, node: Apply, left: Operand, right: Operand) -> Predicate:
         if isinstance(left, Typed) and isinstance(right, Typed):
@@ -455,10 +453,16 @@ class _Binder:
         otherwise = self.operand(parts.pop()) if has_otherwise else Typed(None, pa.null())
         branches = []
         for condition, result in zip(parts[::2], parts[1::2], strict=True):
-            if value is None:
-                met = self.predicate(condition)
+            case = self.operand(condition)
+            if value is not None:
+                met = self._compare(node, "==", value, case)
+            elif isinstance(case, Typed) and pat.is_null(case.dtype):
+                # Spark takes NULL for a condition in IF and WHERE, not in CASE.
+                raise self._failed(
+                    node, "NULL is not a condition of CASE; write CAST(NULL AS BOOLEAN)"
+                )
             else:
-                met = self._compare(node, "==", value, self.operand(condition))
+                met = self.predicate(condition)
             branches.append((met, computed.value_of(self.operand(result))))
         return computed.operand_of(choice(branches, computed.value_of(otherwise), self._settings))
 
