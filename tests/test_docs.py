@@ -1,12 +1,13 @@
-"""Paths and links that the documentation names exist."""
+"""Paths, links and functions that the documentation names exist."""
 
+import ast
 import re
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *ROOT.glob("*/README.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("*/README.md")])
 #: Code spans that are paths of this repository.
 _PATHS = re.compile(r"`((?:lance_spark|tests|benchmarks|examples|protos|docs)/[\w./-]*)`")
 _LINKS = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
@@ -22,3 +23,34 @@ def test_paths_and_links_exist(page: Path) -> None:
 
 def test_the_specification_page_names_paths() -> None:
     assert len(_PATHS.findall((ROOT / "docs" / "specification.md").read_text())) > 50
+
+
+#: Code spans that are a module of the package and a name in it: `scan/task.ScanTask.batches`.
+_NAMES = re.compile(r"`((?:\w+/)*\w+)\.(\w+(?:\.\w+)?)`")
+
+
+def _defines(module: Path, name: str) -> bool:
+    """Tell whether a module defines a function, a class, or a method of a class."""
+    body = ast.parse(module.read_text()).body
+    for part in name.split("."):
+        definitions = [
+            node
+            for node in body
+            if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == part
+        ]
+        if not definitions:
+            return False
+        body = definitions[0].body
+    return True
+
+
+def test_the_map_names_functions_that_exist() -> None:
+    path_table = (ROOT / "docs" / "design.md").read_text().partition("Imports point one way")[0]
+    names = _NAMES.findall(path_table)
+    assert len(names) >= 15
+    missing = [
+        f"{module}.{name}"
+        for module, name in names
+        if not _defines(ROOT / "lance_spark" / f"{module}.py", name)
+    ]
+    assert missing == []
