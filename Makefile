@@ -11,7 +11,7 @@ PYSPARKS ?= 4.0 4.1 4.2 4.3
 # Minutes of load.
 export SOAK_MINUTES ?= 4
 
-.PHONY: demo test test-fast test-long soak fuzz test-pyspark lint format proto bench compatibility conflicts clean java
+.PHONY: demo test test-fast test-long soak fuzz test-pyspark lint format proto bench compatibility conflicts clean java dist
 
 demo: java $(VENV)/.test
 	$(BIN)/python examples/quickstart.py
@@ -55,6 +55,20 @@ test-pyspark: java
 	  rm -rf $$env; \
 	done; \
 	[ -z "$$failed" ] || { echo "failed on pyspark$$failed"; exit 1; }
+
+# Builds the wheel and the source distribution, and tries both, each installed in a clean environment.
+dist: java
+	rm -rf dist build/dist build/lib
+	$(PYTHON) -m venv build/dist/build
+	build/dist/build/bin/python -m pip install -q build
+	build/dist/build/bin/python -m build -o dist .
+	@for archive in dist/*.whl dist/*.tar.gz; do \
+	  echo "trying $$archive"; env=build/dist/try; rm -rf $$env; \
+	  $(PYTHON) -m venv $$env && \
+	  $$env/bin/python -m pip install -q $$archive && \
+	  cp tests/installed.py build/dist/installed.py && \
+	  (cd build/dist && try/bin/python installed.py) || exit 1; \
+	done; rm -rf build/dist
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
