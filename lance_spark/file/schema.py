@@ -22,7 +22,13 @@ import pyarrow as pa
 
 from lance_spark.errors import CorruptFileError, InvalidInputError
 from lance_spark.file.arrow_fields import field_parts
-from lance_spark.file.types import ARROW_JSON, EXTENSION_METADATA, EXTENSION_NAME, arrow_type
+from lance_spark.file.types import (
+    ARROW_JSON,
+    EXTENSION_METADATA,
+    EXTENSION_NAME,
+    arrow_type,
+    takes_children,
+)
 from lance_spark.proto import file_pb2 as pb
 
 #: What a blob column of version 2.2 has in its pages; its children in the schema of a data file.
@@ -153,7 +159,8 @@ class Field(_Cached):
 
     @cached_property
     def _holds_json(self) -> bool:
-        return any(child.has_json for child in self.children)
+        # A damaged schema can have children below a type without any: its arrays do not have them.
+        return takes_children(self.logical_type) and any(child.has_json for child in self.children)
 
     @property
     def num_fields(self) -> int:

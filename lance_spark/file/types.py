@@ -161,6 +161,11 @@ def is_leaf_type(kind: pa.DataType) -> bool:
     return not kind.num_fields and not isinstance(kind, pa.BaseExtensionType)
 
 
+def takes_children(logical: str) -> bool:
+    """Whether the Arrow type of a logical type is made from those of the field's children."""
+    return logical in _NESTED or logical.startswith("fixed_size_list:struct:")
+
+
 def is_json(field: pa.Field) -> bool:
     """Whether an Arrow field is text that holds JSON."""
     return _extension_of(field) == ARROW_JSON
