@@ -11,9 +11,9 @@ ROOT = Path(__file__).parent.parent
 ROOMS = [
     "pyspark_lance",
     "lance_spark.spark",
-    "lance_spark.write",
+    "lance_spark.dataset.write",
     "lance_spark.inspect",
-    "lance_spark.dataset",
+    "lance_spark.dataset.dataset",
     "lance_spark.changes",
     "lance_spark.index",
     "lance_spark.scan",

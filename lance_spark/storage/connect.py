@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from lance_spark.errors import StorageError
 from lance_spark.storage.errors import translated
-from lance_spark.storage.options import family_of
+from lance_spark.storage.options.fsspec_options import family_of
 from lance_spark.storage.uri import AZURE_DOMAINS, Location
 
 #: Domains of the clouds' own servers, of which it is known how they behave.

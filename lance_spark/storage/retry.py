@@ -16,7 +16,7 @@ How that multiplies with what the packages below do:
   each of ours.
 - gcsfs sends a request up to 6 times, and Azure's library up to 4 times. What they gave up is not begun again here, but for a timeout or a
   short answer, which gcsfs does not repeat. Parts of files that are written are sent past that, once, and repeated here (`parts`).
-- A commit whose put failed for good looks for itself and starts again up to 3 times (`table/commit.py`).
+- A commit whose put failed for good looks for itself and starts again up to 3 times (`table/commit/commit.py`).
 
 Whatever has the same effect when it is done twice can be repeated. Creating a file only if there is none cannot: see `create_once`.
 """

@@ -9,16 +9,16 @@ from functools import partial
 from typing import Any
 
 from lance_spark.errors import CorruptFileError, MissingFileError, StorageError
-from lance_spark.storage import local, outputs, probe
-from lance_spark.storage.commit import CommitHandler, handler_for
+from lance_spark.storage import local
+from lance_spark.storage.commit import conditional_put_probe
+from lance_spark.storage.commit.handlers import CommitHandler, handler_for
+from lance_spark.storage.commit.manifest_store import OPTION as MANIFEST_STORE
+from lance_spark.storage.commit.manifest_store import ManifestStore, load
 from lance_spark.storage.connect import connect, of_uri
 from lance_spark.storage.errors import translated
 from lance_spark.storage.folders import Folders
 from lance_spark.storage.google import is_google, is_zonal
-from lance_spark.storage.manifest_store import OPTION as MANIFEST_STORE
-from lance_spark.storage.manifest_store import ManifestStore, load
-from lance_spark.storage.options import COMMIT_LOCK, OWN, family_of, to_fsspec
-from lance_spark.storage.output import OutputFile
+from lance_spark.storage.options.fsspec_options import COMMIT_LOCK, OWN, family_of, to_fsspec
 from lance_spark.storage.remote import (
     RemoteSource,
     file_size,
@@ -30,6 +30,8 @@ from lance_spark.storage.retry import MAX_RETRIES, Retries, create_once
 from lance_spark.storage.s3 import is_s3, single_tries, without_expectation
 from lance_spark.storage.source import ByteSource
 from lance_spark.storage.uri import Location, check_relative, escaped, parse_uri
+from lance_spark.storage.write import start as outputs
+from lance_spark.storage.write.output import OutputFile
 
 __all__ = ["ObjectStore", "OutputFile"]
 
@@ -126,7 +128,7 @@ class ObjectStore(Folders):
                 others = {k: v for k, v in self._arguments.items() if k != MANIFEST_STORE}
                 self._manifest_store = load(named, others)
             elif table is not None:
-                from lance_spark.storage.dynamodb import DynamoDbManifestStore
+                from lance_spark.storage.commit.dynamodb import DynamoDbManifestStore
 
                 names = {name.lower(): name for name in self._options}
                 given = (
@@ -412,12 +414,12 @@ class ObjectStore(Folders):
                 place = (self.scheme, self._fs, self.object_uri)
                 # Packages look at some options only when they connect.
                 with translated(self.display, self._secrets):
-                    probe.check(*place, self.display, put, bare, self._delete_one)
+                    conditional_put_probe.check(*place, self.display, put, bare, self._delete_one)
             self._handler = handler
         return self._handler
 
     def _locked(self, lock: object) -> CommitHandler:
-        from lance_spark.storage.commit_lock import LockedPut, load
+        from lance_spark.storage.commit.lock import LockedPut, load
 
         try:
             inner = handler_for(self.scheme, self._fs, self._secrets, self._retries)

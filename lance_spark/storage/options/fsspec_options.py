@@ -1,0 +1,273 @@
+"""Storage options as other Lance clients spell them, brought to the arguments of fsspec's file systems.
+
+Other Lance clients name credentials and endpoints as the object_store library does (`aws_access_key_id`, `endpoint`); fsspec's
+packages have names of their own (`key`, `endpoint_url`). Both are understood:
+
+1. A name of `option_places`, with or without its prefix, in any case, goes where fsspec wants its value. Which table counts is told from the
+   scheme: `token` is a session token on S3 and a credential on Google Cloud Storage.
+2. Names with the prefix of another kind of store are passed over, so that one set of options serves tables of several kinds.
+3. Any other name reaches the file system as it is.
+
+Variables of the environment that other Lance clients read and fsspec's packages do not (`VARIABLES`) count where no option says the same.
+What comes out can be put in again and stays what it is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+
+from lance_spark.errors import InvalidOptionError
+from lance_spark.storage.errors import translated
+from lance_spark.storage.options import option_setters as places
+from lance_spark.storage.options.base_paths import is_of_base
+from lance_spark.storage.options.option_setters import AZURE, GOOGLE, S3, OptionSetter, parse_flag
+
+__all__ = ["COMMIT_LOCK", "KNOWN", "parse_flag", "to_fsspec"]
+
+#: Storage option: a lock under which commits are made.
+COMMIT_LOCK = "commit_lock"
+#: Storage option: read branches whose base paths name another place than that of the table.
+FOREIGN_BRANCH_BASES = "allow_foreign_branch_bases"
+#: Options that are read by this package and never reach a file system.
+OWN = frozenset(
+    {"manifest_store", "dynamodb_endpoint", "io_threads", COMMIT_LOCK, FOREIGN_BRANCH_BASES}
+)
+#: Options of other Lance clients that say how they retry and upload.
+_OF_CLIENTS = frozenset(
+    {
+        "client_max_retries", "client_retry_timeout", "download_retry_count", "lance_initial_upload_size",
+        "lance_upload_concurrency",
+    }
+)  # fmt: skip
+_FAMILIES = {
+    **dict.fromkeys(("s3", "s3a", "s3+ddb"), "s3"),
+    **dict.fromkeys(("gs", "gcs"), "google"),
+    **dict.fromkeys(("az", "azure", "abfs", "abfss"), "azure"),
+}
+_TABLES = {"s3": S3, "azure": AZURE, "google": GOOGLE}
+#: The longer one comes first.
+_PREFIXES = {"s3": ("aws_",), "azure": ("azure_storage_", "azure_"), "google": ("google_",)}
+#: Every name that is known with its prefixes, and those without one that are known for some kind of store.
+KNOWN: frozenset[str] = frozenset(
+    OWN
+    | _OF_CLIENTS
+    | {name for table in _TABLES.values() for name in table}
+    | {f"{p}{name}" for kind, table in _TABLES.items() for p in _PREFIXES[kind] for name in table}
+)
+#: Options that are taken from the environment too, where fsspec's packages do not do so themselves.
+VARIABLES = {
+    "s3": (
+        "region", "endpoint", "skip_signature", "virtual_hosted_style_request", "unsigned_payload", "request_payer", "allow_http",
+        "conditional_put", "server_side_encryption", "sse_kms_key_id", "sse_bucket_key_enabled", "sse_customer_key_base64",
+    ),
+    "azure": (
+        "account_name", "account_key", "access_key", "master_key", "sas_token", "sas_key", "client_id", "client_secret", "tenant_id",
+        "authority_id", "endpoint", "use_emulator", "use_fabric_endpoint", "use_azure_cli", "skip_signature", "allow_http",
+    ),
+    "google": (
+        "service_account", "service_account_path", "service_account_key", "base_url", "bearer_token", "skip_signature", "allow_http",
+    ),
+}  # fmt: skip
+#: Arguments by which somebody says who asks. One of them, and the environment has no say in that.
+_CREDENTIALS = {
+    "s3": ("key", "secret", "token", "anon", "profile"),
+    "azure": (
+        "account_key", "sas_token", "client_id", "client_secret", "tenant_id", "connection_string", "credential", "anon",
+    ),
+    "google": ("token",),
+}  # fmt: skip
+_CONNECTION_STRING = "AZURE_STORAGE_CONNECTION_STRING"
+_EMULATOR_ACCOUNT = "devstoreaccount1"
+# Everybody knows it: https://learn.microsoft.com/azure/storage/common/storage-use-azurite
+_EMULATOR_KEY = (
+    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+)
+_EMULATOR_URL = "http://127.0.0.1:10000/devstoreaccount1"
+
+
+def family_of(scheme: str) -> str | None:
+    """Return the kind of store that a scheme names: "s3", "azure", "google", or None for all others."""
+    return _FAMILIES.get(scheme)
+
+
+#: Arguments of the packages that hold others.
+_MAPPINGS = frozenset({"client_kwargs", "config_kwargs", "s3_additional_kwargs"})
+
+
+def to_fsspec(
+    scheme: str, options: Mapping[str, Any], environment: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Return the arguments of a file system, and the options of this package among them.
+
+    Parameters
+    ----------
+    scheme : str
+    options : mapping
+        What the user gave. Only texts are translated.
+    environment : mapping, optional
+        That of the process, if none is given.
+
+    Raises
+    ------
+    InvalidOptionError
+        A value is none that the option can have, or the option cannot be honoured and ignoring it would not be safe.
+    """
+    family = family_of(scheme)
+    found = _translated(family, options)
+    if family is None:
+        return found
+    variables = _from_environment(family, os.environ if environment is None else environment)
+    if any(found.get(name) is not None for name in _CREDENTIALS[family]):
+        for name in _CREDENTIALS[family]:
+            variables.pop(name, None)
+    if family == "azure" and "connection_string" in found:
+        variables.clear()
+    found = _merged(variables, found)
+    complete = {"s3": _complete_s3, "azure": _complete_azure, "google": _complete_google}
+    complete[family](found)
+    return found
+
+
+def _translated(family: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    placed: list[tuple[OptionSetter, str]] = []
+    for name, value in options.items():
+        if not isinstance(name, str):
+            raise InvalidOptionError(f"storage option {name!r}: give a text as its name")
+        lower = name.lower()
+        place = _place(family, lower)
+        if lower in _MAPPINGS and not isinstance(value, Mapping):
+            raise InvalidOptionError(
+                f"storage option {name}: give a mapping, not {type(value).__name__}"
+            )
+        text = str(value).lower() if isinstance(value, bool) else value
+        if is_of_base(name):
+            continue
+        if lower in OWN:
+            found[lower] = value
+        elif lower in _OF_CLIENTS:
+            continue
+        elif place is not None and isinstance(text, str):
+            placed.append((place, text))
+        elif place is not places.nothing:
+            found[name] = value
+    # Into mappings that are given too, whatever comes first.
+    for place, text in placed:
+        place(found, text)
+    return found
+
+
+def _place(family: str | None, name: str) -> OptionSetter | None:
+    for kind, prefixes in _PREFIXES.items():
+        for prefix in prefixes:
+            place = (
+                _TABLES[kind].get(name.removeprefix(prefix)) if name.startswith(prefix) else None
+            )
+            if place is not None:
+                return place if kind == family else places.nothing
+    return _TABLES[family].get(name) if family is not None else None
+
+
+def _from_environment(family: str, environment: Mapping[str, str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in VARIABLES[family]:
+        for prefix in _PREFIXES[family]:
+            value = environment.get(f"{prefix}{name}".upper())
+            if value:
+                _TABLES[family][name](found, value)
+                break
+    return found
+
+
+def _merged(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    merged = {**under, **over}
+    for name, value in under.items():
+        if isinstance(value, dict) and isinstance(over.get(name), Mapping) and name != "token":
+            merged[name] = _merged(value, dict(over[name]))
+    return merged
+
+
+def _check_http(found: dict[str, Any], endpoint: object) -> None:
+    allowed = found.pop(places.ALLOW_HTTP, True)
+    if not allowed and isinstance(endpoint, str) and endpoint.lower().startswith("http:"):
+        raise InvalidOptionError(
+            "storage option allow_http is false, and the endpoint begins with http: give one with https, or allow_http=true"
+        )
+
+
+def _complete_s3(found: dict[str, Any]) -> None:
+    region = found.pop(places.REGION, None)
+    client = found.get("client_kwargs") or {}
+    if region is not None and "region_name" not in client:
+        found["client_kwargs"] = {**client, "region_name": region}
+    _check_http(found, found.get("endpoint_url") or client.get("endpoint_url"))
+
+
+def _complete_google(found: dict[str, Any]) -> None:
+    token = found.get("token")
+    if isinstance(token, str) and token.endswith(".json") and os.path.isfile(token):
+        # As other clients have it, the file can name the server, and say that this one asks nobody who he is.
+        with translated(token), open(token, encoding="utf-8") as file:
+            try:
+                token = json.load(file)
+            except (ValueError, RecursionError):
+                token = None
+    if isinstance(token, Mapping):
+        if token.get("gcs_base_url"):
+            found.setdefault("endpoint_url", token["gcs_base_url"])
+        if token.get("disable_oauth"):
+            found["token"] = "anon"  # noqa: S105 - how gcsfs spells it
+    _check_http(found, found.get("endpoint_url"))
+
+
+def _endpoint_parts(endpoint: str) -> SplitResult:
+    try:
+        parts = urlsplit(endpoint if "://" in endpoint else f"https://{endpoint}")
+    except ValueError:
+        parts = None
+    if parts is None or "@" in parts.netloc:
+        raise InvalidOptionError(
+            "storage option endpoint: give a URL with a host, and without user and password, which have options of their own"
+        )
+    return parts
+
+
+def _complete_azure(found: dict[str, Any]) -> None:
+    endpoint = found.pop(places.AZURE_ENDPOINT, None)
+    if found.pop(places.AZURE_EMULATOR, False):
+        found.setdefault("account_name", _EMULATOR_ACCOUNT)
+        if found["account_name"] == _EMULATOR_ACCOUNT and not found.get("sas_token"):
+            found.setdefault("account_key", _EMULATOR_KEY)
+        endpoint = endpoint or os.environ.get("AZURITE_BLOB_STORAGE_URL") or _EMULATOR_URL
+    if found.pop(places.AZURE_FABRIC, False) and endpoint is None:
+        endpoint = f"https://{found.get('account_name', '')}.blob.fabric.microsoft.com"
+    _check_http(found, endpoint)
+    secret = found.get("account_key") or found.get("sas_token")
+    # adlfs would take one of the environment, for another account maybe, before what it is given.
+    other = "connection_string" not in found and bool(os.environ.get(_CONNECTION_STRING))
+    if endpoint is None and other and secret and found.get("account_name"):
+        endpoint = f"https://{found['account_name']}.blob.core.windows.net"
+    if endpoint is None:
+        return
+    parts = _endpoint_parts(endpoint)
+    if parts.scheme == "https" and parts.path in ("", "/") and not (parts.query or other):
+        found["account_host"] = parts.netloc
+        return
+    if secret is None or not found.get("account_name"):
+        raise InvalidOptionError(
+            f"storage option endpoint: {parts.scheme}://{parts.netloc}{parts.path} needs account_name and account_key or sas_token"
+        )
+    # The only way to tell adlfs of an endpoint without TLS, or with a path.
+    base = f"{parts.scheme}://{parts.netloc}{parts.path}".rstrip("/")
+    own = (
+        f"AccountName={found['account_name']};AccountKey={found['account_key']}"
+        if found.get("account_key")
+        else f"SharedAccessSignature={str(found['sas_token']).removeprefix('?')}"
+    )
+    found["connection_string"] = (
+        f"DefaultEndpointsProtocol={parts.scheme};{own};BlobEndpoint={base};"
+    )
