@@ -146,7 +146,8 @@ def _hadoop(location: Location, arguments: Mapping[str, Any]) -> Any:
         first = str(error).partition("\n")[0]
         raise StorageError(
             f"{location.display}: Hadoop's native library cannot be used ({first}); set JAVA_HOME, "
-            "HADOOP_HOME or ARROW_LIBHDFS_DIR, and CLASSPATH to what `hadoop classpath --glob` prints"
+            "HADOOP_HOME or ARROW_LIBHDFS_DIR, and CLASSPATH to what `hadoop classpath --glob` "
+            "prints"
         ) from error
 
 

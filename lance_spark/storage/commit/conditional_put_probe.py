@@ -1,10 +1,13 @@
 """Finding out whether a store honours what commits rely on.
 
-Some servers that speak the language of a cloud take the condition of a put, and replace what is there all the same. So a process that is about to
-write to a server that it does not know creates a small object twice, before anything else: the second time has to be refused. That
-is three requests, once in a process for each server and bucket. The servers of AWS, Google and Microsoft are known, and not asked.
+Some servers that speak the language of a cloud take the condition of a put, and replace what is
+there all the same. So a process that is about to write to a server that it does not know creates a
+small object twice, before anything else: the second time has to be refused. That is three requests,
+once in a process for each server and bucket. The servers of AWS, Google and Microsoft are known,
+and not asked.
 
-The object is called like a transaction that nobody refers to: no Lance client reads it, and if a crash leaves it, cleanup takes it away.
+The object is called like a transaction that nobody refers to: no Lance client reads it, and if a
+crash leaves it, cleanup takes it away.
 """
 
 from __future__ import annotations
@@ -53,9 +56,11 @@ def check(
     name : str
         What messages call it.
     put : callable
-        Puts a file below the root if there is none; tells whether it did, whatever became of the answers. Raises StorageError.
+        Puts a file below the root if there is none; tells whether it did, whatever became of the
+        answers. Raises StorageError.
     put_bare : callable
-        Does the same, and tells what the store answers, without a look at what is there. Raises StorageError.
+        Does the same, and tells what the store answers, without a look at what is there. Raises
+        StorageError.
     delete : callable
         Deletes one. Raises StorageError.
 
@@ -75,9 +80,12 @@ def check(
     if not honours:
         where = f"the server {server}" if server else f"{scheme}://"
         raise StorageError(
-            f"{name}: {where} does not refuse to replace a file that is to be created only if it is absent, so that two "
-            "writers could overwrite each other's version, and commits on it would not be safe. Name a lock that all writers "
-            "use by the storage option commit_lock, or keep the manifests in a database (s3+ddb://, or the storage option manifest_store), "
+            f"{name}: {where} does not refuse to replace a file that is to be created only if it "
+            "is absent, so that two "
+            "writers could overwrite each other's version, and commits on it would not be safe. "
+            "Name a lock that all writers "
+            "use by the storage option commit_lock, or keep the manifests in a database "
+            "(s3+ddb://, or the storage option manifest_store), "
             "or keep the table elsewhere; it can be read as it is"
         )
 
@@ -100,7 +108,8 @@ def _try(
             if not put(path, b"first"):
                 # Nobody else has that name: an answer that is not true is no better than none.
                 return False
-            # After a request without an answer the first file may be there because nothing was done: only an answer counts.
+            # After a request without an answer the first file may be there because nothing was
+            # done: only an answer counts.
             return not put_bare(path, b"second")
         except StorageError as error:
             if any(text in str(error).lower() for text in _UNKNOWN):
@@ -109,7 +118,8 @@ def _try(
                 raise
             # From nothing: the table is as it was.
             raise StorageError(
-                f"{error}; that was when the store was asked whether commits on it are safe, before anything was written"
+                f"{error}; that was when the store was asked whether commits on it are safe, "
+                "before anything was written"
             ) from None
     finally:
         # Otherwise cleanup finds it.

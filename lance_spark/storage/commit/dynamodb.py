@@ -1,4 +1,5 @@
-"""The manifest store in DynamoDB that Lance clients share: `s3+ddb://bucket/path?ddbTableName=name`.
+"""The manifest store in DynamoDB that Lance clients share:
+`s3+ddb://bucket/path?ddbTableName=name`.
 
 | attribute | type | content |
 | --- | --- | --- |
@@ -9,9 +10,9 @@
 | size | N, optional | bytes of the manifest |
 | e_tag | S, optional | its tag in S3 |
 
-Reads are consistent. As the bucket's name is not part of the key, tables at the same path of two buckets need two tables
-of DynamoDB. Detached versions of other clients have entries too, with bit 63 set in their number; they are no versions of the
-history, and passed over.
+Reads are consistent. As the bucket's name is not part of the key, tables at the same path of two
+buckets need two tables of DynamoDB. Detached versions of other clients have entries too, with bit
+63 set in their number; they are no versions of the history, and passed over.
 
 Specification: table format, transactions, external manifest store.
 """
@@ -28,7 +29,8 @@ from lance_spark.errors import CorruptTableError, InvalidOptionError, StorageErr
 from lance_spark.storage.commit.manifest_store import ManifestEntry, ManifestStore
 from lance_spark.storage.retry import MAX_RETRIES, Retries
 
-#: The storage option, and the variable of the environment, for an endpoint other than that of the region.
+#: The storage option, and the variable of the environment, for an endpoint other than that of the
+#: region.
 ENDPOINT_OPTION = "dynamodb_endpoint"
 _ENDPOINT_VARIABLE = "DYNAMODB_ENDPOINT"
 _KEYS = {"HASH": ("base_uri", "S"), "RANGE": ("version", "N")}
@@ -59,8 +61,9 @@ class DynamoDbManifestStore(ManifestStore):
     table : str
         Its name.
     options : mapping
-        Storage options, as s3fs takes them: `key`, `secret`, `token`, `profile`, `anon`, `client_kwargs` with `region_name`;
-        and `dynamodb_endpoint`. What is missing comes from the environment, as for every AWS client.
+        Storage options, as s3fs takes them: `key`, `secret`, `token`, `profile`, `anon`,
+        `client_kwargs` with `region_name`; and `dynamodb_endpoint`. What is missing comes from the
+        environment, as for every AWS client.
     """
 
     def __init__(self, table: str, options: Mapping[str, Any]) -> None:
@@ -89,7 +92,8 @@ class DynamoDbManifestStore(ManifestStore):
         entry = self._parse(base, item) if item else None
         if entry is not None and entry.version != version:
             raise StorageError(
-                f"DynamoDB table {self._table}: asked for version {version} of {root}, and got {entry.version}"
+                f"DynamoDB table {self._table}: asked for version {version} of {root}, and got "
+                f"{entry.version}"
             )
         return entry
 
@@ -124,7 +128,8 @@ class DynamoDbManifestStore(ManifestStore):
         """Replace the entry of a version."""
         if not self._put(root, entry, "attribute_exists(base_uri) AND attribute_exists(version)"):
             raise StorageError(
-                f"DynamoDB table {self._table}: the entry of version {entry.version} of {root} is gone"
+                f"DynamoDB table {self._table}: the entry of version {entry.version} of {root} is "
+                "gone"
             )
 
     def _put(self, root: str, entry: ManifestEntry, condition: str) -> bool:
@@ -177,7 +182,9 @@ class DynamoDbManifestStore(ManifestStore):
 
     @contextmanager
     def _request(self, name: str) -> Iterator[Any]:
-        """Give the client's method, once it is known that the table can be used; raise what the service refuses as such."""
+        """Give the client's method, once it is known that the table can be used; raise what the
+        service refuses as such.
+        """
         from botocore.exceptions import ClientError
 
         try:
@@ -188,8 +195,10 @@ class DynamoDbManifestStore(ManifestStore):
             text = f"DynamoDB table {self._table}: {error}"
             if code.startswith("ResourceNotFound"):
                 text = (
-                    f"there is no DynamoDB table {self._table} in region {self._connection.region}; create it with the hash key "
-                    "base_uri (S) and the range key version (N), or correct ddbTableName or the region"
+                    f"there is no DynamoDB table {self._table} in region "
+                    f"{self._connection.region}; create it with the hash key "
+                    "base_uri (S) and the range key version (N), or correct ddbTableName or the "
+                    "region"
                 )
             if code.startswith(_REFUSALS):
                 # Without a cause: nothing was changed.
@@ -207,7 +216,8 @@ class DynamoDbManifestStore(ManifestStore):
         prefix = f"{base}/" if base else ""
         if not isinstance(full, str) or not full.startswith(prefix):
             raise CorruptTableError(
-                f"{name}: the path of version {version['N']} is {full!r}, not one below {base!r}; correct the entry"
+                f"{name}: the path of version {version['N']} is {full!r}, not one below {base!r}; "
+                "correct the entry"
             )
         return ManifestEntry(
             version=int(version["N"]),
@@ -218,7 +228,9 @@ class DynamoDbManifestStore(ManifestStore):
 
 
 class _Connection:
-    """A client of DynamoDB for one table, whose layout is checked once. One for all stores of the process with the same settings."""
+    """A client of DynamoDB for one table, whose layout is checked once. One for all stores of the
+    process with the same settings.
+    """
 
     _lock = threading.Lock()
     _known: ClassVar[dict[tuple[Any, ...], _Connection]] = {}
@@ -259,7 +271,8 @@ class _Connection:
         }
         if keys != _KEYS:
             raise StorageError(
-                f"DynamoDB table {self._table}: its keys are {_text(keys)}, and manifests need {_text(_KEYS)}; "
+                f"DynamoDB table {self._table}: its keys are {_text(keys)}, and manifests need "
+                f"{_text(_KEYS)}; "
                 "create another table"
             )
         self._checked = True
@@ -282,7 +295,8 @@ def _client(settings: Mapping[str, Any]) -> Any:
         from botocore.session import Session
     except ImportError:
         raise StorageError(
-            "tables on s3+ddb:// need the packages s3fs and botocore: pip install 'lance-spark[dynamodb]'"
+            "tables on s3+ddb:// need the packages s3fs and botocore: pip install "
+            "'lance-spark[dynamodb]'"
         ) from None
     settings = dict(settings)
     try:
@@ -293,7 +307,8 @@ def _client(settings: Mapping[str, Any]) -> Any:
         return session.create_client("dynamodb", config=config, **settings)
     except (BotoCoreError, ValueError) as error:
         raise InvalidOptionError(
-            f"no connection to DynamoDB: {error}; set the region, the credentials and {ENDPOINT_OPTION} in the storage options "
+            f"no connection to DynamoDB: {error}; set the region, the credentials and "
+            f"{ENDPOINT_OPTION} in the storage options "
             "or the environment"
         ) from None
 

@@ -45,7 +45,8 @@ class CommitHandler(Protocol):
     """A way of put-if-absent for one kind of store."""
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
-        """Create `path` with `data`, whole and durable; return False and change nothing if it exists.
+        """Create `path` with `data`, whole and durable; return False and change nothing if it
+        exists.
 
         Raises
         ------
@@ -83,7 +84,8 @@ class LocalCommit:
 
 def _date(path: str) -> None:
     """Make the time of a file the one at which it got its name, which says which of two came first."""
-    # What another process does between these calls has no part in it: the name is what changes this time.
+    # What another process does between these calls has no part in it: the name is what changes this
+    # time.
     with suppress(OSError):
         if os.name != "nt":
             named = os.stat(path).st_ctime_ns
@@ -94,7 +96,8 @@ def _link(source: str, target: str) -> bool:
     try:
         os.link(source, target)
     except FileExistsError:
-        # A network file system that repeats a request whose answer was lost reports its own success as a collision.
+        # A network file system that repeats a request whose answer was lost reports its own success
+        # as a collision.
         return os.stat(source).st_nlink == 2
     except OSError as error:
         if error.errno not in _NO_HARD_LINKS:
@@ -103,8 +106,10 @@ def _link(source: str, target: str) -> bool:
             return rename_without_replace(source, target)
         except OSError as second:
             raise StorageError(
-                f"{target}: the file system has neither hard links ({error.strerror}) nor a rename that does not "
-                f"replace ({second.strerror}), so that commits on it would not be safe; keep the table elsewhere"
+                f"{target}: the file system has neither hard links ({error.strerror}) nor a rename "
+                "that does not "
+                f"replace ({second.strerror}), so that commits on it would not be safe; keep the "
+                "table elsewhere"
             ) from second
     return True
 
@@ -167,7 +172,9 @@ class ConditionalPut:
         return True
 
     def _is_there(self, path: str, data: bytes, refusal: StorageError) -> bool:
-        """Tell whether a request was carried out that is refused: rights can expire before it is repeated."""
+        """Tell whether a request was carried out that is refused: rights can expire before it is
+        repeated.
+        """
         try:
             with translated(path, self._secrets):
                 look = partial(self._retries.call, read_whole, self._fs, path, len(data))
@@ -182,8 +189,9 @@ class ConditionalPut:
 class FolderRename:
     """A rename on HDFS, which refuses to replace a file.
 
-    pyarrow does not leave it at that: it deletes a file that is given as the target, and tries again. So the target is the folder, and the file has
-    its name already: HDFS moves it there, in one step, unless there is one of that name.
+    pyarrow does not leave it at that: it deletes a file that is given as the target, and tries
+    again. So the target is the folder, and the file has its name already: HDFS moves it there, in
+    one step, unless there is one of that name.
     """
 
     def __init__(self, fs: Any, secrets: Mapping[str, object] | None = None) -> None:
@@ -213,7 +221,9 @@ class FolderRename:
         return True
 
     def _is_own(self, path: str, data: bytes, failure: OSError) -> bool:
-        """Tell whether the file that is there is what a rename that failed has moved; raise its failure if there is none."""
+        """Tell whether the file that is there is what a rename that failed has moved; raise its
+        failure if there is none.
+        """
         try:
             if self._is_there(path):
                 return bool(self._fs.cat_file(path) == data)
@@ -269,6 +279,8 @@ def handler_for(
     if scheme in ("hdfs", "viewfs"):
         return FolderRename(fs, secrets)
     raise StorageError(
-        f"{scheme}:// has no way known to create a file only if it is absent, so that commits on it would not be "
-        "safe; tables there can be read only, unless the storage option commit_lock names a lock that all writers use"
+        f"{scheme}:// has no way known to create a file only if it is absent, so that commits on "
+        "it would not be "
+        "safe; tables there can be read only, unless the storage option commit_lock names a lock "
+        "that all writers use"
     )

@@ -1,8 +1,11 @@
-"""Commits under a lock of the user's own, for stores that cannot create a file only if it is absent.
+"""Commits under a lock of the user's own, for stores that cannot create a file only if it is
+absent.
 
-The storage option `commit_lock` names what pylance calls by the same name: something that is called with the version that is to be
-committed, an int, and returns a context manager. Inside of it nobody else who uses the same lock commits that version. It is given as a callable, or
-as the text `package.module:function`, which also works where programs are not shared, as between Spark's driver and its Python workers.
+The storage option `commit_lock` names what pylance calls by the same name: something that is called
+with the version that is to be committed, an int, and returns a context manager. Inside of it nobody
+else who uses the same lock commits that version. It is given as a callable, or as the text
+`package.module:function`, which also works where programs are not shared, as between Spark's driver
+and its Python workers.
 
     @contextmanager
     def lock(version: int):
@@ -10,8 +13,8 @@ as the text `package.module:function`, which also works where programs are not s
             yield
 
 - All writers of a table have to use the same lock, those of other Lance clients too.
-- A lock that is not to be had raises; if it raises something called `CommitConflictError`, as pylance has it, the commit looks what was
-  committed meanwhile, and starts again.
+- A lock that is not to be had raises; if it raises something called `CommitConflictError`, as
+  pylance has it, the commit looks what was committed meanwhile, and starts again.
 - If the version is there already, the context manager leaves with an error, as in pylance.
 - What is no version of the history (the creation of a tag, of a branch) is locked as version 0.
 - Under the lock the store's own conditional put is used where there is one.
@@ -54,7 +57,8 @@ def load(named: object) -> CommitLock:
     made = import_object(COMMIT_LOCK, named, "written") if isinstance(named, str) else named
     if not callable(made):
         raise InvalidOptionError(
-            f"{COMMIT_LOCK}: {type(made).__name__} cannot be called; give a function of the version that returns a context manager"
+            f"{COMMIT_LOCK}: {type(made).__name__} cannot be called; give a function of the "
+            "version that returns a context manager"
         )
     lock: CommitLock = made
     return lock
@@ -96,7 +100,8 @@ class LockedPut:
                 return False
             # From nothing: nothing was done.
             raise StorageError(
-                f"{name}: the {COMMIT_LOCK} was not granted: {self._told(error)}; commit again later, or look at the lock"
+                f"{name}: the {COMMIT_LOCK} was not granted: {self._told(error)}; commit again "
+                "later, or look at the lock"
             ) from None
         try:
             created = self._create(path, data)
@@ -113,7 +118,8 @@ class LockedPut:
         try:
             lease.__exit__(None, None, None)
         except Exception as error:
-            # Whose file it is, somebody has to look: the lock may have been lost on the way. No refusal, whatever it came from.
+            # Whose file it is, somebody has to look: the lock may have been lost on the way. No
+            # refusal, whatever it came from.
             told = f"the {COMMIT_LOCK} was not released: {self._told(error)}"
             raise StorageError(f"{name}: {told}") from OSError(told)
         return True

@@ -6,8 +6,9 @@
 | `base_store_params` | a mapping from the path of a base path to all settings of its store |
 | any other | a setting of the table, and of each base path that the same server serves |
 
-An entry of `base_store_params` is complete: nothing else is added to it. The names are those of pylance. All of them travel with
-the storage options of the table, to executors too, and none of them is written to the table.
+An entry of `base_store_params` is complete: nothing else is added to it. The names are those of
+pylance. All of them travel with the storage options of the table, to executors too, and none of
+them is written to the table.
 """
 
 from __future__ import annotations
@@ -106,7 +107,8 @@ def _checked(given: object) -> dict[str, Mapping[str, Any]]:
         isinstance(path, str) and isinstance(settings, Mapping) for path, settings in given.items()
     ):
         raise InvalidOptionError(
-            f"storage option {BASE_STORE_PARAMS}: give a mapping from the path of each base path to its storage options, "
+            f"storage option {BASE_STORE_PARAMS}: give a mapping from the path of each base path "
+            "to its storage options, "
             'such as {"s3://bucket/folder": {"region": "eu-west-1"}}'
         )
     return dict(given)

@@ -1,15 +1,20 @@
-"""Storage options as other Lance clients spell them, brought to the arguments of fsspec's file systems.
+"""Storage options as other Lance clients spell them, brought to the arguments of fsspec's file
+systems.
 
-Other Lance clients name credentials and endpoints as the object_store library does (`aws_access_key_id`, `endpoint`); fsspec's
-packages have names of their own (`key`, `endpoint_url`). Both are understood:
+Other Lance clients name credentials and endpoints as the object_store library does
+(`aws_access_key_id`, `endpoint`); fsspec's packages have names of their own (`key`,
+`endpoint_url`). Both are understood:
 
-1. A name of `option_places`, with or without its prefix, in any case, goes where fsspec wants its value. Which table counts is told from the
-   scheme: `token` is a session token on S3 and a credential on Google Cloud Storage.
-2. Names with the prefix of another kind of store are passed over, so that one set of options serves tables of several kinds.
+1. A name of `option_places`, with or without its prefix, in any case, goes where fsspec wants its
+   value. Which table counts is told from the scheme: `token` is a session token on S3 and a
+   credential on Google Cloud Storage.
+2. Names with the prefix of another kind of store are passed over, so that one set of options serves
+   tables of several kinds.
 3. Any other name reaches the file system as it is.
 
-Variables of the environment that other Lance clients read and fsspec's packages do not (`VARIABLES`) count where no option says the same.
-What comes out can be put in again and stays what it is.
+Variables of the environment that other Lance clients read and fsspec's packages do not
+(`VARIABLES`) count where no option says the same. What comes out can be put in again and stays what
+it is.
 """
 
 from __future__ import annotations
@@ -51,7 +56,8 @@ _FAMILIES = {
 _TABLES = {"s3": S3, "azure": AZURE, "google": GOOGLE}
 #: The longer one comes first.
 _PREFIXES = {"s3": ("aws_",), "azure": ("azure_storage_", "azure_"), "google": ("google_",)}
-#: Every name that is known with its prefixes, and those without one that are known for some kind of store.
+#: Every name that is known with its prefixes, and those without one that are known for some kind of
+#: store.
 KNOWN: frozenset[str] = frozenset(
     OWN
     | _OF_CLIENTS
@@ -90,7 +96,9 @@ _EMULATOR_URL = "http://127.0.0.1:10000/devstoreaccount1"
 
 
 def family_of(scheme: str) -> str | None:
-    """Return the kind of store that a scheme names: "s3", "azure", "google", or None for all others."""
+    """Return the kind of store that a scheme names: "s3", "azure", "google", or None for all
+    others.
+    """
     return _FAMILIES.get(scheme)
 
 
@@ -114,7 +122,8 @@ def to_fsspec(
     Raises
     ------
     InvalidOptionError
-        A value is none that the option can have, or the option cannot be honoured and ignoring it would not be safe.
+        A value is none that the option can have, or the option cannot be honoured and ignoring it
+        would not be safe.
     """
     family = family_of(scheme)
     found = _translated(family, options)
@@ -195,7 +204,8 @@ def _check_http(found: dict[str, Any], endpoint: object) -> None:
     allowed = found.pop(places.ALLOW_HTTP, True)
     if not allowed and isinstance(endpoint, str) and endpoint.lower().startswith("http:"):
         raise InvalidOptionError(
-            "storage option allow_http is false, and the endpoint begins with http: give one with https, or allow_http=true"
+            "storage option allow_http is false, and the endpoint begins with http: give one with "
+            "https, or allow_http=true"
         )
 
 
@@ -210,7 +220,8 @@ def _complete_s3(found: dict[str, Any]) -> None:
 def _complete_google(found: dict[str, Any]) -> None:
     token = found.get("token")
     if isinstance(token, str) and token.endswith(".json") and os.path.isfile(token):
-        # As other clients have it, the file can name the server, and say that this one asks nobody who he is.
+        # As other clients have it, the file can name the server, and say that this one asks nobody
+        # who he is.
         with translated(token), open(token, encoding="utf-8") as file:
             try:
                 token = json.load(file)
@@ -231,7 +242,8 @@ def _endpoint_parts(endpoint: str) -> SplitResult:
         parts = None
     if parts is None or "@" in parts.netloc:
         raise InvalidOptionError(
-            "storage option endpoint: give a URL with a host, and without user and password, which have options of their own"
+            "storage option endpoint: give a URL with a host, and without user and password, which "
+            "have options of their own"
         )
     return parts
 
@@ -259,7 +271,8 @@ def _complete_azure(found: dict[str, Any]) -> None:
         return
     if secret is None or not found.get("account_name"):
         raise InvalidOptionError(
-            f"storage option endpoint: {parts.scheme}://{parts.netloc}{parts.path} needs account_name and account_key or sas_token"
+            f"storage option endpoint: {parts.scheme}://{parts.netloc}{parts.path} needs "
+            "account_name and account_key or sas_token"
         )
     # The only way to tell adlfs of an endpoint without TLS, or with a path.
     base = f"{parts.scheme}://{parts.netloc}{parts.path}".rstrip("/")

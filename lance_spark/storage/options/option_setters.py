@@ -1,9 +1,11 @@
-"""Where each option of the object_store library goes in the arguments of an fsspec file system: one table for each kind of store.
+"""Where each option of the object_store library goes in the arguments of an fsspec file system: one
+table for each kind of store.
 
-Names stand here without their prefix (`aws_`, `azure_storage_`, `google_` ...), in small letters. A place is called with the
-arguments that are being made and the value. Four kinds of options need no place of their own: what fsspec's packages do anyway (`nothing`), what
-only the environment can say (`from_environment`), and what cannot be honoured and would make a table less safe or less private without a
-word (`refused`).
+Names stand here without their prefix (`aws_`, `azure_storage_`, `google_` ...), in small letters. A
+place is called with the arguments that are being made and the value. Four kinds of options need no
+place of their own: what fsspec's packages do anyway (`nothing`), what only the environment can say
+(`from_environment`), and what cannot be honoured and would make a table less safe or less private
+without a word (`refused`).
 
 Values may be secrets: nothing here puts one in a message.
 """
@@ -74,7 +76,9 @@ def nothing(target: dict[str, Any], value: str) -> None:
 
 
 def refused(name: str, why: str, harmless: str = "") -> OptionSetter:
-    """Return the place of an option that cannot be honoured; a value that asks for nothing special is passed over."""
+    """Return the place of an option that cannot be honoured; a value that asks for nothing special
+    is passed over.
+    """
 
     def place(target: dict[str, Any], value: str) -> None:
         del target
@@ -130,7 +134,8 @@ def _encryption(target: dict[str, Any], value: str) -> None:
     name = names.get(value.strip().lower())
     if name is None:
         raise InvalidOptionError(
-            "storage option server_side_encryption: AES256, aws:kms and aws:kms:dsse are supported; keys of the "
+            "storage option server_side_encryption: AES256, aws:kms and aws:kms:dsse are "
+            "supported; keys of the "
             "customer (SSE-C) are not"
         )
     into("s3_additional_kwargs", "ServerSideEncryption")(target, name)

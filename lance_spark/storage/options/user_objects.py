@@ -1,4 +1,6 @@
-"""Things of users that options name: a text `package.module:name`, which also works where programs are not shared."""
+"""Things of users that options name: a text `package.module:name`, which also works where programs
+are not shared.
+"""
 
 from __future__ import annotations
 
@@ -31,5 +33,6 @@ def import_object(option: str, text: str, used: str) -> Any:
         return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise InvalidOptionError(
-            f"{option} {text!r} cannot be imported: {error}; it has to be installed wherever tables are {used}"
+            f"{option} {text!r} cannot be imported: {error}; it has to be installed wherever "
+            f"tables are {used}"
         ) from error

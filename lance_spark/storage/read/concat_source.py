@@ -1,4 +1,6 @@
-"""Several files as one: their bytes one after the other, each from a multiple of 64 bytes on, as buffers in them are aligned to."""
+"""Several files as one: their bytes one after the other, each from a multiple of 64 bytes on, as
+buffers in them are aligned to.
+"""
 
 from __future__ import annotations
 

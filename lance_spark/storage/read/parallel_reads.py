@@ -1,6 +1,8 @@
-"""Many small files: read one after the other on local disks, several at once where each request takes its time.
+"""Many small files: read one after the other on local disks, several at once where each request
+takes its time.
 
-Results come in the order asked for. The error of the first that fails is raised, and those not yet begun are left out.
+Results come in the order asked for. The error of the first that fails is raised, and those not yet
+begun are left out.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ def read_all(
 def read_each(
     read: Callable[[_Asked], _Read], asked: Sequence[_Asked], *, local: bool
 ) -> Iterator[_Read]:
-    """Yield what `read` makes of each; whoever stops early has asked for less than `AT_ONCE` too many. Parameters as in `read_all`."""
+    """Yield what `read` makes of each; whoever stops early has asked for less than `AT_ONCE` too
+    many. Parameters as in `read_all`.
+    """
     if local:
         yield from map(read, asked)
         return

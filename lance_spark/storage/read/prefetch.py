@@ -1,8 +1,9 @@
 """A file behind fsspec of which parts are fetched before they are asked for.
 
-What will be asked for is told buffer by buffer and *step* by step, as rows are read: of each buffer that a step needs, from where to
-where. That need not be exact. What turns out to lack is fetched when it is asked for, and nothing is fetched twice as long as ranges are
-asked for in the order of the file.
+What will be asked for is told buffer by buffer and *step* by step, as rows are read: of each buffer
+that a step needs, from where to where. That need not be exact. What turns out to lack is fetched
+when it is asked for, and nothing is fetched twice as long as ranges are asked for in the order of
+the file.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ class _Piece(NamedTuple):
 
 @dataclass(slots=True)
 class _Buffer:
-    """What is fetched of a buffer: all bytes from that of the first piece on up to `stop`; pieces can begin before it and end behind."""
+    """What is fetched of a buffer: all bytes from that of the first piece on up to `stop`; pieces
+    can begin before it and end behind.
+    """
 
     place: ByteRange
     stop: int
@@ -146,7 +149,9 @@ class AheadSource:
         return answer
 
     def close(self) -> None:
-        """Let go of everything, and wait for the requests that are under way; those that wait are not sent."""
+        """Let go of everything, and wait for the requests that are under way; those that wait are
+        not sent.
+        """
         wait([one for one in self._asked if not one.cancel()])
         self._asked.clear()
         self._buffers.clear()

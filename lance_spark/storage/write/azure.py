@@ -1,4 +1,5 @@
-"""Uploads to Azure: blocks, several under way at the same time, and then a list of them that makes a blob.
+"""Uploads to Azure: blocks, several under way at the same time, and then a list of them that makes
+a blob.
 
 | what | size |
 | --- | --- |
@@ -7,9 +8,11 @@
 | 100 blocks further on | 5 MiB more, so that 50,000 blocks, which is all that Azure takes, hold 60 TB |
 | blocks under way | `lance_upload_concurrency`, 10 by default, fewer of greater ones, one at least |
 
-adlfs by itself collects 50 MiB or whatever is written at a time, and stops its writer until they are sent.
+adlfs by itself collects 50 MiB or whatever is written at a time, and stops its writer until they
+are sent.
 
-A file that is given up is not visible. Its blocks are no blob; Azure removes them after a week, and there is no request that does.
+A file that is given up is not visible. Its blocks are no blob; Azure removes them after a week, and
+there is no request that does.
 """
 
 from __future__ import annotations
@@ -42,9 +45,11 @@ class AzureOutput(PartsOutput):
         super().__init__(*args, **kwargs)
         container, name, _ = self._fs.split_path(self._path)
         self._blob = self._fs.service_client.get_blob_client(container=container, blob=name)
-        # Names of blocks are as long as those of adlfs: all that a blob is made of, and what is left over, have to be of one length.
+        # Names of blocks are as long as those of adlfs: all that a blob is made of, and what is
+        # left over, have to be of one length.
         self._names = uuid.uuid4().hex[:24]
-        #: Azure's library does not repeat these requests, and waits for them as long as adlfs has been told.
+        #: Azure's library does not repeat these requests, and waits for them as long as adlfs has
+        #: been told.
         self._once = {"retry_total": 0, **(getattr(self._fs, "_timeout_kwargs", None) or {})}
 
     def _put_whole(self, data: bytearray) -> None:

@@ -1,4 +1,5 @@
-"""Uploads to Google Cloud Storage: one session, whose parts are sent one after the other while the next one is being written.
+"""Uploads to Google Cloud Storage: one session, whose parts are sent one after the other while the
+next one is being written.
 
 | what | size |
 | --- | --- |
@@ -6,10 +7,12 @@
 | all parts but the last | `lance_initial_upload_size`, 8 MiB by default, always a multiple of 256 KiB |
 | parts under way | one: a session takes its bytes in their order |
 
-A file that is written holds two parts. After a request without an answer the store is asked which bytes it has, and is sent the others; gcsfs by
-itself sends all of them again, and as often as it likes.
+A file that is written holds two parts. After a request without an answer the store is asked which
+bytes it has, and is sent the others; gcsfs by itself sends all of them again, and as often as it
+likes.
 
-A file that is given up is not visible, and its session is cancelled. One of a process that is killed ends by itself after a week.
+A file that is given up is not visible, and its session is cancelled. One of a process that is
+killed ends by itself after a week.
 """
 
 from __future__ import annotations
@@ -38,7 +41,8 @@ class _Answer(NamedTuple):
 
 
 def sizes_of(options: Mapping[str, Any]) -> PartSizes:
-    """Return the sizes of parts. One that the store would not take is made greater, or brought down to 1 GiB.
+    """Return the sizes of parts. One that the store would not take is made greater, or brought down
+    to 1 GiB.
 
     Raises
     ------
@@ -170,7 +174,8 @@ class _Sending:
     async def _ask(self, content: str, body: memoryview) -> None:
         self._in_doubt = True
         try:
-            # Not PUT: aiohttp would send that again by itself when a connection breaks. gcsfs sends POST, too.
+            # Not PUT: aiohttp would send that again by itself when a connection breaks. gcsfs sends
+            # POST, too.
             answer = await self._output._ask(
                 "POST", self._session, {"Content-Range": content, "Content-Type": _TYPE}, body
             )
@@ -186,7 +191,8 @@ class _Sending:
         self._at = int(stored.rpartition("-")[2]) + 1 if stored else 0
         if not self._start <= self._at <= self._end:
             raise StorageError(
-                f"{self._output.name}: the store has {self._at} bytes, and not {self._start} to {self._end}"
+                f"{self._output.name}: the store has {self._at} bytes, and not {self._start} to "
+                f"{self._end}"
             )
         if self._at == self._end:
             self._done = not self._last

@@ -1,11 +1,13 @@
-"""Files that are sent in parts while the next one is being written: what the uploads to S3, Google Cloud Storage and Azure share.
+"""Files that are sent in parts while the next one is being written: what the uploads to S3, Google
+Cloud Storage and Azure share.
 
-Both options below are storage options, or variables of the environment in capitals, as other Lance clients have them. A file that is
-written holds the part that is being filled and those under way; what connections have taken over and not sent comes on top, up to as
-much again.
+Both options below are storage options, or variables of the environment in capitals, as other Lance
+clients have them. A file that is written holds the part that is being filled and those under way;
+what connections have taken over and not sent comes on top, up to as much again.
 
-Whoever writes waits only if as many parts are under way as may be. A part that fails is sent again (`retry`), whatever the package of the
-store would do; if it fails for good, the next `write` or `close` says so. Nothing is visible before the last request of `close`.
+Whoever writes waits only if as many parts are under way as may be. A part that fails is sent again
+(`retry`), whatever the package of the store would do; if it fails for good, the next `write` or
+`close` says so. Nothing is visible before the last request of `close`.
 """
 
 from __future__ import annotations
@@ -57,7 +59,8 @@ class PartSizes:
 
     @classmethod
     def of(cls, options: Mapping[str, Any], fs: Any) -> PartSizes:
-        """Return what storage options and the environment say. A size outside of what stores take is brought inside.
+        """Return what storage options and the environment say. A size outside of what stores take
+        is brought inside.
 
         Raises
         ------
@@ -83,7 +86,8 @@ class PartSizes:
 
 
 class PartsOutput:
-    """A new object; see `OutputFile`. What stores do differently is in the methods that raise NotImplementedError.
+    """A new object; see `OutputFile`. What stores do differently is in the methods that raise
+    NotImplementedError.
 
     Parameters
     ----------
@@ -182,7 +186,8 @@ class PartsOutput:
             return
         self._open, self._given_up = False, True
         self._buffer = bytearray()
-        # What cannot be tidied up now is unreferenced, and cleanup, or a rule of the bucket, removes it.
+        # What cannot be tidied up now is unreferenced, and cleanup, or a rule of the bucket,
+        # removes it.
         wait(self._pending)
         self._pending.clear()
         if self._number:
@@ -196,7 +201,9 @@ class PartsOutput:
         raise NotImplementedError
 
     async def _send_part(self, number: int, part: bytearray, last: bool) -> Any:
-        """Send a part; they are counted from 1. What it returns is in `_parts` when the upload is completed."""
+        """Send a part; they are counted from 1. What it returns is in `_parts` when the upload is
+        completed.
+        """
         raise NotImplementedError
 
     def _complete(self) -> None:
@@ -211,8 +218,10 @@ class PartsOutput:
         """Begin to send what is in the buffer as the next part."""
         if self._number >= self._sizes.most:
             raise StorageError(
-                f"{self.name}: the file has more than {self._sizes.most} parts of {self._sizes.first} bytes; "
-                f"set the storage option {INITIAL_UPLOAD_SIZE} to more bytes, or write smaller files"
+                f"{self.name}: the file has more than {self._sizes.most} parts of "
+                f"{self._sizes.first} bytes; "
+                f"set the storage option {INITIAL_UPLOAD_SIZE} to more bytes, or write smaller "
+                "files"
             )
         part, self._buffer = self._buffer, bytearray()
         self._number += 1
@@ -227,7 +236,9 @@ class PartsOutput:
         return asyncio.run_coroutine_threadsafe(work, self._fs.loop)
 
     def _wait_for(self, left: int) -> None:
-        """Wait until no more than some parts are under way. Raises what one of them has failed with."""
+        """Wait until no more than some parts are under way. Raises what one of them has failed
+        with.
+        """
         while True:
             for future in [one for one in self._pending if one.done()]:
                 del self._pending[future]
@@ -260,6 +271,7 @@ def whole(options: Mapping[str, Any], name: str, default: int) -> int:
         value = 0
     if value < 1:
         raise InvalidOptionError(
-            f"{name}, a storage option or a variable of the environment: a whole number from 1 on, not {given!r}"
+            f"{name}, a storage option or a variable of the environment: a whole number from 1 on, "
+            f"not {given!r}"
         )
     return value

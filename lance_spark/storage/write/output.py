@@ -8,8 +8,8 @@ from typing import Any, Protocol
 class OutputFile(Protocol):
     """A file that is written from start to end.
 
-    `name` is what errors call the file. Nobody refers to the file before its writer says so: it may be visible half
-    written.
+    `name` is what errors call the file. Nobody refers to the file before its writer says so: it may
+    be visible half written.
     """
 
     name: str

@@ -7,10 +7,12 @@
 | 100 parts further on | 5 MiB more, unless the store wants parts of one size, so that 10,000 parts hold 2.5 TB |
 | parts under way | `lance_upload_concurrency`, 10 by default, fewer of greater ones, one at least |
 
-A file that is written holds no more than 11 parts of 5 MiB, or two parts of a very large file; see `parts` for what is on top.
+A file that is written holds no more than 11 parts of 5 MiB, or two parts of a very large file; see
+`parts` for what is on top.
 
-A file that is given up leaves no parts behind: the upload is aborted once none of them is under way. A process that is killed cannot do that;
-a lifecycle rule of the bucket (`AbortIncompleteMultipartUpload`) removes such parts.
+A file that is given up leaves no parts behind: the upload is aborted once none of them is under
+way. A process that is killed cannot do that; a lifecycle rule of the bucket
+(`AbortIncompleteMultipartUpload`) removes such parts.
 """
 
 from __future__ import annotations
@@ -76,7 +78,8 @@ class S3Output(PartsOutput):
                 self._fs.call_s3("complete_multipart_upload", **self._object, **asked)
                 return
             except FileNotFoundError:
-                # There is no such upload any more: an earlier request, whose answer was lost, has completed it.
+                # There is no such upload any more: an earlier request, whose answer was lost, has
+                # completed it.
                 if self._retries.call(size_of, self._fs, self._path) != self._written:
                     raise
                 return
