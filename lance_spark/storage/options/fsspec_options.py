@@ -1,20 +1,19 @@
-"""Storage options as other Lance clients spell them, brought to the arguments of fsspec's file
-systems.
+"""Translates storage options of other Lance clients to arguments of fsspec file systems.
 
 Other Lance clients name credentials and endpoints as the object_store library does
-(`aws_access_key_id`, `endpoint`); fsspec's packages have names of their own (`key`,
-`endpoint_url`). Both are understood:
+(`aws_access_key_id`, `endpoint`). Packages of fsspec have other names (`key`, `endpoint_url`). Both
+are accepted:
 
 1. A name of `option_places`, with or without its prefix, in any case, goes where fsspec wants its
-   value. Which table counts is told from the scheme: `token` is a session token on S3 and a
-   credential on Google Cloud Storage.
-2. Names with the prefix of another kind of store are passed over, so that one set of options serves
-   tables of several kinds.
+   value. The
+   scheme selects the table: `token` is a session token on S3 and a credential on Google Cloud
+   Storage.
+2. Names with the prefix of another kind of store are ignored, so that one set of options serves
+   tables on several kinds of store.
 3. Any other name reaches the file system as it is.
 
-Variables of the environment that other Lance clients read and fsspec's packages do not
-(`VARIABLES`) count where no option says the same. What comes out can be put in again and stays what
-it is.
+Environment variables of other Lance clients that packages of fsspec do not read (`VARIABLES`) apply
+where no option is given. The translation is idempotent.
 """
 
 from __future__ import annotations
@@ -33,15 +32,15 @@ from lance_spark.storage.options.option_setters import AZURE, GOOGLE, S3, Option
 
 __all__ = ["COMMIT_LOCK", "KNOWN", "parse_flag", "to_fsspec"]
 
-#: Storage option: a lock under which commits are made.
+#: Storage option: a lock that is held during commits.
 COMMIT_LOCK = "commit_lock"
-#: Storage option: read branches whose base paths name another place than that of the table.
+#: Storage option: read branches whose base paths are outside of the table.
 FOREIGN_BRANCH_BASES = "allow_foreign_branch_bases"
-#: Options that are read by this package and never reach a file system.
+#: Options of this package, which are not passed to a file system.
 OWN = frozenset(
     {"manifest_store", "dynamodb_endpoint", "io_threads", COMMIT_LOCK, FOREIGN_BRANCH_BASES}
 )
-#: Options of other Lance clients that say how they retry and upload.
+#: Options of other Lance clients about retries and uploads.
 _OF_CLIENTS = frozenset(
     {
         "client_max_retries", "client_retry_timeout", "download_retry_count", "lance_initial_upload_size",
@@ -54,17 +53,16 @@ _FAMILIES = {
     **dict.fromkeys(("az", "azure", "abfs", "abfss"), "azure"),
 }
 _TABLES = {"s3": S3, "azure": AZURE, "google": GOOGLE}
-#: The longer one comes first.
+#: Longer prefixes come first.
 _PREFIXES = {"s3": ("aws_",), "azure": ("azure_storage_", "azure_"), "google": ("google_",)}
-#: Every name that is known with its prefixes, and those without one that are known for some kind of
-#: store.
+#: All known names, with and without prefix.
 KNOWN: frozenset[str] = frozenset(
     OWN
     | _OF_CLIENTS
     | {name for table in _TABLES.values() for name in table}
     | {f"{p}{name}" for kind, table in _TABLES.items() for p in _PREFIXES[kind] for name in table}
 )
-#: Options that are taken from the environment too, where fsspec's packages do not do so themselves.
+#: Options that are also read from the environment, as packages of fsspec do not.
 VARIABLES = {
     "s3": (
         "region", "endpoint", "skip_signature", "virtual_hosted_style_request", "unsigned_payload", "request_payer", "allow_http",
@@ -78,7 +76,7 @@ VARIABLES = {
         "service_account", "service_account_path", "service_account_key", "base_url", "bearer_token", "skip_signature", "allow_http",
     ),
 }  # fmt: skip
-#: Arguments by which somebody says who asks. One of them, and the environment has no say in that.
+#: Arguments with credentials. If one of them is given, credentials of the environment are ignored.
 _CREDENTIALS = {
     "s3": ("key", "secret", "token", "anon", "profile"),
     "azure": (
@@ -88,7 +86,7 @@ _CREDENTIALS = {
 }  # fmt: skip
 _CONNECTION_STRING = "AZURE_STORAGE_CONNECTION_STRING"
 _EMULATOR_ACCOUNT = "devstoreaccount1"
-# Everybody knows it: https://learn.microsoft.com/azure/storage/common/storage-use-azurite
+# Public: https://learn.microsoft.com/azure/storage/common/storage-use-azurite
 _EMULATOR_KEY = (
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 )
@@ -96,34 +94,32 @@ _EMULATOR_URL = "http://127.0.0.1:10000/devstoreaccount1"
 
 
 def family_of(scheme: str) -> str | None:
-    """Return the kind of store that a scheme names: "s3", "azure", "google", or None for all
-    others.
-    """
+    """Return the family of a scheme: "s3", "azure", "google", or None for all others."""
     return _FAMILIES.get(scheme)
 
 
-#: Arguments of the packages that hold others.
+#: Arguments of the packages that are mappings of further arguments.
 _MAPPINGS = frozenset({"client_kwargs", "config_kwargs", "s3_additional_kwargs"})
 
 
 def to_fsspec(
     scheme: str, options: Mapping[str, Any], environment: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Return the arguments of a file system, and the options of this package among them.
+    """Return the arguments of a file system, together with the options of this package.
 
     Parameters
     ----------
     scheme : str
     options : mapping
-        What the user gave. Only texts are translated.
+        Options of the user. Only texts are translated.
     environment : mapping, optional
-        That of the process, if none is given.
+        Environment variables; by default those of the process.
 
     Raises
     ------
     InvalidOptionError
-        A value is none that the option can have, or the option cannot be honoured and ignoring it
-        would not be safe.
+        A value is not valid for its option, or the option cannot be honoured and must not be
+        ignored.
     """
     family = family_of(scheme)
     found = _translated(family, options)
@@ -146,12 +142,12 @@ def _translated(family: str | None, options: Mapping[str, Any]) -> dict[str, Any
     placed: list[tuple[OptionSetter, str]] = []
     for name, value in options.items():
         if not isinstance(name, str):
-            raise InvalidOptionError(f"storage option {name!r}: give a text as its name")
+            raise InvalidOptionError(f"storage option {name!r}: its name must be a text")
         lower = name.lower()
         place = _place(family, lower)
         if lower in _MAPPINGS and not isinstance(value, Mapping):
             raise InvalidOptionError(
-                f"storage option {name}: give a mapping, not {type(value).__name__}"
+                f"storage option {name} must be a mapping, not {type(value).__name__}"
             )
         text = str(value).lower() if isinstance(value, bool) else value
         if is_of_base(name):
@@ -164,7 +160,7 @@ def _translated(family: str | None, options: Mapping[str, Any]) -> dict[str, Any
             placed.append((place, text))
         elif place is not places.nothing:
             found[name] = value
-    # Into mappings that are given too, whatever comes first.
+    # Last, as they also set items of mappings that are given.
     for place, text in placed:
         place(found, text)
     return found
@@ -204,8 +200,8 @@ def _check_http(found: dict[str, Any], endpoint: object) -> None:
     allowed = found.pop(places.ALLOW_HTTP, True)
     if not allowed and isinstance(endpoint, str) and endpoint.lower().startswith("http:"):
         raise InvalidOptionError(
-            "storage option allow_http is false, and the endpoint begins with http: give one with "
-            "https, or allow_http=true"
+            "storage option allow_http is false, but the endpoint begins with http: give an "
+            "endpoint with https, or allow_http=true"
         )
 
 
@@ -220,8 +216,7 @@ def _complete_s3(found: dict[str, Any]) -> None:
 def _complete_google(found: dict[str, Any]) -> None:
     token = found.get("token")
     if isinstance(token, str) and token.endswith(".json") and os.path.isfile(token):
-        # As other clients have it, the file can name the server, and say that this one asks nobody
-        # who he is.
+        # As in other clients, the file can name the server, and say that it needs no credentials.
         with translated(token), open(token, encoding="utf-8") as file:
             try:
                 token = json.load(file)
@@ -242,7 +237,7 @@ def _endpoint_parts(endpoint: str) -> SplitResult:
         parts = None
     if parts is None or "@" in parts.netloc:
         raise InvalidOptionError(
-            "storage option endpoint: give a URL with a host, and without user and password, which "
+            "storage option endpoint must be a URL with a host, without user and password, which "
             "have options of their own"
         )
     return parts
@@ -259,7 +254,7 @@ def _complete_azure(found: dict[str, Any]) -> None:
         endpoint = f"https://{found.get('account_name', '')}.blob.fabric.microsoft.com"
     _check_http(found, endpoint)
     secret = found.get("account_key") or found.get("sas_token")
-    # adlfs would take one of the environment, for another account maybe, before what it is given.
+    # adlfs prefers the one of the environment, which may belong to another account.
     other = "connection_string" not in found and bool(os.environ.get(_CONNECTION_STRING))
     if endpoint is None and other and secret and found.get("account_name"):
         endpoint = f"https://{found['account_name']}.blob.core.windows.net"
