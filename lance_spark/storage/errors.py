@@ -65,7 +65,7 @@ def translated(name: str, options: Mapping[str, object] | None = None) -> Iterat
 
 
 def _is_denied(error: Exception) -> bool:
-    """Tell whether Azure or Google Cloud Storage refused. Their packages have no PermissionError."""
+    """Tell whether Azure or Google refused. Their packages do not raise PermissionError."""
     cause: BaseException | None = error
     while cause is not None:
         # adlfs wraps the exceptions of Azure's package.

@@ -217,7 +217,7 @@ def _wait_after(errors: Sequence[BaseException], tries: Tries) -> float:
 
 
 def _is_first_cut(fs: Any, index: int, short: set[int]) -> bool:
-    """Tell whether a short answer is the first one of its range, and the network may have cut it."""
+    """Tell whether a range is short for the first time, perhaps cut by the network."""
     if index in short or not getattr(fs, "async_impl", False):
         return False
     short.add(index)
@@ -273,7 +273,7 @@ def _pool(process: int, threads: int) -> ThreadPoolExecutor:
 
 
 def read_whole(fs: Any, path: str, limit: int | None = None) -> bytes:
-    """Return the content of a file, by one request where possible; on S3 at most `limit` + 1 bytes."""
+    """Return the content of a file by one request, on S3 at most `limit` + 1 bytes."""
     if not is_s3(fs):
         data: bytes = fs.cat_file(path)
         return data

@@ -71,7 +71,8 @@ _CODES = frozenset(
 _TRANSIENT_CLASSES = frozenset(
     (
         "ClientConnectionError", "ClientPayloadError", "HTTPClientError", "IncompleteRead",
-        "IncompleteReadError", "ProxyError", "ResponseParserError", "ServerDisconnectedError", "ServiceRequestError", "ServiceResponseError",
+        "IncompleteReadError", "ProxyError", "ResponseParserError", "ServerDisconnectedError",
+        "ServiceRequestError", "ServiceResponseError",
     )
 )  # fmt: skip
 #: Connections that cannot succeed later either.

@@ -300,7 +300,7 @@ class ObjectStore(Folders):
             )
 
     def remove_folder(self, folder: str) -> None:
-        """Remove an empty folder, where stores have folders; whatever prevents it is passed over."""
+        """Remove an empty folder on a local disk. Errors are ignored."""
         if self._fs is None:
             with suppress(OSError):
                 os.rmdir(self._full(folder))

@@ -34,11 +34,12 @@ _AZURE = frozenset({"az", "azure", "abfs", "abfss"})
 _ACCOUNT = re.compile(
     r"[a-z]+://[^/@]+@(?P<account>[^/@.]+)\.(?:dfs|blob)\.(?P<domain>[^/@]+)(?:/.*)?"
 )
-#: Schemes whose URIs begin with a bucket, not with a server.
+#: Schemes whose URIs begin with a bucket instead of a server.
 _BUCKETS = frozenset({"s3", "s3a", "gs", "gcs"})
 #: Domains of Azure's own servers.
 AZURE_DOMAINS = (
-    "core.windows.net", "core.chinacloudapi.cn", "core.usgovcloudapi.net", "storage.azure.net", "fabric.microsoft.com",
+    "core.windows.net", "core.chinacloudapi.cn", "core.usgovcloudapi.net", "storage.azure.net",
+    "fabric.microsoft.com",
 )  # fmt: skip
 
 
@@ -195,7 +196,7 @@ def escaped(scheme: str, text: str) -> str:
 
 
 def _check_bucket(scheme: str, rest: str) -> None:
-    """Refuse keys before the bucket, as Hadoop once had them: nothing would take them for secrets."""
+    """Refuse keys before the bucket, an old form of Hadoop: errors would show them."""
     bucket = rest.partition("/")[0]
     # A secret can have slashes. Names of access points have colons.
     has_key = "@" in bucket or (

@@ -2,9 +2,9 @@
 
 | where | how |
 | --- | --- |
-| local disks | temporary file, fsync, hard link to the name, fsync of the folder; without hard links, rename without replace |
+| local disks | temporary file, fsync, hard link (or rename without replace), fsync of the folder |
 | `memory://` | a lock of the process |
-| S3, Google Cloud Storage, Azure | conditional put; unknown servers are probed first (`conditional_put_probe`) |
+| S3, Google, Azure | conditional put; unknown servers are probed (`conditional_put_probe`) |
 | HDFS | temporary file, rename into the folder |
 | any other store | a lock of the user (`lock`), else refused: writers could overwrite each other |
 

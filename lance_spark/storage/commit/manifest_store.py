@@ -70,7 +70,10 @@ class ManifestStore(ABC):
 
     @abstractmethod
     def put_if_absent(self, root: str, entry: ManifestEntry) -> bool:
-        """Add an entry atomically; return False and change nothing if it exists. It is the commit."""
+        """Add an entry atomically; return False and change nothing if it exists.
+
+        This call is the commit.
+        """
 
     @abstractmethod
     def put_final(self, root: str, entry: ManifestEntry) -> None:

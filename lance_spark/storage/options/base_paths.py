@@ -2,7 +2,7 @@
 
 | storage option | means |
 | --- | --- |
-| `base_<id>.<name>` | the setting `<name>` of the base path with that id; it inherits the others as below |
+| `base_<id>.<name>` | the setting `<name>` of the base path with that id |
 | `base_store_params` | a mapping from the path of a base path to all settings of its store |
 | any other | a setting of the table, and of each base path on the same server |
 

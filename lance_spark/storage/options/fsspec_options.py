@@ -4,10 +4,9 @@ Other Lance clients name credentials and endpoints as the object_store library d
 (`aws_access_key_id`, `endpoint`). Packages of fsspec have other names (`key`, `endpoint_url`). Both
 are accepted:
 
-1. A name of `option_places`, with or without its prefix, in any case, goes where fsspec wants its
-   value. The
-   scheme selects the table: `token` is a session token on S3 and a credential on Google Cloud
-   Storage.
+1. A name of `option_setters`, with or without its prefix, in any case, is set where fsspec expects
+   its value. The scheme selects the table: `token` is a session token on S3 and a credential on
+   Google Cloud Storage.
 2. Names with the prefix of another kind of store are ignored, so that one set of options serves
    tables on several kinds of store.
 3. Any other name reaches the file system as it is.
@@ -26,7 +25,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from lance_spark.errors import InvalidOptionError
 from lance_spark.storage.errors import translated
-from lance_spark.storage.options import option_setters as places
+from lance_spark.storage.options import option_setters as setters
 from lance_spark.storage.options.base_paths import is_of_base
 from lance_spark.storage.options.option_setters import AZURE, GOOGLE, S3, OptionSetter, parse_flag
 
@@ -43,7 +42,8 @@ OWN = frozenset(
 #: Options of other Lance clients about retries and uploads.
 _OF_CLIENTS = frozenset(
     {
-        "client_max_retries", "client_retry_timeout", "download_retry_count", "lance_initial_upload_size",
+        "client_max_retries", "client_retry_timeout", "download_retry_count",
+        "lance_initial_upload_size",
         "lance_upload_concurrency",
     }
 )  # fmt: skip
@@ -65,22 +65,28 @@ KNOWN: frozenset[str] = frozenset(
 #: Options that are also read from the environment, as packages of fsspec do not.
 VARIABLES = {
     "s3": (
-        "region", "endpoint", "skip_signature", "virtual_hosted_style_request", "unsigned_payload", "request_payer", "allow_http",
-        "conditional_put", "server_side_encryption", "sse_kms_key_id", "sse_bucket_key_enabled", "sse_customer_key_base64",
+        "region", "endpoint", "skip_signature", "virtual_hosted_style_request", "unsigned_payload",
+        "request_payer", "allow_http",
+        "conditional_put", "server_side_encryption", "sse_kms_key_id", "sse_bucket_key_enabled",
+        "sse_customer_key_base64",
     ),
     "azure": (
-        "account_name", "account_key", "access_key", "master_key", "sas_token", "sas_key", "client_id", "client_secret", "tenant_id",
-        "authority_id", "endpoint", "use_emulator", "use_fabric_endpoint", "use_azure_cli", "skip_signature", "allow_http",
+        "account_name", "account_key", "access_key", "master_key", "sas_token", "sas_key",
+        "client_id", "client_secret", "tenant_id",
+        "authority_id", "endpoint", "use_emulator", "use_fabric_endpoint", "use_azure_cli",
+        "skip_signature", "allow_http",
     ),
     "google": (
-        "service_account", "service_account_path", "service_account_key", "base_url", "bearer_token", "skip_signature", "allow_http",
+        "service_account", "service_account_path", "service_account_key", "base_url",
+        "bearer_token", "skip_signature", "allow_http",
     ),
 }  # fmt: skip
 #: Arguments with credentials. If one of them is given, credentials of the environment are ignored.
 _CREDENTIALS = {
     "s3": ("key", "secret", "token", "anon", "profile"),
     "azure": (
-        "account_key", "sas_token", "client_id", "client_secret", "tenant_id", "connection_string", "credential", "anon",
+        "account_key", "sas_token", "client_id", "client_secret", "tenant_id", "connection_string",
+        "credential", "anon",
     ),
     "google": ("token",),
 }  # fmt: skip
@@ -122,29 +128,29 @@ def to_fsspec(
         ignored.
     """
     family = family_of(scheme)
-    found = _translated(family, options)
+    arguments = _translated(family, options)
     if family is None:
-        return found
+        return arguments
     variables = _from_environment(family, os.environ if environment is None else environment)
-    if any(found.get(name) is not None for name in _CREDENTIALS[family]):
+    if any(arguments.get(name) is not None for name in _CREDENTIALS[family]):
         for name in _CREDENTIALS[family]:
             variables.pop(name, None)
-    if family == "azure" and "connection_string" in found:
+    if family == "azure" and "connection_string" in arguments:
         variables.clear()
-    found = _merged(variables, found)
+    arguments = _merged(variables, arguments)
     complete = {"s3": _complete_s3, "azure": _complete_azure, "google": _complete_google}
-    complete[family](found)
-    return found
+    complete[family](arguments)
+    return arguments
 
 
 def _translated(family: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    placed: list[tuple[OptionSetter, str]] = []
+    arguments: dict[str, Any] = {}
+    setter_values: list[tuple[OptionSetter, str]] = []
     for name, value in options.items():
         if not isinstance(name, str):
             raise InvalidOptionError(f"storage option {name!r}: its name must be a text")
         lower = name.lower()
-        place = _place(family, lower)
+        setter = _setter_of(family, lower)
         if lower in _MAPPINGS and not isinstance(value, Mapping):
             raise InvalidOptionError(
                 f"storage option {name} must be a mapping, not {type(value).__name__}"
@@ -153,39 +159,39 @@ def _translated(family: str | None, options: Mapping[str, Any]) -> dict[str, Any
         if is_of_base(name):
             continue
         if lower in OWN:
-            found[lower] = value
+            arguments[lower] = value
         elif lower in _OF_CLIENTS:
             continue
-        elif place is not None and isinstance(text, str):
-            placed.append((place, text))
-        elif place is not places.nothing:
-            found[name] = value
+        elif setter is not None and isinstance(text, str):
+            setter_values.append((setter, text))
+        elif setter is not setters.nothing:
+            arguments[name] = value
     # Last, as they also set items of mappings that are given.
-    for place, text in placed:
-        place(found, text)
-    return found
+    for setter, text in setter_values:
+        setter(arguments, text)
+    return arguments
 
 
-def _place(family: str | None, name: str) -> OptionSetter | None:
+def _setter_of(family: str | None, name: str) -> OptionSetter | None:
     for kind, prefixes in _PREFIXES.items():
         for prefix in prefixes:
-            place = (
+            setter = (
                 _TABLES[kind].get(name.removeprefix(prefix)) if name.startswith(prefix) else None
             )
-            if place is not None:
-                return place if kind == family else places.nothing
+            if setter is not None:
+                return setter if kind == family else setters.nothing
     return _TABLES[family].get(name) if family is not None else None
 
 
 def _from_environment(family: str, environment: Mapping[str, str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for name in VARIABLES[family]:
         for prefix in _PREFIXES[family]:
             value = environment.get(f"{prefix}{name}".upper())
             if value:
-                _TABLES[family][name](found, value)
+                _TABLES[family][name](arguments, value)
                 break
-    return found
+    return arguments
 
 
 def _merged(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
@@ -196,8 +202,8 @@ def _merged(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _check_http(found: dict[str, Any], endpoint: object) -> None:
-    allowed = found.pop(places.ALLOW_HTTP, True)
+def _check_http(arguments: dict[str, Any], endpoint: object) -> None:
+    allowed = arguments.pop(setters.ALLOW_HTTP, True)
     if not allowed and isinstance(endpoint, str) and endpoint.lower().startswith("http:"):
         raise InvalidOptionError(
             "storage option allow_http is false, but the endpoint begins with http: give an "
@@ -205,16 +211,16 @@ def _check_http(found: dict[str, Any], endpoint: object) -> None:
         )
 
 
-def _complete_s3(found: dict[str, Any]) -> None:
-    region = found.pop(places.REGION, None)
-    client = found.get("client_kwargs") or {}
+def _complete_s3(arguments: dict[str, Any]) -> None:
+    region = arguments.pop(setters.REGION, None)
+    client = arguments.get("client_kwargs") or {}
     if region is not None and "region_name" not in client:
-        found["client_kwargs"] = {**client, "region_name": region}
-    _check_http(found, found.get("endpoint_url") or client.get("endpoint_url"))
+        arguments["client_kwargs"] = {**client, "region_name": region}
+    _check_http(arguments, arguments.get("endpoint_url") or client.get("endpoint_url"))
 
 
-def _complete_google(found: dict[str, Any]) -> None:
-    token = found.get("token")
+def _complete_google(arguments: dict[str, Any]) -> None:
+    token = arguments.get("token")
     if isinstance(token, str) and token.endswith(".json") and os.path.isfile(token):
         # As in other clients, the file can name the server, and say that it needs no credentials.
         with translated(token), open(token, encoding="utf-8") as file:
@@ -224,10 +230,10 @@ def _complete_google(found: dict[str, Any]) -> None:
                 token = None
     if isinstance(token, Mapping):
         if token.get("gcs_base_url"):
-            found.setdefault("endpoint_url", token["gcs_base_url"])
+            arguments.setdefault("endpoint_url", token["gcs_base_url"])
         if token.get("disable_oauth"):
-            found["token"] = "anon"  # noqa: S105 - how gcsfs spells it
-    _check_http(found, found.get("endpoint_url"))
+            arguments["token"] = "anon"  # noqa: S105 - how gcsfs spells it
+    _check_http(arguments, arguments.get("endpoint_url"))
 
 
 def _endpoint_parts(endpoint: str) -> SplitResult:
@@ -243,28 +249,28 @@ def _endpoint_parts(endpoint: str) -> SplitResult:
     return parts
 
 
-def _complete_azure(found: dict[str, Any]) -> None:
-    endpoint = found.pop(places.AZURE_ENDPOINT, None)
-    if found.pop(places.AZURE_EMULATOR, False):
-        found.setdefault("account_name", _EMULATOR_ACCOUNT)
-        if found["account_name"] == _EMULATOR_ACCOUNT and not found.get("sas_token"):
-            found.setdefault("account_key", _EMULATOR_KEY)
+def _complete_azure(arguments: dict[str, Any]) -> None:
+    endpoint = arguments.pop(setters.AZURE_ENDPOINT, None)
+    if arguments.pop(setters.AZURE_EMULATOR, False):
+        arguments.setdefault("account_name", _EMULATOR_ACCOUNT)
+        if arguments["account_name"] == _EMULATOR_ACCOUNT and not arguments.get("sas_token"):
+            arguments.setdefault("account_key", _EMULATOR_KEY)
         endpoint = endpoint or os.environ.get("AZURITE_BLOB_STORAGE_URL") or _EMULATOR_URL
-    if found.pop(places.AZURE_FABRIC, False) and endpoint is None:
-        endpoint = f"https://{found.get('account_name', '')}.blob.fabric.microsoft.com"
-    _check_http(found, endpoint)
-    secret = found.get("account_key") or found.get("sas_token")
+    if arguments.pop(setters.AZURE_FABRIC, False) and endpoint is None:
+        endpoint = f"https://{arguments.get('account_name', '')}.blob.fabric.microsoft.com"
+    _check_http(arguments, endpoint)
+    secret = arguments.get("account_key") or arguments.get("sas_token")
     # adlfs prefers the one of the environment, which may belong to another account.
-    other = "connection_string" not in found and bool(os.environ.get(_CONNECTION_STRING))
-    if endpoint is None and other and secret and found.get("account_name"):
-        endpoint = f"https://{found['account_name']}.blob.core.windows.net"
+    other = "connection_string" not in arguments and bool(os.environ.get(_CONNECTION_STRING))
+    if endpoint is None and other and secret and arguments.get("account_name"):
+        endpoint = f"https://{arguments['account_name']}.blob.core.windows.net"
     if endpoint is None:
         return
     parts = _endpoint_parts(endpoint)
     if parts.scheme == "https" and parts.path in ("", "/") and not (parts.query or other):
-        found["account_host"] = parts.netloc
+        arguments["account_host"] = parts.netloc
         return
-    if secret is None or not found.get("account_name"):
+    if secret is None or not arguments.get("account_name"):
         raise InvalidOptionError(
             f"storage option endpoint: {parts.scheme}://{parts.netloc}{parts.path} needs "
             "account_name and account_key or sas_token"
@@ -272,10 +278,10 @@ def _complete_azure(found: dict[str, Any]) -> None:
     # The only way to tell adlfs of an endpoint without TLS, or with a path.
     base = f"{parts.scheme}://{parts.netloc}{parts.path}".rstrip("/")
     own = (
-        f"AccountName={found['account_name']};AccountKey={found['account_key']}"
-        if found.get("account_key")
-        else f"SharedAccessSignature={str(found['sas_token']).removeprefix('?')}"
+        f"AccountName={arguments['account_name']};AccountKey={arguments['account_key']}"
+        if arguments.get("account_key")
+        else f"SharedAccessSignature={str(arguments['sas_token']).removeprefix('?')}"
     )
-    found["connection_string"] = (
+    arguments["connection_string"] = (
         f"DefaultEndpointsProtocol={parts.scheme};{own};BlobEndpoint={base};"
     )

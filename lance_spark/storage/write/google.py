@@ -3,7 +3,7 @@
 | item | size |
 | --- | --- |
 | a file of up to one part | one put |
-| all parts but the last | `lance_initial_upload_size`, 8 MiB by default, always a multiple of 256 KiB |
+| all parts but the last | `lance_initial_upload_size`, 8 MiB by default; multiples of 256 KiB |
 | parallel parts | one: a session receives its bytes in order |
 
 An open file holds two parts in memory. After a lost answer, the store reports which bytes it has,
