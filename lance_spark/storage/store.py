@@ -1,4 +1,6 @@
-"""One class for every store: local disks by the operating system's calls, everything else through fsspec."""
+"""One class for every store: local disks by the operating system's calls, everything else through
+fsspec.
+"""
 
 from __future__ import annotations
 
@@ -39,16 +41,17 @@ __all__ = ["ObjectStore", "OutputFile"]
 class ObjectStore(Folders):
     """The files below one root, a table's as a rule.
 
-    Paths are relative to the root, with "/" between their parts on every system. A store can be pickled: it travels
-    as URI and options, and connects again where it arrives.
+    Paths are relative to the root, with "/" between their parts on every system. A store can be
+    pickled: it travels as URI and options, and connects again where it arrives.
 
     Parameters
     ----------
     location : Location
     storage_options : mapping, optional
-        Credentials, endpoint: by the names that other Lance clients use, or as the fsspec file system takes them (`options`). Never
-        shown by `repr` or in errors. `manifest_store` and `dynamodb_endpoint` are for the manifest store, `io_threads` says how many reads
-        are under way at once, `commit_lock` names a lock for commits.
+        Credentials, endpoint: by the names that other Lance clients use, or as the fsspec file
+        system takes them (`options`). Never shown by `repr` or in errors. `manifest_store` and
+        `dynamodb_endpoint` are for the manifest store, `io_threads` says how many reads are under
+        way at once, `commit_lock` names a lock for commits.
 
     Attributes
     ----------
@@ -91,7 +94,8 @@ class ObjectStore(Folders):
     def from_uri(
         cls, uri: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
     ) -> ObjectStore:
-        """Open the store at a URI: a path, ``file://``, ``memory://``, or any scheme that fsspec knows.
+        """Open the store at a URI: a path, ``file://``, ``memory://``, or any scheme that fsspec
+        knows.
 
         Raises
         ------
@@ -139,16 +143,19 @@ class ObjectStore(Folders):
 
     @property
     def is_consistent(self) -> bool:
-        """Whether listings are known to have everything that was written before, as S3, Google Cloud Storage and Azure promise."""
+        """Whether listings are known to have everything that was written before, as S3, Google
+        Cloud Storage and Azure promise.
+        """
         return self.is_local or self.scheme == "memory" or family_of(self.scheme) is not None
 
     @property
     def lists_in_order(self) -> bool:
         """Whether `list_first` works.
 
-        S3 and Google Cloud Storage list by the bytes of names, but for directory buckets of S3, and zonal ones of Google, which are not known
-        to. Azure does so unless the account has a hierarchical namespace; neither the URI nor a listing tells whether it has, and only
-        newer servers can begin a listing after a name. So everything is listed there.
+        S3 and Google Cloud Storage list by the bytes of names, but for directory buckets of S3, and
+        zonal ones of Google, which are not known to. Azure does so unless the account has a
+        hierarchical namespace; neither the URI nor a listing tells whether it has, and only newer
+        servers can begin a listing after a name. So everything is listed there.
         """
         if self._fs is None or self.scheme not in ("s3", "s3a", "gs", "gcs"):
             return False
@@ -183,7 +190,9 @@ class ObjectStore(Folders):
         return ObjectStore(self._location.below(check_relative(folder)), self._options)
 
     def above(self, folder: str) -> ObjectStore | None:
-        """Return the store that this one is the given folder of; None if its root is another folder."""
+        """Return the store that this one is the given folder of; None if its root is another
+        folder.
+        """
         location = self._location.above(check_relative(folder))
         return None if location is None else ObjectStore(location, self._options)
 
@@ -218,7 +227,8 @@ class ObjectStore(Folders):
         ----------
         path : str
         limit : int, optional
-            Bytes that it can have. Kept to where the store lets files be read in part without a look at them first.
+            Bytes that it can have. Kept to where the store lets files be read in part without a
+            look at them first.
 
         Raises
         ------
@@ -290,7 +300,7 @@ class ObjectStore(Folders):
             )
 
     def remove_folder(self, folder: str) -> None:
-        """Remove an empty folder, where stores have folders; whatever prevents it is passed over."""
+        """Remove an empty folder on a local disk. Errors are ignored."""
         if self._fs is None:
             with suppress(OSError):
                 os.rmdir(self._full(folder))
@@ -357,7 +367,8 @@ class ObjectStore(Folders):
             raise first
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
-        """Create a file, whole and durable, in one atomic step; return False and change nothing if it exists.
+        """Create a file, whole and durable, in one atomic step; return False and change nothing if
+        it exists.
 
         Raises
         ------
@@ -383,7 +394,9 @@ class ObjectStore(Folders):
             return self._retries.call(handler.put_if_absent, self._full(path), data)
 
     def _present(self, path: str, size: int) -> bytes | None:
-        """Return the content of a file that should have so many bytes, or the first ones of it; None if there is none."""
+        """Return the content of a file that should have so many bytes, or the first ones of it;
+        None if there is none.
+        """
         try:
             return self.read_bytes(path, size)
         except MissingFileError:

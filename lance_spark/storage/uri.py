@@ -1,12 +1,14 @@
 """Where a table is: its URI, taken apart.
 
-- A path without a scheme, or with `file:` or `local:`, is on a local disk; it becomes absolute. `%41` is decoded after
-  `file:`, as every URI reader does, and left alone in plain paths.
-- `scheme://...` belongs to the fsspec file system of that scheme. On S3, Google Cloud Storage and Azure `%41` is decoded, as other
-  clients do; a "%" that is one is spelt `%25` in `uri`, and only there.
-- `abfss://container@account.dfs.core.windows.net/path` names an account of Azure; the container is no user, and is shown.
-- `s3+ddb://bucket/path?ddbTableName=name` has its files at `s3://bucket/path`, and its manifests in a table of DynamoDB. Here `%41`
-  is decoded, as other clients do.
+- A path without a scheme, or with `file:` or `local:`, is on a local disk; it becomes absolute.
+  `%41` is decoded after `file:`, as every URI reader does, and left alone in plain paths.
+- `scheme://...` belongs to the fsspec file system of that scheme. On S3, Google Cloud Storage and
+  Azure `%41` is decoded, as other clients do; a "%" that is one is spelt `%25` in `uri`, and only
+  there.
+- `abfss://container@account.dfs.core.windows.net/path` names an account of Azure; the container is
+  no user, and is shown.
+- `s3+ddb://bucket/path?ddbTableName=name` has its files at `s3://bucket/path`, and its manifests in
+  a table of DynamoDB. Here `%41` is decoded, as other clients do.
 """
 
 from __future__ import annotations
@@ -32,11 +34,12 @@ _AZURE = frozenset({"az", "azure", "abfs", "abfss"})
 _ACCOUNT = re.compile(
     r"[a-z]+://[^/@]+@(?P<account>[^/@.]+)\.(?:dfs|blob)\.(?P<domain>[^/@]+)(?:/.*)?"
 )
-#: Schemes whose URIs begin with a bucket, not with a server.
+#: Schemes whose URIs begin with a bucket instead of a server.
 _BUCKETS = frozenset({"s3", "s3a", "gs", "gcs"})
 #: Domains of Azure's own servers.
 AZURE_DOMAINS = (
-    "core.windows.net", "core.chinacloudapi.cn", "core.usgovcloudapi.net", "storage.azure.net", "fabric.microsoft.com",
+    "core.windows.net", "core.chinacloudapi.cn", "core.usgovcloudapi.net", "storage.azure.net",
+    "fabric.microsoft.com",
 )  # fmt: skip
 
 
@@ -87,12 +90,15 @@ class Location:
 
     @property
     def azure_account(self) -> tuple[str, str] | None:
-        """The account, and the domain after ``dfs.``, of ``abfss://container@account.dfs.core.windows.net/path``."""
+        """Account and domain of ``abfss://container@account.dfs.domain/path``; None for others."""
         match = _ACCOUNT.fullmatch(self.uri) if self.scheme in _AZURE else None
         return (match["account"], match["domain"]) if match else None
 
     def is_served_as(self, other: Location) -> bool:
-        """Tell whether what opens another place may be told to the server of this one, which a manifest or a blob names."""
+        """Tell whether the credentials of another location may be sent to the server of this one.
+
+        A manifest or a blob names this location, so its server may be untrusted.
+        """
         if self.scheme != other.scheme:
             return False
         if self.scheme in _AZURE:
@@ -108,7 +114,7 @@ class Location:
 
     @property
     def objects(self) -> Location:
-        """Where the files are, without escapes: another place only if the scheme names a manifest store."""
+        """The location of the files, without escapes and without the manifest store."""
         if self.scheme in _ESCAPED:
             return Location(self.scheme, unquote(self.uri))
         if self.scheme != DYNAMODB:
@@ -152,7 +158,8 @@ def parse_uri(uri: str | os.PathLike[str]) -> Location:
     Raises
     ------
     InvalidInputError
-        The URI is empty, or has a NUL byte, or credentials that do not belong there, or names no table of DynamoDB where it has to.
+        The URI is empty, or has a NUL byte, or credentials that do not belong there, or names no
+        table of DynamoDB where it has to.
     """
     if not isinstance(uri, str | os.PathLike):
         raise InvalidInputError(f"a path or URI must be a string, not {type(uri).__name__}")
@@ -172,7 +179,8 @@ def parse_uri(uri: str | os.PathLike[str]) -> Location:
         return _dynamodb(rest)
     if name in _AZURE and re.search(r"[?&]sig=", rest):
         raise InvalidInputError(
-            f"{name}://{rest.partition('?')[0]}: a shared access signature is no part of a table's URI; give it as the "
+            f"{name}://{rest.partition('?')[0]}: a shared access signature is no part of a table's "
+            "URI; give it as the "
             "storage option sas_token"
         )
     if name in _ESCAPED:
@@ -188,7 +196,7 @@ def escaped(scheme: str, text: str) -> str:
 
 
 def _check_bucket(scheme: str, rest: str) -> None:
-    """Refuse keys before the bucket, as Hadoop once had them: nothing would take them for secrets."""
+    """Refuse keys before the bucket, an old form of Hadoop: errors would show them."""
     bucket = rest.partition("/")[0]
     # A secret can have slashes. Names of access points have colons.
     has_key = "@" in bucket or (
@@ -196,7 +204,8 @@ def _check_bucket(scheme: str, rest: str) -> None:
     )
     if has_key and scheme in (*_BUCKETS, DYNAMODB):
         raise InvalidInputError(
-            f"{scheme}://***: the URI of a table begins with its bucket; give keys as storage options"
+            f"{scheme}://***: the URI of a table begins with its bucket; give keys as storage "
+            "options"
         )
 
 
@@ -205,7 +214,8 @@ def _dynamodb(rest: str) -> Location:
     folder = match["folder"].rstrip("/") if match else ""
     if match is None or not folder:
         raise InvalidInputError(
-            f"{DYNAMODB}://{rest.partition('?')[0]} needs one parameter, the table of DynamoDB that keeps the manifests: "
+            f"{DYNAMODB}://{rest.partition('?')[0]} needs one parameter, the table of DynamoDB "
+            "that keeps the manifests: "
             f"{DYNAMODB}://bucket/path?ddbTableName=name"
         )
     return Location(DYNAMODB, f"{DYNAMODB}://{folder}?ddbTableName={match['table']}")
