@@ -24,8 +24,7 @@ PROCESSES = frozenset({"subprocess", "multiprocessing"})
 #: The folder, the module and the fixture of tests that start Spark.
 SPARK = frozenset({"spark", "test_examples.py"})
 #: Fixtures of tests that start a server in place of a store, and names in modules that start one.
-STORES = frozenset({"aws", "azurite", "gcs"})
-SERVERS = frozenset({"serving", "keyed_s3"})
+STORES = frozenset({"aws", "azurite", "gcs", "keyed_s3", "serving", "spoiling"})
 #: The selection of `make test-fast`, which does not import tests that it leaves out.
 FAST = "not slow"
 
@@ -62,7 +61,7 @@ def markers(item: pytest.Item) -> set[str]:
     found = set()
     if folder in SPARK or fixtures & SPARK:
         found.add("spark")
-    if fixtures & STORES or names & SERVERS:
+    if (fixtures | names) & STORES:
         found.add("stores")
     if found or folder in SLOW_FOLDERS or names & PROCESSES:
         found.add("slow")
