@@ -8,20 +8,33 @@ BIN := $(VENV)/bin
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 WORKERS ?= 2
 PYSPARKS ?= 4.0 4.1 4.2 4.3
+# Tests start hundreds of Python processes, each of which would compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
 # Minutes of load.
 export SOAK_MINUTES ?= 4
 
-.PHONY: demo test test-fast test-long soak fuzz test-pyspark lint format proto bench compatibility conflicts clean java dist
+.PHONY: demo test test-fast test-spark test-stores test-long soak fuzz test-pyspark lint format proto bench compatibility conflicts clean java dist
 
 demo: java $(VENV)/.test
 	$(BIN)/python examples/quickstart.py
 
-test: java $(VENV)/.test
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --durations=40 --durations-min=5 tests
+# Workers take tests in order, so most files stay on one worker with the session and servers they share.
+PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 
-# Without Spark, servers and other processes, and without the matrices and the random runs: about three minutes.
+test: java $(VENV)/.test
+	$(PYTEST) --durations=40 --durations-min=5 tests
+
+# Without Spark, servers and other processes, and without the matrices and the random runs.
 test-fast: $(VENV)/.test
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow" tests
+	$(PYTEST) -m "not slow" tests
+
+# All tests that start Spark.
+test-spark: java $(VENV)/.test
+	$(PYTEST) -m spark tests
+
+# All tests that start a server in place of a store.
+test-stores: $(VENV)/.test
+	$(PYTEST) -m stores tests
 
 # Ten thousand random tables, 2,000 queries, 1,000 histories, 50,000 predicates; all cells of the matrices of
 # types; all changes of tables of all releases; 2 GiB of blobs through a small executor;

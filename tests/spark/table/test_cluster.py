@@ -19,12 +19,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-import pyspark
 import pytest
 
 from lance_spark.dataset.write import write_dataset
 from tests.spark.table.tables import FRAGMENTS, checked, copied, large_rows
-from tests.support.spark.processes import ROOT, environment
+from tests.support.spark.processes import ROOT, environment, make_home
 
 ROWS = int(os.environ.get("LANCE_SPARK_TEST_CLUSTER_ROWS", "200000"))
 SMALL = 50_000
@@ -64,11 +63,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
         plain.set_column(plain.schema.get_field_index("vector"), "vector", lists),
         folder / "rows.parquet",
     )
-    # Executors leave their logs in the home of Spark: one of links keeps them out of the installed package.
-    home = folder / "home"
-    home.mkdir()
-    for name in ("bin", "jars", "python"):
-        (home / name).symlink_to(Path(pyspark.__file__).parent / name)
+    home = make_home(folder / "home")
     given = {
         "spark.ui.enabled": "false",
         "spark.driver.host": "localhost",
