@@ -1,4 +1,4 @@
-"""The doors of the house open one way: a lower room never imports a higher one (docs/design.md)."""
+"""The doors of the house open one way: a lower room never imports a higher one (docs/explanation/architecture.md)."""
 
 from __future__ import annotations
 
