@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 import lance_spark
-from tests.spark.versions import SPARK
+from tests.support.spark.versions import SPARK
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("*/README.md")])
