@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Minutes of load.
 export SOAK_MINUTES ?= 4
 
-.PHONY: demo test test-fast test-spark test-stores test-long soak fuzz test-pyspark lint format proto bench compatibility conflicts clean java dist
+.PHONY: demo test test-fast test-spark test-stores test-long soak fuzz test-pyspark lint format proto bench compatibility conflicts docs clean java dist
 
 demo: java $(VENV)/.test
 	$(BIN)/python examples/quickstart.py
@@ -95,13 +95,17 @@ format: $(VENV)/.dev
 proto: $(VENV)/.dev
 	$(BIN)/python protos/generate.py
 
-# Writes docs/compatibility.md, which the tests hold to what is so.
+# Writes docs/reference/compatibility.md, which the tests hold to what is so.
 compatibility: $(VENV)/.test
 	$(BIN)/python -m tests.interop.compatibility
 
-# Writes docs/conflicts.md, which the tests hold to what is so.
+# Writes docs/reference/conflicts.md, which the tests hold to what is so.
 conflicts: java $(VENV)/.test
 	$(BIN)/python -W ignore -m tests.interop.conflicts
+
+# Builds the documentation site into build/site. A broken link is an error.
+docs: $(VENV)/.docs
+	$(BIN)/mkdocs build --strict
 
 bench: java $(VENV)/.bench
 	$(BIN)/python benchmarks/scan.py
@@ -126,6 +130,10 @@ $(VENV)/.test: pyproject.toml | $(VENV)/bin/python
 
 $(VENV)/.dev: $(VENV)/.test
 	$(BIN)/python -m pip install -q -e '.[dev]'
+	@touch $@
+
+$(VENV)/.docs: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install -q -e '.[docs]'
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.test
