@@ -77,7 +77,7 @@ def test_changes_by_computed_conditions(dataset: lance_spark.Dataset) -> None:
         "s LIKE s",
         "n + s = 1",
         "CASE WHEN n THEN 1 END = 1",
-        "INTERVAL 1 DAY = INTERVAL 1 DAY",
+        "INTERVAL 1 MONTH = INTERVAL 1 MONTH",
         "n + INTERVAL 1 DAY > 1",
         "abs(n, 1) = 1",
         "date_trunc('eon', s) IS NULL",

@@ -19,7 +19,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from lance_spark.changes.compact import CompactionMetrics
-from lance_spark.changes.compaction import Compaction
+from lance_spark.changes.compaction import Compaction, check_excluded
 from lance_spark.changes.compaction_plan import CompactionOptions
 from lance_spark.changes.optimistic import DEFAULT_CONFLICT_RETRIES
 from lance_spark.errors import InvalidInputError, InvalidOptionError, StorageError
@@ -90,7 +90,8 @@ class MaintenanceMethods(TableBase):
         Raises
         ------
         InvalidOptionError
-            There is no such option, or its value is out of range.
+            There is no such option, its value is out of range, or ``excluded_fragment_ids`` names a fragment that the table does
+            not have.
         InvalidInputError
             The condition cannot be analysed, or the table is open at a version.
         CommitConflictError
@@ -99,6 +100,8 @@ class MaintenanceMethods(TableBase):
         """
         properties = with_message(transaction_properties, commit_message)
         chosen = compaction_options(options)
+        if chosen.excluded_fragment_ids:
+            check_excluded(self.writable("optimize"), chosen)
         if sortBy is not None and zOrderBy is not None:
             raise InvalidInputError("optimize: give sortBy or zOrderBy, not both")
         if sortBy is not None:
