@@ -81,8 +81,7 @@ _DECIMALS = ("DECIMAL", "DEC", "NUMERIC")
 _WITH_WORDS = ("EXTRACT", "SUBSTR", "SUBSTRING", "TRIM")
 _EXTRACTED = ("YEAR", "QUARTER", "MONTH", "DAY", "HOUR", "MINUTE")
 _TRIMMED = {"BOTH": "trim", "LEADING": "ltrim", "TRAILING": "rtrim"}
-_NUMBER = re.compile(r"\s*[+-]?[0-9]+\s*")
-_FRACTION = re.compile(r"\s*[+-]?[0-9]+\.[0-9]*\s*")
+_NUMBER = re.compile(r"\s*[+-]?[0-9]+(?:\.[0-9]*)?\s*")
 
 
 def parse(text: str, settings: SqlSettings) -> Node:
@@ -405,13 +404,7 @@ class _Parser:
                 raise self._failed("expected a number and a unit, as in INTERVAL 3 DAYS", number.at)
             if number.kind == "string" and self._ahead().upper == "TO" and not parts:
                 return self._interval_between(token, sign, number.value)
-            fraction = self._here.upper in ("SECOND", "SECONDS")
-            whole = _NUMBER.fullmatch(number.value)
-            if (
-                number.kind == "string"
-                and not whole
-                and not (fraction and _FRACTION.fullmatch(number.value))
-            ):
+            if number.kind == "string" and not _NUMBER.fullmatch(number.value):
                 if sign or parts:
                     raise self._failed(
                         "write the sign of an interval inside of its string", number.at

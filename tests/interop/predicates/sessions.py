@@ -8,17 +8,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyspark.sql import types
-
 ANSI = "spark.sql.ansi.enabled"
 ZONE = "spark.sql.session.timeZone"
 CASE = "spark.sql.caseSensitive"
 ESCAPED = "spark.sql.parser.escapedStringLiterals"
 QUOTED = "spark.sql.ansi.doubleQuotedIdentifiers"
 TIMESTAMP = "spark.sql.timestampType"
-#: Whether Spark casts to and from TIME; other releases than 4.0 have the type.
+#: Whether Spark casts to and from TIME.
 TIME = "spark.sql.timeType.enabled"
-HAS_TIME = hasattr(types, "TimeType")
 #: What is set for all of them: rows are few, so that compiling takes longer than running.
 QUICK = {
     "spark.sql.codegen.wholeStage": "false",
