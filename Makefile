@@ -28,7 +28,7 @@ test-fast: $(VENV)/.test
 # all races of two Spark jobs; LanceTable on a cluster with two million rows.
 test-long: java $(VENV)/.test
 	LANCE_SPARK_TEST_TABLES=10000 LANCE_SPARK_TEST_CELLS=all LANCE_SPARK_TEST_HISTORIES=1000 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests/interop
-	LANCE_SPARK_TEST_QUERIES=2000 $(BIN)/python -m pytest -q tests/spark/test_rule_queries.py
+	LANCE_SPARK_TEST_QUERIES=2000 $(BIN)/python -m pytest -q tests/spark/pushdown/test_rule_queries.py
 	LANCE_SPARK_TEST_PREDICATES=50000 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests/interop/predicates
 	LANCE_SPARK_RELEASE_CHANGES=1 $(BIN)/python -m pytest -q -n $(WORKERS) tests/interop/test_release_changes.py
 	$(BIN)/python -m pytest -q tests/spark/long_blobs.py

@@ -106,7 +106,7 @@ def write_ours(table: pa.Table, path: str, version: str, whole: bool) -> None:
 
         lance_spark.write_dataset(table, path, data_storage_version=version)
         return
-    from lance_spark.file.schema import Schema
+    from lance_spark.file.schema.schema import Schema
     from lance_spark.file.writer import FileWriter
     from lance_spark.storage.local import LocalOutput
 

@@ -1,6 +1,6 @@
 """One column for every encoding of every file version, and the field metadata that makes pylance choose it.
 
-Columns have 16 MiB of Arrow bytes, which are two pages. The names of pages are those of `tests/interop/test_forced.py`:
+Columns have 16 MiB of Arrow bytes, which are two pages. The names of pages are those of `tests/interop/files/test_forced.py`:
 ``mini(general:zstd(flat:64))`` is a mini-block page of values that were compressed.
 """
 
@@ -489,7 +489,7 @@ def page_name(path: Path, version: str) -> str:
         return _name_2_0(encodings_v2_0_pb2.ArrayEncoding.FromString(message))
     if version == "2.3":
         return _name_2_3(encodings_v2_3_pb2.PlanarLayout.FromString(message))
-    from tests.interop.test_forced import page_told
+    from tests.interop.files.test_forced import page_told
 
     return page_told(encodings_v2_1_pb2.PageLayout.FromString(message))
 
@@ -529,7 +529,7 @@ def _parts_2_0(message: Message) -> Iterator[encodings_v2_0_pb2.ArrayEncoding]:
 
 
 def _name_2_3(layout: encodings_v2_3_pb2.PlanarLayout) -> str:
-    from tests.interop.test_forced import told
+    from tests.interop.files.test_forced import told
 
     values = layout.values.WhichOneof("codec")
     found = f"{layout.structure.WhichOneof('codec')} {values}"

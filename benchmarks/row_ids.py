@@ -19,12 +19,12 @@ import lance
 import numpy as np
 import pyarrow as pa
 
-from lance_spark.dataset import open_dataset
+from lance_spark.dataset.dataset import open_dataset
+from lance_spark.dataset.write import write_dataset
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.manifest_file import encode, read_manifest
-from lance_spark.table.row_sequences import encode_row_ids
-from lance_spark.table.versions import list_manifests
-from lance_spark.write import write_dataset
+from lance_spark.table.manifest.codec import encode, read_manifest
+from lance_spark.table.manifest.versions import list_manifests
+from lance_spark.table.rows.sequences import encode_row_ids
 
 FRAGMENT_ROWS = 1_000_000
 _TIMES = 3

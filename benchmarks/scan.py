@@ -25,8 +25,8 @@ CLIENTS = ["lance_spark", "ceiling", "pylance", "parquet"]
 def prebuilt(path: Path, target: Path) -> None:
     """Keep the batches that this source hands to Spark in an Arrow file."""
     import lance_spark
-    from lance_spark.spark.options import ReadOptions
-    from lance_spark.spark.reader import spark_batches
+    from lance_spark.spark.options.options import ReadOptions
+    from lance_spark.spark.read.reader import spark_batches
 
     dataset = lance_spark.open_dataset(str(path))
     batches = spark_batches(dataset.plan(), ReadOptions.parse({"path": str(path)}))

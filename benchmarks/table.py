@@ -26,8 +26,8 @@ import pyarrow as pa
 import lance_spark
 from lance_spark.proto import table_pb2
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table import versions
-from lance_spark.table.manifest_file import decode, encode, read_manifest
+from lance_spark.table.manifest import versions
+from lance_spark.table.manifest.codec import decode, encode, read_manifest
 
 ROW = pa.table({"id": pa.array([0], pa.int64()), "text": ["x"]})
 ROWS_OF_A_FRAGMENT = 1_000_000

@@ -22,12 +22,12 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from lance_spark.dataset import Dataset, open_dataset
+    from lance_spark.dataset.dataset import Dataset, open_dataset
+    from lance_spark.dataset.write import write_dataset
     from lance_spark.errors import LanceError
-    from lance_spark.spark.enable import enable, is_enabled
+    from lance_spark.spark.pushdown.enable import enable, is_enabled
     from lance_spark.spark.table import LanceTable
     from lance_spark.table.paths import BasePath
-    from lance_spark.write import write_dataset
 
 
 def __getattr__(name: str) -> Any:
@@ -41,7 +41,7 @@ def __getattr__(name: str) -> Any:
 
         return BasePath
     if name == "write_dataset":
-        from lance_spark.write import write_dataset
+        from lance_spark.dataset.write import write_dataset
 
         return write_dataset
     if name == "LanceTable":
@@ -49,11 +49,11 @@ def __getattr__(name: str) -> Any:
 
         return LanceTable
     if name in ("enable", "is_enabled"):
-        from lance_spark.spark import enable
+        from lance_spark.spark.pushdown import enable
 
         return getattr(enable, name)
     if name in __all__:
-        from lance_spark import dataset
+        from lance_spark.dataset import dataset
 
         return getattr(dataset, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -20,7 +20,7 @@ from lance_spark import __version__
 from lance_spark.errors import InvalidOptionError, LanceError
 
 if TYPE_CHECKING:
-    from lance_spark.dataset import Dataset
+    from lance_spark.dataset.dataset import Dataset
 
 FRAGMENT = """\
 # Push-down for format("lance"), in every session. Written by `python -m lance_spark conf`, lance_spark {version}.
@@ -144,7 +144,7 @@ def _add_inspect(parser: argparse.ArgumentParser) -> None:
 
 def inspect(chosen: argparse.Namespace) -> str:
     """Tell what a table consists of, as the command line says, or write it as a page and say so."""
-    from lance_spark.inspect.gather import facts_of
+    from lance_spark.inspect.collect import facts_of
     from lance_spark.inspect.html import as_html
     from lance_spark.inspect.text import as_text
 
@@ -175,7 +175,7 @@ def validate(chosen: argparse.Namespace) -> str:
 
 
 def _open(chosen: argparse.Namespace) -> Dataset:
-    from lance_spark.dataset import open_dataset
+    from lance_spark.dataset.dataset import open_dataset
 
     options = {}
     for one in chosen.option:
@@ -195,8 +195,8 @@ def _open(chosen: argparse.Namespace) -> Dataset:
 
 def write_conf(folder: Path) -> str:
     """Write `lance-spark-rule-<version>.jar` and `lance-spark-defaults.conf`, and return what to do with them."""
-    from lance_spark.spark import redaction
-    from lance_spark.spark.rule import EXTENSION, write_jar
+    from lance_spark.spark.options import redaction
+    from lance_spark.spark.pushdown.java import EXTENSION, write_jar
 
     folder = folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from tests.memory_folder import memory_folder
+from tests.support.memory_folder import memory_folder
 
 # Machines that run tests in parallel have no timing to rely on.
 settings.register_profile("lance_spark", deadline=None)

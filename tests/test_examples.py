@@ -12,7 +12,7 @@ import lance
 import pyarrow.compute as pc
 import pytest
 
-from tests.spark.processes import environment
+from tests.support.spark.processes import environment
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 #: For short runs: no time for the best code, and none to compile plans that run once.

@@ -1,21 +1,27 @@
-"""The doors of the house open one way: a lower room never imports a higher one (docs/design.md)."""
+"""Imports point one way: a package never imports a package above it, and no modules import in a circle.
+
+docs/design.md has the same order.
+"""
 
 from __future__ import annotations
 
 import ast
+from collections import Counter
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
-ROOMS = [
+#: From the top down. A module may import from its own package and from the packages below it.
+PACKAGES = [
     "pyspark_lance",
     "lance_spark.spark",
-    "lance_spark.write",
     "lance_spark.inspect",
     "lance_spark.dataset",
-    "lance_spark.changes",
-    "lance_spark.index",
+    "lance_spark.mutations",
+    "lance_spark.change_feed",
     "lance_spark.scan",
     "lance_spark.table",
     "lance_spark.file",
@@ -25,6 +31,8 @@ ROOMS = [
     "lance_spark.arguments",
     "lance_spark.errors",
 ]
+#: Modules side by side in one folder, besides `__init__.py` and generated ones.
+MOST_MODULES = 15
 MODULES = sorted(
     path
     for package in ("lance_spark", "pyspark_lance")
@@ -38,14 +46,19 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def room_of(name: str) -> int | None:
-    for level, room in enumerate(ROOMS):
-        if name == room or name.startswith(room + "."):
+NAMES = {module_name(path): path for path in MODULES}
+
+
+def level_of(name: str) -> int | None:
+    for level, package in enumerate(PACKAGES):
+        if name == package or name.startswith(package + "."):
             return level
     return None
 
 
-def imported(path: Path) -> list[str]:
+@cache
+def imported(path: Path) -> tuple[str, ...]:
+    """Return the full names that a module imports, also inside functions."""
     names: list[str] = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -54,16 +67,43 @@ def imported(path: Path) -> list[str]:
             assert node.level == 0, f"{path} uses a relative import"
             module = node.module or ""
             names += [f"{module}.{alias.name}" for alias in node.names]
-    return names
+    return tuple(names)
+
+
+def module_of(name: str) -> str | None:
+    """Return the module of this project that an imported name belongs to."""
+    while name and name not in NAMES:
+        name = name.rpartition(".")[0]
+    return name or None
 
 
 @pytest.mark.parametrize("path", MODULES, ids=module_name)
 def test_imports_point_down(path: Path) -> None:
-    own = room_of(module_name(path))
+    level = level_of(module_name(path))
     for name in imported(path):
         assert name.split(".")[0] != "lance", f"{path} imports the oracle"
         if name.split(".")[0] == "pyspark":
-            assert own in (0, 1), f"{path} imports pyspark outside lance_spark.spark"
-        target = room_of(name)
-        if own is not None and target is not None:
-            assert target >= own, f"{path} imports {name}, which is a higher room"
+            assert level in (0, 1), f"{path} imports pyspark outside lance_spark.spark"
+        target = level_of(name)
+        if level is not None and target is not None:
+            assert target >= level, f"{path} imports {name}, which is in a higher package"
+
+
+def test_no_modules_import_in_a_circle() -> None:
+    graph = {
+        name: {target for imp in imported(path) if (target := module_of(imp)) not in (None, name)}
+        for name, path in NAMES.items()
+        # The entry point imports on demand what it gives out.
+        if name != "lance_spark"
+    }
+    for targets in graph.values():
+        targets.discard("lance_spark")
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(f"modules import in a circle: {' -> '.join(error.args[1])}")
+
+
+def test_folders_are_small() -> None:
+    counts = Counter(path.parent for path in MODULES if path.name != "__init__.py")
+    assert {str(folder): count for folder, count in counts.items() if count > MOST_MODULES} == {}

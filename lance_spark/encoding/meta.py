@@ -65,7 +65,7 @@ class FieldReader(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PageLocation:
     """Where a page stands, for error messages."""
 
     file: str

@@ -6,10 +6,10 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from lance_spark.file.blob_write import BlobWriter
-from lance_spark.file.schema import Schema
+from lance_spark.file.blobs.writer import BlobWriter
+from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import FileWriter, WrittenFile
-from lance_spark.storage.output import OutputFile
+from lance_spark.storage.write.output import OutputFile
 
 
 class DataFileWriter(Protocol):
@@ -56,7 +56,7 @@ def create_file(
     """
     if version == (0, 1):
         # Few tables have such files.
-        from lance_spark.file.legacy_writer import LegacyFileWriter
+        from lance_spark.file.v0_1.writer import LegacyFileWriter
 
         return LegacyFileWriter(output, schema)
     return FileWriter(output, schema, version, blobs=blobs)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from lance_spark.encoding.rows import Rows
 from lance_spark.file.footer import Tail, open_tail
 from lance_spark.file.reader import FileReader
-from lance_spark.file.schema import Field, Schema
+from lance_spark.file.schema.schema import Field, Schema
 from lance_spark.storage.source import ByteSource
 
 _END = struct.Struct("<HH4s")
@@ -96,7 +96,7 @@ def open_file(source: ByteSource, field_ids: Sequence[int] = ()) -> DataFileRead
     tail = open_tail(source)
     if is_legacy(tail):
         # Few tables have such files.
-        from lance_spark.file.legacy import LegacyFileReader
+        from lance_spark.file.v0_1.reader import LegacyFileReader
 
         return LegacyFileReader.open(source, field_ids, tail)
     return FileReader.open(source, tail)

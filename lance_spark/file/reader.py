@@ -18,22 +18,22 @@ import pyarrow as pa
 
 from lance_spark.encoding.meta import ColumnMeta, FieldReader, total_rows
 from lance_spark.encoding.rows import Rows
-from lance_spark.encoding.v2_1.shape import leaf_fields
+from lance_spark.encoding.v2_1.leaf_columns import leaf_fields
 from lance_spark.errors import CorruptFileError, LanceError, UnsupportedEncodingError
-from lance_spark.file.blob_fields import described
+from lance_spark.file.blobs.fields import described
 from lance_spark.file.columns import MAX_ROWS, read_columns
-from lance_spark.file.fields import column_fields
 from lance_spark.file.footer import Footer, Tail, parse_descriptor, read_footer
-from lance_spark.file.json_fields import paged_json, read_json
-from lance_spark.file.plans import check_rows, named
-from lance_spark.file.project import project, unpruned
-from lance_spark.file.schema import Field, FieldTree, Schema
+from lance_spark.file.read_checks import check_rows, named
+from lance_spark.file.schema.json_fields import paged_json, read_json
+from lance_spark.file.schema.projection import project, unpruned
+from lance_spark.file.schema.schema import Field, FieldTree, Schema
+from lance_spark.file.schema.stored_fields import column_fields
 from lance_spark.proto import file_pb2
 from lance_spark.storage.remote import RemoteSource
 from lance_spark.storage.source import ByteSource, Ranges, ReadPlan, gather_plans, run_plans
 
 if TYPE_CHECKING:
-    from lance_spark.storage.ahead import AheadSource
+    from lance_spark.storage.read.prefetch import AheadSource
 
 #: Descriptors and schemas that are kept parsed: the files of a table have few, or one.
 _KEPT = 32
@@ -225,7 +225,7 @@ class FileReader:
             if len(column.pages) > 1
         ]
         if self.version in ((2, 1), (2, 2)):
-            from lance_spark.encoding.v2_1.expansion import dictionary_item_bytes
+            from lance_spark.encoding.v2_1.decoded_size import dictionary_item_bytes
 
             items = [dictionary_item_bytes(page) for column in columns for page in column.pages]
             # Compressed to a half, as it were.
@@ -277,8 +277,8 @@ class FileReader:
         """
         if self._ranges is self._tail or not isinstance(self._source, RemoteSource):
             return 0
-        from lance_spark.file.expected import parts_of
-        from lance_spark.storage.ahead import AheadSource
+        from lance_spark.file.prefetch_ranges import parts_of
+        from lance_spark.storage.read.prefetch import AheadSource
 
         if self._ahead is None:
             self._ranges = self._ahead = AheadSource(self._source)
@@ -383,7 +383,7 @@ class FileReader:
         return v2_1.open_field(arrow, columns, name)
 
     def _byte_columns(self, field: Field, indices: Sequence[int]) -> dict[int, ColumnMeta]:
-        from lance_spark.encoding.v2_0.byte_lists import has_byte_lists
+        from lance_spark.encoding.v2_0.codecs.byte_lists import has_byte_lists
 
         nodes = column_fields(field, self.version)
         after = {

@@ -15,7 +15,7 @@ import pyarrow as pa
 from lance_spark.encoding.arrow_blocks import is_plain
 from lance_spark.encoding.meta import ColumnMeta
 from lance_spark.encoding.rows import Rows
-from lance_spark.file.schema import Field
+from lance_spark.file.schema.schema import Field
 from lance_spark.storage.source import ReadPlan
 
 #: Fewer columns are read one by one.

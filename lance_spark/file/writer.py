@@ -17,20 +17,20 @@ import pyarrow as pa
 
 from lance_spark.encoding.meta import EncodedPage
 from lance_spark.errors import SchemaMismatchError, UnsupportedFeatureError, UnsupportedTypeError
-from lance_spark.file.blob_fields import has_blobs, input_field, paged, stored
-from lance_spark.file.blob_write import BlobWriter
+from lance_spark.file.blobs.fields import has_blobs, input_field, paged, stored
+from lance_spark.file.blobs.writer import BlobWriter
 from lance_spark.file.columns import add_page, new_column
-from lance_spark.file.empty_structs import check_empty_structs
-from lance_spark.file.fields import column_fields
+from lance_spark.file.dictionary_capacity import IndexRoom, narrow_indices
 from lance_spark.file.footer import ALIGNMENT, PADDING, align_output, encode_tail
-from lance_spark.file.index_room import IndexRoom, narrow_indices
-from lance_spark.file.json_fields import has_json, paged_json, write_json
 from lance_spark.file.offsets import with_offsets
-from lance_spark.file.pending import Loans, PendingRows
-from lance_spark.file.schema import Field, Schema
+from lance_spark.file.page_buffer import BorrowedBatches, PageBuffer
+from lance_spark.file.schema.empty_structs import check_empty_structs
+from lance_spark.file.schema.json_fields import has_json, paged_json, write_json
+from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.file.schema.stored_fields import column_fields
 from lance_spark.proto import file2_pb2, file_pb2
-from lance_spark.storage.output import OutputFile
 from lance_spark.storage.source import ByteRange
+from lance_spark.storage.write.output import OutputFile
 
 #: Arrow bytes of a column that make a page, as pylance has it.
 DEFAULT_PAGE_BYTES = 8 * 1024 * 1024
@@ -118,7 +118,7 @@ class FileWriter:
                 _ColumnWriter(output, field, leaves, version, page_bytes, blobs, encode)
             )
             self._leaves += leaves
-        self._loans = Loans([column.pending for column in self._columns], page_bytes)
+        self._loans = BorrowedBatches([column.pending for column in self._columns], page_bytes)
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add the rows of a batch.
@@ -197,7 +197,7 @@ class _ColumnWriter:
         self._blobs = blobs if has_blobs(field) else None
         self._output = output
         self._version = version
-        self.pending = PendingRows(page_bytes)
+        self.pending = PageBuffer(page_bytes)
         self._room = (
             IndexRoom(self.input_type, f"{output.name}, column {field.name!r}")
             if any(narrow_indices(self.input_type))

@@ -1,8 +1,8 @@
-"""Names of what a table's feature flags stand for; see `lance_spark.table.flags`."""
+"""Names of what a table's feature flags stand for; see `lance_spark.table.manifest.flags`."""
 
 from __future__ import annotations
 
-from lance_spark.table import flags
+from lance_spark.table.manifest import flags
 
 _NAMES = {
     flags.DELETION_FILES: "deletion files",

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from lance_spark.inspect.facts import FragmentFacts, TableFacts, VersionFacts
+from lance_spark.inspect.formatting import clean, counted, moment, number, share, size
 from lance_spark.inspect.plots import Bar, columns_plot, rows_plot, shared
+from lance_spark.inspect.report import FragmentFacts, TableFacts, VersionFacts
 from lance_spark.inspect.rows import (
     BASE_NAMES,
     FRAGMENT_NAMES,
@@ -17,7 +18,6 @@ from lance_spark.inspect.rows import (
     index_rows,
     version_rows,
 )
-from lance_spark.inspect.words import clean, counted, moment, number, share, size
 
 #: Fragments, columns and files that are told one by one.
 _FRAGMENTS = 500

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lance_spark.inspect.facts import BaseFacts, FragmentFacts, IndexFacts, PastVersion
-from lance_spark.inspect.words import moment, number, size
+from lance_spark.inspect.formatting import moment, number, size
+from lance_spark.inspect.report import BaseFacts, FragmentFacts, IndexFacts, PastVersion
 
 FRAGMENT_NAMES = ["fragment", "rows", "deleted", "deletions", "data files", "size"]
 BASE_NAMES = ["id", "name", "path", "layout", "fragments", "data files", "size"]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from lance_spark.inspect.facts import FileFacts, TableFacts, VersionFacts
 from lance_spark.inspect.features import feature_names
+from lance_spark.inspect.formatting import clean, counted, moment, number, share, shortened, size
 from lance_spark.inspect.pages import ColumnPages
+from lance_spark.inspect.report import FileFacts, TableFacts, VersionFacts
 from lance_spark.inspect.rows import (
     BASE_NAMES,
     FRAGMENT_NAMES,
@@ -17,7 +18,6 @@ from lance_spark.inspect.rows import (
     index_rows,
     version_rows,
 )
-from lance_spark.inspect.words import clean, counted, moment, number, share, shortened, size
 
 #: Fragments that are told one by one.
 _FRAGMENTS = 20

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lance_spark.file.schema import Schema
-from lance_spark.scan.conditions import top_fields
-from lance_spark.scan.fragment import FragmentReader
+from lance_spark.file.schema.schema import Schema
+from lance_spark.scan.fragment.reader import FragmentReader
+from lance_spark.scan.predicates.conditions import top_fields
 from lance_spark.scan.task import ScanTask
-from lance_spark.table.fragment import Fragment
+from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.paths import TablePaths
 
 

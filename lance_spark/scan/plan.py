@@ -12,10 +12,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from lance_spark.errors import InvalidInputError
-from lance_spark.file.schema import Field
+from lance_spark.file.schema.schema import Field
+from lance_spark.scan.row_size import fixed_width
 from lance_spark.scan.task import FragmentSlice
-from lance_spark.scan.width import fixed_width
-from lance_spark.table.fragment import Fragment
+from lance_spark.table.fragments.fragment import Fragment
 
 #: Cuts inside a fragment are multiples of this many rows, so that no two tasks decode the same chunks.
 CUT_ALIGNMENT = 4096
@@ -43,7 +43,9 @@ def collection_paused() -> Iterator[None]:
             gc.enable()
 
 
-def chosen(fragments: Sequence[Fragment], ids: Collection[int] | None) -> Sequence[Fragment]:
+def select_fragments(
+    fragments: Sequence[Fragment], ids: Collection[int] | None
+) -> Sequence[Fragment]:
     """Return the fragments with some ids, in the table's order; all if no ids are given.
 
     Raises

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from lance_spark.encoding.rows import RowNumbers
 from lance_spark.errors import InvalidInputError
-from lance_spark.table.fragment import Fragment
+from lance_spark.table.fragments.fragment import Fragment
 
 Numbers = npt.NDArray[np.int64]
 

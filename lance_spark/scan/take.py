@@ -15,17 +15,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lance_spark.errors import naming
-from lance_spark.file.schema import Schema
-from lance_spark.scan.fragment import FragmentReader
+from lance_spark.file.schema.schema import Schema
+from lance_spark.scan.fragment.reader import FragmentReader
+from lance_spark.scan.fragment.row_meta import ROW_OFFSET, first_positions, needs
 from lance_spark.scan.open_files import OpenFiles
 from lance_spark.scan.positions import Numbers, by_fragment, parse_row_ids
-from lance_spark.scan.row_meta import ROW_OFFSET, first_positions, needs
-from lance_spark.table.fragment import Fragment, check_unique
+from lance_spark.table.fragments.fragment import Fragment, check_unique
 from lance_spark.table.open import OpenTable
 from lance_spark.table.paths import TablePaths
 
 if TYPE_CHECKING:
-    from lance_spark.table.row_index import RowIndex
+    from lance_spark.table.rows.index import RowIndex
 
 #: Fragments of a remote store that are read at the same time.
 _AT_ONCE = 16
@@ -72,7 +72,7 @@ class RowFinder:
             They are no integers, or negative.
         CorruptTableError, CorruptFileError, StorageError
         """
-        from lance_spark.table.row_index import RowIndex, live_addresses
+        from lance_spark.table.rows.index import RowIndex, live_addresses
 
         wanted = parse_row_ids(row_ids)
         if not self._table.manifest.flags.stable_row_ids:
@@ -112,7 +112,7 @@ def take_addresses(
     ------
     CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
     """
-    from lance_spark.table.row_index import OFFSET_BITS
+    from lance_spark.table.rows.index import OFFSET_BITS
 
     unique, inverse = np.unique(addresses, return_inverse=True)
     by_id = {fragment.id: fragment for fragment in fragments}

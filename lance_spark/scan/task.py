@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from lance_spark.errors import naming
-from lance_spark.file.schema import Schema
-from lance_spark.scan.ahead import read_ahead
-from lance_spark.scan.conditions import Condition
-from lance_spark.scan.fragment import FragmentReader, batches_of
-from lance_spark.scan.joined import Runs, Whole
+from lance_spark.file.schema.schema import Schema
+from lance_spark.scan.decode_prefetch import read_ahead
+from lance_spark.scan.fragment.reader import FragmentReader, batches_of
+from lance_spark.scan.fragment.small_fragments import SmallFragmentScan, Whole
 from lance_spark.scan.metrics import ScanMetrics
+from lance_spark.scan.predicates.conditions import Condition
 from lance_spark.storage.uri import parse_uri
-from lance_spark.table.fragment import Fragment, packed, unpacked
+from lance_spark.table.fragments.fragment import Fragment, packed, unpacked
 from lance_spark.table.paths import BasePath, TablePaths
 
 #: Whether the next piece is read while the caller is busy with one.
@@ -141,7 +141,7 @@ class ScanTask:
     ) -> Generator[pa.RecordBatch, None, None]:
         """Yield the rows as they are read: in pieces of about a window's bytes."""
         paths = TablePaths.open(self.uri, self.storage_options, self.base_paths)
-        runs = Runs(paths, self.lance_schema, self.filters, metrics)
+        runs = SmallFragmentScan(paths, self.lance_schema, self.filters, metrics)
         # Slices of one fragment follow one another where zone maps rule out what is between.
         for fragment, slices in groupby(self.slices, key=attrgetter("fragment")):
             several = list(slices)

@@ -25,20 +25,21 @@ from pyroaring import BitMap
 
 from lance_spark.errors import CorruptError, CorruptTableError, MissingFileError, naming
 from lance_spark.file.open import open_file
-from lance_spark.file.schema import Field
+from lance_spark.file.schema.schema import Field
 from lance_spark.proto import table_pb2
-from lance_spark.scan.assemble import files_of, locate
-from lance_spark.scan.overlays import Overlays
-from lance_spark.storage.small_reads import read_each
-from lance_spark.table import fragment_reuse, indexes
-from lance_spark.table.deletions import read_deletions
-from lance_spark.table.fragment import Fragment, check_unique
-from lance_spark.table.fragment_files import DataFile, Lineage
+from lance_spark.scan.fragment.assemble import files_of, locate
+from lance_spark.scan.fragment.overlays import Overlays
+from lance_spark.storage.read.parallel_reads import read_each
+from lance_spark.table.fragments.files import DataFile, Lineage
+from lance_spark.table.fragments.fragment import Fragment, check_unique
+from lance_spark.table.fragments.row_counts import check_row_count, counted_fragments
+from lance_spark.table.indexes import fragment_reuse
+from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.open import OpenTable
 from lance_spark.table.paths import INDICES, TablePaths
-from lance_spark.table.row_counts import check_row_count, counted_fragments
-from lance_spark.table.row_ids import created_versions_of, updated_versions_of
-from lance_spark.table.row_index import RowIndex
+from lance_spark.table.rows.deletions import read_deletions
+from lance_spark.table.rows.ids import created_versions_of, updated_versions_of
+from lance_spark.table.rows.index import RowIndex
 
 #: How many problems an error lists. The check stops at the next one.
 MAX_PROBLEMS = 10

@@ -42,15 +42,15 @@ class LanceDataSource(DataSource):
         ------
         InvalidOptionError, TableNotFoundError, VersionNotFoundError, UnsupportedTypeError
         """
-        from lance_spark.spark import catalog
-        from lance_spark.spark.options import ReadOptions
-        from lance_spark.spark.reader import table_schema
-        from lance_spark.spark.types import to_spark_schema
+        from lance_spark.spark.options.options import ReadOptions
+        from lance_spark.spark.read import catalog
+        from lance_spark.spark.read.reader import table_schema
+        from lance_spark.spark.types.mapping import to_spark_schema
 
         options = ReadOptions.parse(self.options)
         if options.feed and not catalog.is_for_catalog(self.options):
-            from lance_spark.spark.change_feed import feed_schema
-            from lance_spark.spark.feed_options import FeedOptions
+            from lance_spark.spark.options.feed_options import FeedOptions
+            from lance_spark.spark.streaming.change_feed import feed_schema
 
             feed = FeedOptions.parse(options)
             if feed.change_feed:
@@ -72,28 +72,28 @@ class LanceDataSource(DataSource):
             A request has what this release does not know.
         """
         from lance_spark.errors import naming
-        from lance_spark.spark.request import take_request
+        from lance_spark.spark.pushdown.request import take_request
 
         last = schema.fields[-1] if schema.fields else None
         # pyspark checks the batches by the very same object.
         request = take_request(schema)
-        from lance_spark.spark.catalog import options_of
-        from lance_spark.spark.options import ReadOptions
-        from lance_spark.spark.reader import LanceReader, display
+        from lance_spark.spark.options.options import ReadOptions
+        from lance_spark.spark.read.catalog import options_of
+        from lance_spark.spark.read.reader import LanceReader, display
 
         first = schema.fields[0] if schema.fields else None
         carrier = first if request is None else last
         options = ReadOptions.parse(options_of(carrier, self.options))
         if options.feed:
-            from lance_spark.spark.change_feed import ChangeFeedReader
-            from lance_spark.spark.feed_options import FeedOptions
-            from lance_spark.spark.request import refused
+            from lance_spark.spark.options.feed_options import FeedOptions
+            from lance_spark.spark.pushdown.request import refused
+            from lance_spark.spark.streaming.change_feed import ChangeFeedReader
 
             if request is not None:
                 raise refused("a change feed takes none", "the option readChangeFeed")
             return ChangeFeedReader(options, FeedOptions.parse(options), schema)
         if request is not None and request.packed:
-            from lance_spark.spark.packing import pack
+            from lance_spark.spark.pushdown.packed_arrays import pack
 
             schema = pack(schema, request.packed)
         with naming(display(options.path)):
@@ -106,8 +106,8 @@ class LanceDataSource(DataSource):
         ------
         InvalidOptionError, SchemaMismatchError, UnsupportedTypeError
         """
-        from lance_spark.spark.options import WriteOptions
-        from lance_spark.spark.writer import make_writer
+        from lance_spark.spark.options.options import WriteOptions
+        from lance_spark.spark.write.writer import make_writer
 
         return make_writer(WriteOptions.parse(self.options), schema, overwrite)
 
@@ -120,10 +120,10 @@ class LanceDataSource(DataSource):
         UnsupportedError
             An option needs a newer Spark.
         """
-        from lance_spark.spark.catalog import options_of
-        from lance_spark.spark.feed_options import FeedOptions
-        from lance_spark.spark.options import ReadOptions
-        from lance_spark.spark.stream_reader import LanceStreamReader
+        from lance_spark.spark.options.feed_options import FeedOptions
+        from lance_spark.spark.options.options import ReadOptions
+        from lance_spark.spark.read.catalog import options_of
+        from lance_spark.spark.streaming.reader import LanceStreamReader
 
         first = schema.fields[0] if schema.fields else None
         options = ReadOptions.parse(options_of(first, self.options))
@@ -138,7 +138,7 @@ class LanceDataSource(DataSource):
         ------
         InvalidOptionError
         """
-        from lance_spark.spark.options import WriteOptions
-        from lance_spark.spark.stream_writer import LanceStreamWriter
+        from lance_spark.spark.options.options import WriteOptions
+        from lance_spark.spark.streaming.writer import LanceStreamWriter
 
         return LanceStreamWriter(WriteOptions.parse(self.options), schema, overwrite)

@@ -19,9 +19,9 @@ from lance_spark.errors import (
     SchemaMismatchError,
     UnsupportedTypeError,
 )
-from lance_spark.file.blob_fields import advice, is_v1, is_v2
+from lance_spark.file.blobs.fields import advice, is_v1, is_v2
 from lance_spark.file.offsets import with_offsets
-from lance_spark.file.types import is_json, logical_type, storage_type
+from lance_spark.file.schema.logical_types import is_json, logical_type, storage_type
 
 
 def align(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

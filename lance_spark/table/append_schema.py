@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lance_spark.errors import SchemaMismatchError
-from lance_spark.file.schema import Field, Schema
-from lance_spark.file.types import is_json
+from lance_spark.file.schema.logical_types import is_json
+from lance_spark.file.schema.schema import Field, Schema
 
 
 def filled_by(table: Schema, data: Schema, name: str) -> Schema:

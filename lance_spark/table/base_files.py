@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lance_spark.table import indexes
-from lance_spark.table.fragment_files import DataFile
-from lance_spark.table.manifest import Manifest
+from lance_spark.table.fragments.files import DataFile
+from lance_spark.table.indexes import sections as indexes
+from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.paths import DATA, DELETIONS, INDICES, LAST_LEGACY, BasePath, TablePaths
 
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 from lance_spark.errors import UnsupportedFeatureError
 
 if TYPE_CHECKING:
-    from lance_spark.file.schema import Field
-    from lance_spark.table.manifest import Manifest
+    from lance_spark.file.schema.schema import Field
+    from lance_spark.table.manifest.manifest import Manifest
 
 _STORAGE_CLASS = "lance-schema:storage-class"
 _BLOB = b"blob"

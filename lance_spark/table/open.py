@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from lance_spark.errors import InvalidOptionError, MissingFileError
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table import ref_names, versions
 from lance_spark.table.bases import TargetBases
-from lance_spark.table.branch_bases import check_branch_bases
-from lance_spark.table.manifest import Manifest
-from lance_spark.table.manifest_file import read_manifest, read_version
+from lance_spark.table.manifest import versions
+from lance_spark.table.manifest.codec import read_manifest, read_version
+from lance_spark.table.manifest.manifest import Manifest
+from lance_spark.table.manifest.versions import ManifestLocation
 from lance_spark.table.paths import TablePaths
-from lance_spark.table.versions import ManifestLocation
+from lance_spark.table.refs import names as ref_names
+from lance_spark.table.refs.foreign_branches import check_branch_bases
 
 if TYPE_CHECKING:
-    from lance_spark.file.schema import Schema
+    from lance_spark.file.schema.schema import Schema
 
 #: How often to look for the newest version again when it is cleaned up between listing and reading.
 _TRIES = 3
@@ -122,7 +123,7 @@ def open_table(
         main = main_of(store)
         wanted = None if branch == ref_names.MAIN else branch
         if tag is not None:
-            from lance_spark.table.refs import read_tag
+            from lance_spark.table.refs.tag_store import read_tag
 
             found = read_tag(main, tag)
             if branch is not None and wanted != found.branch:
@@ -131,12 +132,12 @@ def open_table(
                 )
             wanted, version = found.branch, found.version
         elif wanted is not None:
-            from lance_spark.table.branch_files import check_exists
+            from lance_spark.table.refs.branch_store import check_exists
 
             check_exists(main, wanted)
         store = ref_names.branch_store(main, wanted)
     if timestamp is not None:
-        from lance_spark.table.history import manifest_as_of
+        from lance_spark.table.manifest.history import manifest_as_of
 
         return _opened(store, manifest_as_of(store, timestamp), storage_options)
     if version is not None:
@@ -158,7 +159,7 @@ def branch_of(store: ObjectStore, branch: str | None) -> ObjectStore:
     main = main_of(store)
     if branch == ref_names.MAIN:
         return main
-    from lance_spark.table.branch_files import check_exists
+    from lance_spark.table.refs.branch_store import check_exists
 
     check_exists(main, branch)
     return ref_names.branch_store(main, branch)

@@ -22,12 +22,12 @@ from urllib.parse import unquote
 
 from lance_spark.errors import CorruptTableError, InvalidInputError, StorageError
 from lance_spark.proto import table_pb2
-from lance_spark.storage.base_options import options_of_base
+from lance_spark.storage.options.base_paths import options_of_base
 from lance_spark.storage.source import ByteRange, ByteSource
 from lance_spark.storage.store import ObjectStore
 from lance_spark.storage.uri import Location, check_relative, escaped, parse_uri
-from lance_spark.table.deletion_cache import DeletionCache
-from lance_spark.table.fragment_files import DataFile, DeletionFile, ExternalRange
+from lance_spark.table.fragments.files import DataFile, DeletionFile, ExternalRange
+from lance_spark.table.rows.deletion_cache import DeletionCache
 
 DATA = "data"
 DELETIONS = "_deletions"
@@ -85,7 +85,7 @@ class TablePaths:
     base_paths : mapping of int to BasePath
     storage_options : mapping, optional
         Handed on to base paths of the table's own scheme, and server if their URIs name one, to no others. Base paths can have
-        settings of their own among them; see `lance_spark.storage.base_options`.
+        settings of their own among them; see `lance_spark.storage.options.base_paths`.
 
     Attributes
     ----------

@@ -17,11 +17,11 @@ import pytest
 import lance_spark
 from lance_spark.errors import LanceError
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.manifest_file import read_manifest
+from lance_spark.table.manifest.codec import read_manifest
+from lance_spark.table.manifest.versions import HINT, list_manifests
 from lance_spark.table.paths import deletion_path
-from lance_spark.table.versions import HINT, list_manifests
 from tests.crash.operations import DONE, GRADUAL, OPERATIONS, rows, run
-from tests.forking import CONTEXT
+from tests.support.forking import CONTEXT
 
 NEVER = 1 << 60
 

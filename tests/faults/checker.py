@@ -32,10 +32,10 @@ from lance_spark.errors import (
     TableNotFoundError,
     VersionNotFoundError,
 )
-from lance_spark.table.manifest import Manifest
+from lance_spark.table.commit.transaction import FOLDER as TRANSACTIONS
+from lance_spark.table.commit.transaction import read_transaction
+from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.paths import deletion_path
-from lance_spark.table.transaction import FOLDER as TRANSACTIONS
-from lance_spark.table.transaction import read_transaction
 from tests.faults.model import State, TwiceError, read
 from tests.faults.operations import PROPERTY, Operation, is_uncertain
 from tests.faults.schedule import Actor

@@ -8,14 +8,17 @@ from typing import Any
 from unittest import mock
 
 from lance_spark.errors import StorageError, UncertainCommitError
-from lance_spark.storage import commit as put
-from lance_spark.storage.upload import S3Output
-from lance_spark.table import branches, cleanup_plan, clones, commit, marks, ref_json, refs
-from lance_spark.table.cleanup_references import References
+from lance_spark.storage.commit import handlers as put
+from lance_spark.storage.write.s3 import S3Output
+from lance_spark.table.cleanup import plan as cleanup_plan
+from lance_spark.table.cleanup.references import References
+from lance_spark.table.commit import commit
+from lance_spark.table.commit.write_job import WriteJob
 from lance_spark.table.operations.base import Conflict
-from lance_spark.table.operations.delete import Delete
-from lance_spark.table.operations.update import Update
-from lance_spark.table.write_job import WriteJob
+from lance_spark.table.operations.data.delete import Delete
+from lance_spark.table.operations.data.update import Update
+from lance_spark.table.refs import branches, clones, removal_guard, tag_store
+from lance_spark.table.refs import json_file as ref_json
 
 
 def overwriting_put() -> list[Any]:
@@ -114,12 +117,15 @@ def unsorted_parts() -> list[Any]:
 
 def late_names() -> list[Any]:
     """Tags and branches that do not look whether their version is being removed."""
-    return [mock.patch.object(one, "check_stays", return_value=None) for one in (marks, refs)]
+    return [
+        mock.patch.object(one, "check_stays", return_value=None)
+        for one in (removal_guard, tag_store)
+    ]
 
 
 def sure_names() -> list[Any]:
     """Tags and branches that take every error for one that says that nothing was done."""
-    places = (ref_json, marks, branches)
+    places = (ref_json, removal_guard, branches)
     return [mock.patch.object(one, "UncertainCommitError", StorageError) for one in places]
 
 

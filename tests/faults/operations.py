@@ -15,11 +15,11 @@ from typing import Any
 import pyarrow as pa
 
 from lance_spark import Dataset, write_dataset
-from lance_spark.changes.replacing import ReplacingWrite
 from lance_spark.errors import LanceError, UncertainCommitError
-from lance_spark.scan.sql import parse_predicate
-from lance_spark.table.write_commit import commit_or_clean_up
-from lance_spark.table.write_job import begin_write
+from lance_spark.mutations.rows.partial_overwrite import ReplacingWrite
+from lance_spark.scan.predicates.sql import parse_predicate
+from lance_spark.table.commit.write_cleanup import commit_or_clean_up
+from lance_spark.table.commit.write_job import begin_write
 from tests.faults.model import Effect, State
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])

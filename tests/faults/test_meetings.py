@@ -19,14 +19,16 @@ from lance_spark.errors import (
     VersionNotFoundError,
 )
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table import clones, detached, versions
-from lance_spark.table.cleanup_plan import CleanupPlan, Planner
-from lance_spark.table.fragment import Fragment
-from lance_spark.table.once import write_of
-from lance_spark.table.operations.append import Append, field_paths
-from lance_spark.table.versions import ManifestLocation
-from lance_spark.table.write_commit import commit_or_clean_up
-from lance_spark.table.write_job import WriteJob, begin_write
+from lance_spark.table.cleanup.plan import CleanupPlan, Planner
+from lance_spark.table.commit import detached
+from lance_spark.table.commit.idempotency import write_of
+from lance_spark.table.commit.write_cleanup import commit_or_clean_up
+from lance_spark.table.commit.write_job import WriteJob, begin_write
+from lance_spark.table.fragments.fragment import Fragment
+from lance_spark.table.manifest import versions
+from lance_spark.table.manifest.versions import ManifestLocation
+from lance_spark.table.operations.data.append import Append, field_paths
+from lance_spark.table.refs import clones
 from tests.faults.store import Place
 from tests.faults.test_regressions import ROWS, URI, Script, fails, refused, script
 

@@ -20,7 +20,8 @@ from lance_spark.errors import (
     VersionNotFoundError,
 )
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table import branches, clones, ref_json, refs
+from lance_spark.table.refs import branches, clones, tag_store
+from lance_spark.table.refs import json_file as ref_json
 from tests.faults.objects import Objects
 from tests.faults.schedule import Schedule
 from tests.faults.store import Place, registered
@@ -216,7 +217,7 @@ def test_a_tag_that_somebody_else_has_changed_is_not_taken_back(
         else:
             second.tags.replace_metadata("t", {"a": "b"})
 
-    held.at(refs, "check_named", meanwhile)
+    held.at(tag_store, "check_named", meanwhile)
     with pytest.raises(VersionNotFoundError, match="version 1 is being removed by a cleanup"):
         first.tags.create("t")
     # Other metadata do not keep it on the version that goes.
@@ -274,7 +275,7 @@ def test_a_tag_that_somebody_else_has_moved_is_not_put_back(
         else:
             third.tags.update("t", 3)
 
-    held.at(refs, "check_named", meanwhile)
+    held.at(tag_store, "check_named", meanwhile)
     with pytest.raises(VersionNotFoundError, match="version 1 is being removed by a cleanup"):
         third.tags.update("t", 1)
     assert held.done
@@ -297,7 +298,7 @@ def test_a_tag_whose_old_version_goes_while_it_is_moved(
                 timedelta(0), error_if_tagged_old_versions=False
             ).versions == (2,)
 
-    held.at(refs, "check_named", meanwhile)
+    held.at(tag_store, "check_named", meanwhile)
     expected = VersionNotFoundError if how == "stays" else UncertainCommitError
     text = {
         "goes": "version 1 is being removed .*: version 2 is being removed",
@@ -443,7 +444,7 @@ def test_a_deletion_does_not_bring_back_what_another_has_deleted(
 
     def tagged() -> None:
         tag.parent.mkdir()
-        tag.write_bytes(refs.Tag(1, "x").encode())
+        tag.write_bytes(tag_store.Tag(1, "x").encode())
 
     def deleted() -> None:
         tag.unlink()

@@ -20,10 +20,11 @@ from lance_spark.errors import (
 )
 from lance_spark.storage import local
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table import refs, versions
-from lance_spark.table.cleanup import policy_for
-from lance_spark.table.cleanup_plan import CleanupPlan, Planner
-from lance_spark.table.versions import ManifestLocation
+from lance_spark.table.cleanup.plan import CleanupPlan, Planner
+from lance_spark.table.cleanup.run import policy_for
+from lance_spark.table.manifest import versions
+from lance_spark.table.manifest.versions import ManifestLocation
+from lance_spark.table.refs import tag_store
 from tests.faults.objects import Objects
 from tests.faults.schedule import Schedule
 from tests.faults.store import Place, registered
@@ -249,7 +250,7 @@ def test_a_cleanup_tells_nobody_that_a_version_stays_which_another_removes(
 ) -> None:
     first = lance_spark.write_dataset(ROWS, str(tmp_path))
     newest = lance_spark.write_dataset(ROWS, str(tmp_path), "overwrite")
-    look, check = Planner.look_again, refs.check_named
+    look, check = Planner.look_again, tag_store.check_named
 
     def then(planner: Planner, *arguments: Any, **named: Any) -> CleanupPlan:
         monkeypatch.undo()
@@ -262,7 +263,7 @@ def test_a_cleanup_tells_nobody_that_a_version_stays_which_another_removes(
             assert not other.look_again(is_marked=True).manifests
             check(*what)
 
-        monkeypatch.setattr(refs, "check_named", held)
+        monkeypatch.setattr(tag_store, "check_named", held)
         with pytest.raises(VersionNotFoundError, match="version 1 is being removed by a cleanup"):
             first.tags.create("kept")
         return plan

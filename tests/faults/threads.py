@@ -26,7 +26,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, ClassVar
 from unittest import mock
 
-from lance_spark.scan import ahead
+from lance_spark.scan import decode_prefetch
 from tests.faults.schedule import Schedule, StoppedError
 
 
@@ -180,9 +180,9 @@ def _nanoseconds() -> int:
 
 def _read_ahead() -> list[Any]:
     """Patches for the thread that reads ahead."""
-    own = ahead.read_ahead
+    own = decode_prefetch.read_ahead
 
-    def read(pieces: Any, worth_ns: int = ahead.WORTH_NS) -> Any:
+    def read(pieces: Any, worth_ns: int = decode_prefetch.WORTH_NS) -> Any:
         return own(pieces, worth_ns) if Turns.taken() else pieces
 
     def start(maker: Any) -> None:
@@ -201,10 +201,10 @@ def _read_ahead() -> list[Any]:
 
     return [
         mock.patch("lance_spark.scan.task.read_ahead", read),
-        mock.patch.object(ahead._Maker, "start", start),
-        mock.patch.object(ahead._Maker, "join", join),
-        mock.patch.object(ahead, "Condition", _Changed),
-        mock.patch.object(ahead, "perf_counter_ns", _nanoseconds),
+        mock.patch.object(decode_prefetch._Maker, "start", start),
+        mock.patch.object(decode_prefetch._Maker, "join", join),
+        mock.patch.object(decode_prefetch, "Condition", _Changed),
+        mock.patch.object(decode_prefetch, "perf_counter_ns", _nanoseconds),
     ]
 
 

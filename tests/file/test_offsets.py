@@ -11,7 +11,7 @@ import pytest
 
 import lance_spark
 from lance_spark.file.offsets import with_offsets
-from lance_spark.spark.behind import WriteBehind
+from lance_spark.spark.write.background_writer import BackgroundWriter
 
 INNER = [
     pa.string(),
@@ -106,7 +106,7 @@ def test_batches_that_wait() -> None:
     """Spark's batches are measured before they are converted."""
     batch = pa.record_batch([empty_lists(pa.list_(pa.string()))], names=["x"])
     written: list[pa.RecordBatch] = []
-    with WriteBehind(written.append) as behind:
+    with BackgroundWriter(written.append) as behind:
         behind.put(batch)
     (found,) = written
     assert found.to_pylist() == [{"x": []}, {"x": None}, {"x": []}]

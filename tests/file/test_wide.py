@@ -13,10 +13,10 @@ from lance.file import LanceFileWriter
 
 from lance_spark.file import columns as metadata
 from lance_spark.file import reader as files
-from lance_spark.file import schema as schemas
-from lance_spark.file.fields import column_fields
 from lance_spark.file.open import open_file
-from lance_spark.file.schema import Schema
+from lance_spark.file.schema import schema as schemas
+from lance_spark.file.schema.schema import Schema
+from lance_spark.file.schema.stored_fields import column_fields
 from lance_spark.file.writer import FileWriter
 from tests.file.sources import MemoryOutput, MemorySource
 

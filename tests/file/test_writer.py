@@ -17,10 +17,10 @@ from lance_spark.errors import (
     UnsupportedTypeError,
 )
 from lance_spark.file.columns import read_columns
+from lance_spark.file.dictionary_capacity import IndexRoom
 from lance_spark.file.footer import Tail, read_footer
-from lance_spark.file.index_room import IndexRoom
 from lance_spark.file.reader import FileReader
-from lance_spark.file.schema import Schema
+from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import FileWriter, WrittenFile
 from tests.file.sources import MemoryOutput, MemorySource
 from tests.file.test_reader import as_table, table

@@ -28,15 +28,15 @@ from pyroaring import BitMap
 import lance_spark
 from lance_spark.encoding import jsonb
 from lance_spark.proto import table_pb2, transaction_pb2
-from lance_spark.table import fragment_reuse
-from lance_spark.table.manifest_file import decode, encode
+from lance_spark.table.indexes import fragment_reuse
+from lance_spark.table.manifest.codec import decode, encode
 from tests.encoding.v2_0.test_columns import CASES as CASES_2_0
 from tests.encoding.v2_0.test_columns import UNREADABLE
 from tests.encoding.v2_1.test_hostile import CASES as CASES_2_1
 from tests.encoding.v2_3.test_hostile import CASES as CASES_2_3
 from tests.hostile import rare
-from tests.interop.blobs import marked, random_values
-from tests.interop.blobs import table as blob_table
+from tests.support.interop.blobs import marked, random_values
+from tests.support.interop.blobs import table as blob_table
 
 TABLES = Path(__file__).parent / "tables.tar.xz"
 RELEASES = Path(__file__).parents[1] / "fixtures" / "releases"

@@ -7,7 +7,7 @@ import struct
 import numpy as np
 import pyarrow as pa
 
-from lance_spark.table import ipc_claims
+from lance_spark.table.rows import ipc_size_check
 
 #: As many offsets as are more memory than `guard` allows.
 MANY = 70_000_000
@@ -87,16 +87,16 @@ def _block(data: bytes | bytearray) -> tuple[int, int, int]:
 
 
 def _block_place(footer: memoryview) -> int:
-    batches = ipc_claims._field(footer, ipc_claims._root(footer), 3)
+    batches = ipc_size_check._field(footer, ipc_size_check._root(footer), 3)
     assert batches is not None
-    return ipc_claims._items(footer, batches, _BLOCK.size)[0]
+    return ipc_size_check._items(footer, batches, _BLOCK.size)[0]
 
 
 def _forget(data: bytearray, message: int) -> None:
     """Take from the header of a message that its buffers are compressed."""
     view = memoryview(bytes(data))[message:]
-    header = ipc_claims._field(view, ipc_claims._root(view), 2)
+    header = ipc_size_check._field(view, ipc_size_check._root(view), 2)
     assert header is not None
-    batch = ipc_claims._target(view, header)
+    batch = ipc_size_check._target(view, header)
     (back,) = struct.unpack_from("<i", view, batch)
     struct.pack_into("<H", data, message + batch - back + 4 + 2 * _COMPRESSION, 0)

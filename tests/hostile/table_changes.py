@@ -10,12 +10,12 @@ from pathlib import Path
 import pyarrow as pa
 
 import lance_spark
-from lance_spark.changes.change_tasks import FeedColumns, plan_changes
-from lance_spark.changes.version_changes import changes_between
+from lance_spark.change_feed.diff import changes_between
+from lance_spark.change_feed.tasks import FeedColumns, plan_changes
 from lance_spark.errors import CommitConflictError
 from lance_spark.proto import table_pb2, transaction_pb2
-from lance_spark.table.auto_cleanup import PREFIX, wanted
-from lance_spark.table.manifest_file import decode, encode
+from lance_spark.table.cleanup.automatic import PREFIX, wanted
+from lance_spark.table.manifest.codec import decode, encode
 from lance_spark.table.open import open_table
 from tests.hostile import corpus, tables
 from tests.hostile.files import worse_legacy

@@ -16,20 +16,20 @@ import fsspec
 import pyarrow as pa
 
 import lance_spark
-from lance_spark.inspect.gather import facts_of
+from lance_spark.inspect.collect import facts_of
 from lance_spark.inspect.html import as_html
 from lance_spark.inspect.text import as_text
 from lance_spark.proto import table_pb2
-from lance_spark.scan import fetch_ahead
-from lance_spark.scan.extremes import extremes, value_count
-from lance_spark.scan.index_cache import _CACHE
+from lance_spark.scan.fragment import window_prefetch
+from lance_spark.scan.pruning.index_cache import _CACHE
+from lance_spark.scan.pruning.metadata_aggregates import min_max_from_metadata, value_count
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.manifest_file import decode, encode
+from lance_spark.table.manifest.codec import decode, encode
 from tests.hostile import corpus, texts
 from tests.hostile.files import worse_fields, worse_file, worse_legacy
 from tests.hostile.guard import fault, worse_of
 from tests.hostile.mutate import Mutate, worse_bytes, worsen
-from tests.table.hostile_session import Watch
+from tests.support.tables.hostile_session import Watch
 
 Step = Callable[[Any], object]
 #: More than the tables have that are made worse.
@@ -130,7 +130,7 @@ def far(root: str) -> None:
     try:
         # Threads have stacks, which count as memory.
         options = {"io_threads": "2"}
-        with mock.patch.object(fetch_ahead, "_MOST_DELETED", 1):
+        with mock.patch.object(window_prefetch, "_MOST_DELETED", 1):
             dataset = lance_spark.open_dataset("memory://hostile", storage_options=options)
             check_first(dataset.to_batches())
     finally:
@@ -161,7 +161,7 @@ def ends(root: str) -> None:
     dataset = lance_spark.open_dataset(root)
     table = dataset._table
     for name in ("i", "s"):
-        extremes(table, dataset.fragments, [name])
+        min_max_from_metadata(table, dataset.fragments, [name])
         value_count(table, dataset.fragments, [name])
 
 

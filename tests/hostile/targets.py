@@ -17,28 +17,25 @@ import pyarrow as pa
 
 from lance_spark.encoding import jsonb
 from lance_spark.file.footer import Tail
-from lance_spark.file.legacy_footer import read_legacy_footer
-from lance_spark.file.legacy_statistics import prune, read_statistics
 from lance_spark.file.open import open_file
-from lance_spark.file.schema import Schema
+from lance_spark.file.schema.schema import Schema
+from lance_spark.file.v0_1.footer import read_legacy_footer
+from lance_spark.file.v0_1.statistics import prune, read_statistics
 from lance_spark.inspect.pages import columns_of
 from lance_spark.proto import rowids_pb2, table_pb2, transaction_pb2
-from lance_spark.scan.sql import parse_predicate
-from lance_spark.spark.option_values import json_list, json_object, moment
-from lance_spark.spark.options import ReadOptions, WriteOptions
-from lance_spark.spark.request import Request
-from lance_spark.spark.stream_offsets import Position
+from lance_spark.scan.predicates.sql import parse_predicate
+from lance_spark.spark.options.options import ReadOptions, WriteOptions
+from lance_spark.spark.options.values import json_list, json_object, moment
+from lance_spark.spark.pushdown.request import Request
+from lance_spark.spark.streaming.offsets import Position
 from lance_spark.storage.uri import check_relative, parse_uri
-from lance_spark.table import (
-    branch_files,
-    fragment_reuse,
-    indexes,
-    manifest_file,
-    refs,
-    transaction,
-)
-from lance_spark.table.deletions import decode_arrow, decode_bitmap, decode_offsets
-from lance_spark.table.row_sequences import (
+from lance_spark.table.commit import transaction
+from lance_spark.table.indexes import fragment_reuse
+from lance_spark.table.indexes import sections as indexes
+from lance_spark.table.manifest import codec as manifest_file
+from lance_spark.table.refs import branch_store, tag_store
+from lance_spark.table.rows.deletions import decode_arrow, decode_bitmap, decode_offsets
+from lance_spark.table.rows.sequences import (
     decode_row_ids,
     decode_versions,
     encode_row_ids,
@@ -364,9 +361,9 @@ _EVERY = (
         worse_message(rowids_pb2.RowDatasetVersionSequence),
         2,
     ),
-    Target("tag", lambda data: refs.decode(data, "t"), texts.references, texts.worse_json, 2),
+    Target("tag", lambda data: tag_store.decode(data, "t"), texts.references, texts.worse_json, 2),
     Target(
-        "branch", lambda data: branch_files.decode(data, "b"), texts.references, texts.worse_json, 2
+        "branch", lambda data: branch_store.decode(data, "b"), texts.references, texts.worse_json, 2
     ),
     Target("jsonb", jsonb.decode, corpus.json_values, worse_bytes, 3),
     Target("json", lambda data: jsonb.encode(text_of(data)), texts.json_texts, texts.worse_json, 2),

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lance_spark.errors import CorruptFileError
-from lance_spark.table.deletions import decode_arrow
+from lance_spark.table.rows.deletions import decode_arrow
 from tests.hostile.deletion_files import (
     behind_another_message,
     ipc,

@@ -14,12 +14,12 @@ import pyarrow as pa
 import pytest
 
 import lance_spark
-from lance_spark.changes.indices import _field_names
 from lance_spark.errors import CorruptFileError, CorruptTableError, LanceError
 from lance_spark.file.open import open_file
+from lance_spark.mutations.indices import _field_names
 from lance_spark.proto import table_pb2
-from lance_spark.table.manifest import Manifest
-from lance_spark.table.manifest_file import decode, encode
+from lance_spark.table.manifest.codec import decode, encode
+from lance_spark.table.manifest.manifest import Manifest
 from tests.encoding.v2_1.test_hostile import Memory
 from tests.hostile import corpus, guard
 from tests.hostile.files import worse_file

@@ -47,15 +47,24 @@ PICKLING = {"load", "read_pickle", "allow_pickle"}
 ALLOWED = {
     ("encoding/v2_0/page.py", "import_module"): "names are those of a dictionary in the file",
     ("encoding/v2_1/registry.py", "import_module"): "names are those of a dictionary in the file",
-    ("spark/jobs.py", "pickle"): "tasks and results of one job: of its driver and its executors",
-    ("spark/jobs.py", "cloudpickle"): "tasks of a job, on their way to its executors",
-    ("spark/rule/__init__.py", "compile"): "the Java compiler of Spark, on files of the package",
     (
-        "spark/worker_python.py",
+        "spark/jobs/job.py",
+        "pickle",
+    ): "tasks and results of one job: of its driver and its executors",
+    ("spark/jobs/job.py", "cloudpickle"): "tasks of a job, on their way to its executors",
+    (
+        "spark/pushdown/java/__init__.py",
+        "compile",
+    ): "the Java compiler of Spark, on files of the package",
+    (
+        "spark/pushdown/worker_python.py",
         "subprocess",
     ): "the Python that Spark is set to run its workers with",
-    ("storage/named.py", "import_module"): "options that the user gives, never a table",
-    ("storage/rename.py", "CDLL"): "the process itself, for a system call",
+    (
+        "storage/options/user_objects.py",
+        "import_module",
+    ): "options that the user gives, never a table",
+    ("storage/commit/rename.py", "CDLL"): "the process itself, for a system call",
 }
 
 

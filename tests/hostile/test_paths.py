@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lance_spark.proto import table_pb2
-from lance_spark.table.manifest_file import decode, encode
+from lance_spark.table.manifest.codec import decode, encode
 from tests.hostile import corpus
 from tests.hostile.session import replay
 

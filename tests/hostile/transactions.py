@@ -10,8 +10,8 @@ from google.protobuf.message import Message
 from pyroaring import BitMap
 
 from lance_spark.proto import table_pb2, transaction_pb2
-from lance_spark.table import manifest_file
-from lance_spark.table.transaction import Transaction, decode
+from lance_spark.table.commit.transaction import Transaction, decode
+from lance_spark.table.manifest import codec as manifest_file
 from tests.hostile import corpus
 from tests.hostile.guard import worse_of
 

@@ -17,15 +17,15 @@ import pytest
 from lance.file import LanceFileReader
 
 from lance_spark.__main__ import main
-from lance_spark.dataset import open_dataset
+from lance_spark.dataset.dataset import open_dataset
 from lance_spark.errors import InvalidInputError, VersionNotFoundError
-from lance_spark.inspect.facts import ColumnTotal, FileFacts
-from lance_spark.inspect.gather import facts_of
+from lance_spark.inspect.collect import facts_of
+from lance_spark.inspect.formatting import clean, share, size
 from lance_spark.inspect.html import as_html
 from lance_spark.inspect.pages import UNREADABLE, encoding_of
 from lance_spark.inspect.plots import MAX_BARS
+from lance_spark.inspect.report import ColumnTotal, FileFacts
 from lance_spark.inspect.text import as_text
-from lance_spark.inspect.words import clean, share, size
 
 ROOT = Path(__file__).parents[2]
 ROWS = 2_500

@@ -27,7 +27,15 @@ from lance_spark.errors import LanceError
 from lance_spark.file.reader import FileReader
 from lance_spark.proto import encodings_v2_0_pb2, encodings_v2_1_pb2, encodings_v2_3_pb2
 from lance_spark.storage.store import ObjectStore
-from tests.interop.tables import NESTED, PATTERNS, SCALARS, VECTORS, assert_same, column, for_2_0
+from tests.support.interop.tables import (
+    NESTED,
+    PATTERNS,
+    SCALARS,
+    VECTORS,
+    assert_same,
+    column,
+    for_2_0,
+)
 
 PAGE = Path(__file__).parents[2] / "docs" / "compatibility.md"
 ROWS = 3_000
@@ -302,7 +310,7 @@ def render(columns: dict[tuple[str, str], Column]) -> str:
         "reads. We refuse to write what version 0.1 would change, so that what we write there is what pylance reads as well. Files of",
         "version 2.3 are not written. More is checked elsewhere: tables of old releases",
         "(`tests/interop/test_releases.py`), 10,000 tables of random nested types for each version",
-        "(`tests/interop/test_random.py`, 600 of them in `make test`), pages that no writer makes (`tests/encoding`).",
+        "(`tests/interop/files/test_random.py`, 600 of them in `make test`), pages that no writer makes (`tests/encoding`).",
     ]
     for version in VERSIONS:
         hints = [hint for hint in HINTS_OF[version] if (version, hint) in columns]

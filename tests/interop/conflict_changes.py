@@ -22,16 +22,16 @@ from lance.fragment import DataFile
 
 from lance_spark.proto import transaction_pb2
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.commit import commit
-from lance_spark.table.deletions import Offsets, read_deletions
-from lance_spark.table.fragment import Fragment
-from lance_spark.table.manifest import Manifest
+from lance_spark.table.commit.commit import commit
+from lance_spark.table.commit.transaction import Transaction
+from lance_spark.table.fragments.fragment import Fragment
+from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import read_latest
 from lance_spark.table.operations.base import Operation
+from lance_spark.table.operations.metadata.reserve_fragments import ReserveFragments
 from lance_spark.table.operations.registry import operation_of
-from lance_spark.table.operations.reserve_fragments import ReserveFragments
 from lance_spark.table.paths import TablePaths
-from lance_spark.table.transaction import Transaction
+from lance_spark.table.rows.deletions import Offsets, read_deletions
 
 #: Fragment ids that the table has reserved, for compactions whose transactions are committed elsewhere.
 RESERVED = (4, 5)

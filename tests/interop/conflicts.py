@@ -21,9 +21,9 @@ import lance
 import lance_spark
 from lance_spark.errors import CommitConflictError
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.commit import commit
-from lance_spark.table.manifest import Manifest
-from lance_spark.table.transaction import Transaction
+from lance_spark.table.commit.commit import commit
+from lance_spark.table.commit.transaction import Transaction
+from lance_spark.table.manifest.manifest import Manifest
 from tests.interop.conflict_changes import CHANGES, Change, Made, make, new_table, overlays_allowed
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "conflicts.md"

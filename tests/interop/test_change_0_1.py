@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 import pytest
 
 import lance_spark
-from lance_spark.dataset import Dataset
+from lance_spark.dataset.dataset import Dataset
 from lance_spark.errors import InvalidInputError, UnsupportedFeatureError, UnsupportedTypeError
-from tests.interop.test_legacy import early
+from tests.interop.files.test_read_0_1 import early
 
 ROWS = 2_500
 COLOURS = pa.array(["red", "green", "blue"])

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import lance_spark
-from tests.interop.tables import assert_same
+from tests.support.interop.tables import assert_same
 
 ROWS = 5_000
 VERSIONS = ["2.0", "2.1", "2.2"]

@@ -13,9 +13,9 @@ import pytest
 
 import lance_spark
 from lance_spark.errors import InvalidInputError
-from lance_spark.file import legacy
-from lance_spark.scan.ranges import intersection
-from tests.interop.tables import assert_same
+from lance_spark.file.v0_1 import reader as legacy
+from lance_spark.scan.pruning.ranges import intersection
+from tests.support.interop.tables import assert_same
 
 ROWS = 20_000
 

@@ -1,6 +1,6 @@
 """Random histories of tables that both clients change in turn; pylance and a plain Python model are the judges.
 
-`LANCE_SPARK_TEST_HISTORIES` sets how many are tried. `python -m tests.interop.history_shrink SEED` shrinks one that fails.
+`LANCE_SPARK_TEST_HISTORIES` sets how many are tried. `python -m tests.support.histories.shrink SEED` shrinks one that fails.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.histories import run
+from tests.support.histories.run import run
 
 HISTORIES = int(os.environ.get("LANCE_SPARK_TEST_HISTORIES", "24"))
 GROUP = 4

@@ -18,9 +18,9 @@ import lance_spark
 from lance_spark.errors import CorruptTableError, UnsupportedError
 from lance_spark.proto import table_pb2
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.manifest_file import encode
+from lance_spark.table.manifest.codec import encode
+from lance_spark.table.manifest.versions import NamingScheme
 from lance_spark.table.open import read_latest
-from lance_spark.table.versions import NamingScheme
 
 ROWS = 40
 KINDS = pa.schema(

@@ -15,11 +15,11 @@ import pytest
 import lance_spark
 from lance_spark.errors import CorruptTableError, InvalidInputError
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.manifest_file import encode, read_manifest
-from lance_spark.table.row_ids import carry
-from lance_spark.table.versions import list_manifests
-from tests.interop.blobs import extended, marked, table
-from tests.table.lineage_tables import lived_in, versions_of
+from lance_spark.table.manifest.codec import encode, read_manifest
+from lance_spark.table.manifest.versions import list_manifests
+from lance_spark.table.rows.ids import carry
+from tests.support.interop.blobs import extended, marked, table
+from tests.support.tables.lineage import lived_in, versions_of
 
 ALL = [
     "_rowid",

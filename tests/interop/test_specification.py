@@ -17,8 +17,8 @@ from pyroaring import BitMap
 
 import lance_spark
 from lance_spark.proto import file_pb2, table_pb2, transaction_pb2
-from lance_spark.table.manifest_file import decode
-from tests.table.damaged import newest_manifest
+from lance_spark.table.manifest.codec import decode
+from tests.support.tables.damaged import newest_manifest
 
 ROWS = 12_000
 

@@ -11,7 +11,7 @@ import pytest
 
 import lance_spark
 from lance_spark.file.writer import FileWriter
-from tests.interop.tables import assert_same, for_2_0, random_table
+from tests.support.interop.tables import assert_same, for_2_0, random_table
 
 SEEDS = 30
 ROWS = 3_000

@@ -20,9 +20,9 @@ import lance_spark
 from lance_spark.errors import MissingFileError
 from lance_spark.scan.task import FragmentSlice
 from lance_spark.storage.remote import MAX_GAP
-from tests.interop import blobs
-from tests.interop.counting import Reads, count_reads
-from tests.interop.random_access import lists, numbers, strings, vectors
+from tests.support.interop import blobs
+from tests.support.interop.counting import Reads, count_reads
+from tests.support.interop.random_access import lists, numbers, strings, vectors
 
 VERSIONS = ["0.1", "2.0", "2.1", "2.2", "2.3"]
 #: What opening a file reads of its end.

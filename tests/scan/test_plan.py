@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from lance_spark.scan.plan import default_target_rows, pack
 from lance_spark.scan.positions import live_to_physical
-from lance_spark.table.fragment import Fragment
+from lance_spark.table.fragments.fragment import Fragment
 
 
 def fragments(sizes: list[int]) -> list[Fragment]:

@@ -68,7 +68,7 @@ def faults() -> tuple[_Rows, bool]:
 
 def loads() -> tuple[_Rows, bool]:
     """Put tables under load, on a local disk and on S3."""
-    from tests.storage.aws import BUCKET, serving
+    from tests.support.stores.aws import BUCKET, serving
 
     seconds = 60.0 * float(os.environ.get("SOAK_MINUTES", "4"))
     writers, readers = _number("SOAK_WRITERS", 16), _number("SOAK_READERS", 16)

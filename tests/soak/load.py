@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import lance_spark
-from tests.forking import CONTEXT
 from tests.soak.worker import MILLION, Work, batches_of, rows, run
+from tests.support.forking import CONTEXT
 
 #: How much more memory, in part and bytes, and how many more files the last quarter may take than the second.
 _GROWTH = 1.3

@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import lance_spark
-import lance_spark.changes.compaction
-import lance_spark.table.cleanup
-import lance_spark.table.write_job
+import lance_spark.mutations.compaction.run
+import lance_spark.table.cleanup.run
+import lance_spark.table.commit.write_job
 from lance_spark.errors import (
     CommitConflictError,
     LanceError,
@@ -31,7 +31,7 @@ from lance_spark.errors import (
     UncertainCommitError,
     VersionNotFoundError,
 )
-from lance_spark.table import versions
+from lance_spark.table.manifest import versions
 
 MILLION = 1_000_000
 ROWS = 20

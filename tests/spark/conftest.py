@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.spark.processes import JAVA_OPTIONS
+from tests.support.spark.processes import JAVA_OPTIONS
 
 ROOT = Path(__file__).parents[2]
 

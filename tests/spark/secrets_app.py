@@ -10,7 +10,7 @@ def main() -> None:
     from pyspark.sql import SparkSession
 
     import lance_spark
-    from tests.spark.processes import JAVA_OPTIONS
+    from tests.support.spark.processes import JAVA_OPTIONS
 
     uri, log, text, shown = sys.argv[1:]
     options = json.loads(text)

@@ -9,7 +9,7 @@ import lance
 import pytest
 
 from lance_spark.spark.table import LanceTable
-from tests.storage import keyed_s3
+from tests.support.stores import keyed_s3
 
 
 def test_servers_with_different_keys(spark: Any) -> None:

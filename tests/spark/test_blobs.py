@@ -14,8 +14,16 @@ from pyspark.sql import functions as F
 import lance_spark
 from lance_spark import LanceTable
 from lance_spark.errors import InvalidOptionError
-from lance_spark.spark.options import ReadOptions, WriteOptions
-from tests.interop.blobs import blob_paths, check_reads, extended, in_struct, marked, minimal, table
+from lance_spark.spark.options.options import ReadOptions, WriteOptions
+from tests.support.interop.blobs import (
+    blob_paths,
+    check_reads,
+    extended,
+    in_struct,
+    marked,
+    minimal,
+    table,
+)
 
 Read, Write = Callable[..., Any], Callable[..., None]
 VERSIONS = ("2.0", "2.1", "2.2")

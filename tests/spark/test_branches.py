@@ -13,7 +13,7 @@ import pytest
 
 from lance_spark import open_dataset
 from lance_spark.errors import InvalidOptionError
-from lance_spark.spark.options import ReadOptions, WriteOptions
+from lance_spark.spark.options.options import ReadOptions, WriteOptions
 
 Read = Callable[..., Any]
 Write = Callable[..., None]

@@ -18,9 +18,9 @@ import pyspark
 import pytest
 
 from lance_spark.__main__ import write_conf
-from lance_spark.spark.rule import EXTENSION
-from tests.spark.processes import environment
-from tests.spark.versions import SPARK
+from lance_spark.spark.pushdown.java import EXTENSION
+from tests.support.spark.processes import environment
+from tests.support.spark.versions import SPARK
 
 try:
     import pyspark.sql.connect.proto

@@ -15,7 +15,7 @@ from pyspark.sql import functions as fn
 from pyspark.sql.types import DoubleType, StructType
 
 import lance_spark
-from tests.spark.versions import HAS_TIME
+from tests.support.spark.versions import HAS_TIME
 
 Read = Callable[..., Any]
 Write = Callable[..., None]

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import lance_spark
-from tests.storage.aws import BUCKET, KEY, REGION, SECRET, Aws, serving
-from tests.table.test_manifest_store import NAMED, InSqlite
+from tests.support.stores.aws import BUCKET, KEY, REGION, SECRET, Aws, serving
+from tests.table.manifest.test_external import NAMED, InSqlite
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ import pytest
 
 from lance_spark.errors import CorruptTableError
 from lance_spark.spark.table import LanceTable
-from tests.table.damaged import rewrite_manifest
-from tests.table.pylance_tables import new_table
+from tests.support.tables.damaged import rewrite_manifest
+from tests.support.tables.pylance_written import new_table
 from tests.table.test_paths_in_errors import Damage, data_files, in_manifest, set_rows, set_type
 
 

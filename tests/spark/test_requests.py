@@ -19,7 +19,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 
 from lance_spark.errors import InvalidInputError, InvalidOptionError, LanceError, UnsupportedError
 from lance_spark.spark.datasource import LanceDataSource
-from tests.spark.requests import aggregates, ask, col, lit, op, truth
+from tests.support.spark.requests import aggregates, ask, col, lit, op, truth
 
 NAN, INF = float("nan"), float("inf")
 F32 = float(np.float32(0.1))
@@ -514,8 +514,8 @@ def test_without_a_request_nothing_heavy_is_imported(monkeypatch: pytest.MonkeyP
     import sys
 
     code = (
-        "import sys; import lance_spark.spark.request, lance_spark.spark.reader, lance_spark.spark.planning\n"
-        "assert not {'pyarrow.compute', 'lance_spark.scan.predicates'} & set(sys.modules)"
+        "import sys; import lance_spark.spark.pushdown.request, lance_spark.spark.read.reader, lance_spark.spark.read.planning\n"
+        "assert not {'pyarrow.compute', 'lance_spark.scan.predicates.tree'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 

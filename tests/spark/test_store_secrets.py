@@ -9,10 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from lance_spark.spark import redaction
+from lance_spark.spark.options import redaction
 from lance_spark.storage.errors import is_secret
-from lance_spark.storage.options import KNOWN
-from tests.storage.aws import BUCKET, serving
+from lance_spark.storage.options.fsspec_options import KNOWN
+from tests.support.stores.aws import BUCKET, serving
 
 ROOT = Path(__file__).parents[2]
 MARK = "hunter2"

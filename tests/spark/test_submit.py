@@ -10,7 +10,7 @@ import lance
 import pyspark
 import pytest
 
-from tests.spark.processes import ROOT, environment
+from tests.support.spark.processes import ROOT, environment
 
 SUBMIT = Path(sys.executable).with_name("spark-submit")
 #: Three short-lived JVMs: no time for their best code.

@@ -14,8 +14,8 @@ import pytest
 from pyspark.sql.types import LongType, StructType
 
 from lance_spark.errors import CommitConflictError, LanceError, UncertainCommitError
-from lance_spark.spark.options import WriteOptions
-from lance_spark.spark.writer import LanceCommitMessage, LanceWriter, make_writer
+from lance_spark.spark.options.options import WriteOptions
+from lance_spark.spark.write.writer import LanceCommitMessage, LanceWriter, make_writer
 
 SCHEMA = StructType().add("id", LongType())
 Write = Callable[..., None]

@@ -9,14 +9,16 @@ import pytest
 
 from lance_spark.storage import retry
 from lance_spark.storage.store import ObjectStore
-from tests.storage import azurite as azurite_server
-from tests.storage import gcs as gcs_server
-from tests.storage.aws import Aws, serving
-from tests.storage.azurite import Azurite
-from tests.storage.gcs import Gcs
-from tests.storage.proxy import FaultProxy, spoiling
+from tests.support.stores import azurite as azurite_server
+from tests.support.stores import gcs as gcs_server
+from tests.support.stores.aws import Aws, serving
+from tests.support.stores.azurite import Azurite
+from tests.support.stores.gcs import Gcs
+from tests.support.stores.proxy import FaultProxy, spoiling
 
-pytest.register_assert_rewrite("tests.storage.store_suite", "tests.storage.table_suite")
+pytest.register_assert_rewrite(
+    "tests.support.stores.store_suite", "tests.support.stores.table_suite"
+)
 
 
 @pytest.fixture(scope="module")

@@ -11,12 +11,12 @@ from azure.core.exceptions import ResourceExistsError
 
 import lance_spark
 from lance_spark.errors import StorageError
-from lance_spark.storage.commit import ConditionalPut
+from lance_spark.storage.commit.handlers import ConditionalPut
 from lance_spark.storage.errors import is_refusal
 from lance_spark.storage.store import ObjectStore
-from tests.storage.azurite import ACCOUNT, CONTAINER, Azurite
-from tests.storage.store_suite import StoreSuite
-from tests.storage.table_suite import TableSuite, rows, values
+from tests.support.stores.azurite import ACCOUNT, CONTAINER, Azurite
+from tests.support.stores.store_suite import StoreSuite
+from tests.support.stores.table_suite import TableSuite, rows, values
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ import pytest
 
 import lance_spark
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table import versions
-from lance_spark.table.manifest_file import encode, read_manifest
-from tests.storage.aws import BUCKET, Aws
+from lance_spark.table.manifest import versions
+from lance_spark.table.manifest.codec import encode, read_manifest
+from tests.support.stores.aws import BUCKET, Aws
 
 DOCS = Path(__file__).parents[2] / "docs" / "requests.md"
 FRAGMENTS = 10

@@ -14,11 +14,11 @@ from lance_spark.errors import StorageError
 from lance_spark.storage import google
 from lance_spark.storage.errors import is_refusal
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table import versions
-from lance_spark.table.manifest_file import encode, read_manifest
-from tests.storage.gcs import BUCKET, Gcs
-from tests.storage.store_suite import StoreSuite
-from tests.storage.table_suite import TableSuite, rows, values
+from lance_spark.table.manifest import versions
+from lance_spark.table.manifest.codec import encode, read_manifest
+from tests.support.stores.gcs import BUCKET, Gcs
+from tests.support.stores.store_suite import StoreSuite
+from tests.support.stores.table_suite import TableSuite, rows, values
 
 
 @pytest.fixture

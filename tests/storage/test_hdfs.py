@@ -15,12 +15,12 @@ import pytest
 
 import lance_spark
 from lance_spark.errors import StorageError
-from lance_spark.storage import probe
-from lance_spark.storage.commit import FolderRename
+from lance_spark.storage.commit import conditional_put_probe
+from lance_spark.storage.commit.handlers import FolderRename
 from lance_spark.storage.store import ObjectStore
-from tests.storage.hadoop import StandIn, StandInFileSystem
-from tests.storage.store_suite import StoreSuite
-from tests.storage.table_suite import rows, values
+from tests.support.stores.hadoop import StandIn, StandInFileSystem
+from tests.support.stores.store_suite import StoreSuite
+from tests.support.stores.table_suite import rows, values
 
 REGISTERED = sys.modules["fsspec.registry"]._registry
 
@@ -30,7 +30,7 @@ def hdfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The folder that the stand-in keeps its files in."""
     monkeypatch.setattr(StandInFileSystem, "root", tmp_path, raising=False)
     fsspec.register_implementation("hdfs", StandInFileSystem, clobber=True)
-    probe.forget()
+    conditional_put_probe.forget()
     yield tmp_path
     REGISTERED.pop("hdfs", None)
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from lance_spark.errors import StorageError
-from lance_spark.storage import commit
-from lance_spark.storage.rename import rename_without_replace
+from lance_spark.storage.commit import handlers as commit
+from lance_spark.storage.commit.rename import rename_without_replace
 from lance_spark.storage.source import ByteRange
 from lance_spark.storage.store import ObjectStore
-from tests.storage.store_suite import StoreSuite
+from tests.support.stores.store_suite import StoreSuite
 
 
 @pytest.fixture

@@ -31,10 +31,10 @@ from lance_spark.storage.remote import PART
 from lance_spark.storage.retry import Retries, Tries, create_once, is_transient
 from lance_spark.storage.source import ByteRange
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.operations.update_config import MapUpdate, UpdateConfig
-from tests.storage import proxy as faults
-from tests.storage.aws import BUCKET, Aws
-from tests.storage.proxy import Fault, FaultProxy
+from lance_spark.table.operations.metadata.update_config import MapUpdate, UpdateConfig
+from tests.support.stores import proxy as faults
+from tests.support.stores.aws import BUCKET, Aws
+from tests.support.stores.proxy import Fault, FaultProxy
 
 NUMBERS = itertools.count()
 KINDS = {

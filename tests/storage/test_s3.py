@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.storage.aws import BUCKET, Aws
-from tests.storage.store_suite import StoreSuite
-from tests.storage.table_suite import TableSuite
+from tests.support.stores.aws import BUCKET, Aws
+from tests.support.stores.store_suite import StoreSuite
+from tests.support.stores.table_suite import TableSuite
 
 
 @pytest.fixture

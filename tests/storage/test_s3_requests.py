@@ -16,8 +16,9 @@ import pytest
 import lance_spark
 from lance_spark.errors import CorruptTableError, StorageError, VersionNotFoundError
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table import refs, versions
-from tests.storage.aws import BUCKET, Aws
+from lance_spark.table.manifest import versions
+from lance_spark.table.refs import tag_store
+from tests.support.stores.aws import BUCKET, Aws
 
 MANY = 24
 
@@ -163,15 +164,15 @@ def test_the_size_of_a_manifest(aws: Aws, local: Path) -> None:
     path = versions.NamingScheme.V2.locate(3).path
     expected = len(store.read_bytes(path))
     with aws.counted() as requests:
-        assert refs.manifest_size(store, 3) == expected
+        assert tag_store.manifest_size(store, 3) == expected
     assert methods(requests) == ["HEAD"]
     aws.rename(f"sizes/{path}", f"sizes/{versions.NamingScheme.V1.locate(3).path}")
     with aws.counted() as requests:
-        assert refs.manifest_size(store, 3) == expected
+        assert tag_store.manifest_size(store, 3) == expected
     assert methods(requests) == ["HEAD", "HEAD"]
     for missing in (MANY + 1, 2**63 + 1):
         with pytest.raises(VersionNotFoundError, match=str(missing)):
-            refs.manifest_size(store, missing)
+            tag_store.manifest_size(store, missing)
 
 
 def test_no_table(aws: Aws) -> None:

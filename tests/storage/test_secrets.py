@@ -15,17 +15,17 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 import lance_spark
-from lance_spark.changes.merge_schema import begin_merging_write
 from lance_spark.errors import InvalidInputError, InvalidOptionError, LanceError
-from lance_spark.spark.pinned import Pinned
+from lance_spark.mutations.merge_schema import begin_merging_write
+from lance_spark.spark.read.snapshot import TableSnapshot
 from lance_spark.storage import store as store_module
 from lance_spark.storage.errors import is_secret, secret_values
-from lance_spark.storage.option_places import AZURE, GOOGLE, S3
+from lance_spark.storage.options.option_setters import AZURE, GOOGLE, S3
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.write_job import begin_write
-from tests.storage.aws import REGION
-from tests.storage.azurite import ACCOUNT, CONTAINER, Azurite
-from tests.storage.table_suite import rows
+from lance_spark.table.commit.write_job import begin_write
+from tests.support.stores.aws import REGION
+from tests.support.stores.azurite import ACCOUNT, CONTAINER, Azurite
+from tests.support.stores.table_suite import rows
 
 MARK = "hunter2"
 
@@ -63,7 +63,7 @@ OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "google token": ("gcs://bucket/t", {"google_bearer_token": secret("bearer")}),
     "google dict": ("gs://bucket/t", {"token": ACCOUNT_FILE}),
     "user in the URI": (f"sftp://me:{MARK}-pass@host/t", {"password": secret("password")}),
-    "query in the URI": (f"ftp://host/t?token={MARK}-query", {"commit_lock": "tests.storage.test_commit_lock:lock"}),
+    "query in the URI": (f"ftp://host/t?token={MARK}-query", {"commit_lock": "tests.storage.commit.test_lock:lock"}),
 }  # fmt: skip
 
 
@@ -186,7 +186,7 @@ def test_stores_that_tell_everything(
 
 
 def test_a_database_that_tells_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    from lance_spark.storage.dynamodb import DynamoDbManifestStore
+    from lance_spark.storage.commit.dynamodb import DynamoDbManifestStore
 
     options = {
         "aws_secret_access_key": secret("dynamo"),
@@ -266,7 +266,7 @@ def table() -> lance_spark.Dataset:
 
 def test_a_password_in_the_uri_is_in_no_repr_and_no_message(table: lance_spark.Dataset) -> None:
     job = begin_write(URI, rows(2).schema)
-    shown = [repr(one) for one in (table, *table.plan(), job, Pinned(URI, 1))]
+    shown = [repr(one) for one in (table, *table.plan(), job, TableSnapshot(URI, 1))]
     for wrong in (
         lambda: lance_spark.write_dataset(pa.table({}), URI, "append"),
         lambda: lance_spark.write_dataset(rows(1), URI),

@@ -15,12 +15,12 @@ import pyarrow as pa
 import pytest
 
 import lance_spark
-from lance_spark.dataset import Dataset
+from lance_spark.dataset.branches import Branches
+from lance_spark.dataset.dataset import Dataset
+from lance_spark.dataset.tags import Tags
 from lance_spark.errors import LanceError
-from lance_spark.table.branch_handle import Branches
-from lance_spark.table.tags import Tags
-from tests.table.damaged import files_below
-from tests.table.pylance_tables import new_table, rows
+from tests.support.tables.damaged import files_below
+from tests.support.tables.pylance_written import new_table, rows
 
 #: Values of a wrong type, by what the signature says.
 WRONG_TYPES: dict[str, list[Any]] = {

@@ -9,17 +9,17 @@ import lance
 import pytest
 from lance.dataset import DatasetBasePath
 
-from lance_spark.dataset import open_dataset
+from lance_spark.dataset.dataset import open_dataset
+from lance_spark.dataset.write import write_dataset
 from lance_spark.errors import CommitConflictError, InvalidInputError, InvalidOptionError
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.bases import new_bases, targets
-from lance_spark.table.commit import commit
+from lance_spark.table.commit.commit import commit
+from lance_spark.table.commit.transaction import Transaction
 from lance_spark.table.open import read_latest
-from lance_spark.table.operations.update_bases import UpdateBases
+from lance_spark.table.operations.metadata.update_bases import UpdateBases
 from lance_spark.table.paths import BasePath
-from lance_spark.table.transaction import Transaction
-from lance_spark.write import write_dataset
-from tests.table.pylance_tables import new_table, rows
+from tests.support.tables.pylance_written import new_table, rows
 
 Base = tuple[int, str | None, str, bool]
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lance_spark.dataset import Dataset, open_dataset
+from lance_spark.dataset.dataset import Dataset, open_dataset
+from lance_spark.dataset.write import write_dataset
 from lance_spark.errors import UnsupportedFeatureError
-from lance_spark.write import write_dataset
 
 ARCHIVE = Path(__file__).parents[1] / "fixtures" / "blob_dataset.tar.xz"
 BYTES = [b"00000", b"11111", b"22222", None, b"44444", b"55555", b"66666", b"77777"]

@@ -14,11 +14,11 @@ import pytest
 
 import lance_spark
 from lance_spark.errors import CommitConflictError, LanceError, StorageError
-from lance_spark.file.blob_write import BlobOptions
+from lance_spark.file.blobs.writer import BlobOptions
 from lance_spark.storage.local import LocalOutput
 from lance_spark.storage.remote import RemoteOutput
-from lance_spark.table import write_job
-from lance_spark.table.write_job import WriteJob, begin_write
+from lance_spark.table.commit import write_job
+from lance_spark.table.commit.write_job import WriteJob, begin_write
 
 MARK = {
     "lance-encoding:blob": "true",

@@ -12,8 +12,8 @@ import pytest
 import lance_spark
 from lance_spark.errors import CorruptTableError, LanceError, UnsupportedFeatureError
 from lance_spark.proto import table_pb2
-from tests.table.damaged import files_below, rewrite_manifest
-from tests.table.pylance_tables import new_table, rows
+from tests.support.tables.damaged import files_below, rewrite_manifest
+from tests.support.tables.pylance_written import new_table, rows
 
 #: Changes of a table by its path. `id` is 0 to 5, in two fragments.
 CHANGES: dict[str, Callable[[str], object]] = {

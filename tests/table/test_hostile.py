@@ -21,14 +21,14 @@ import lance_spark
 from lance_spark.errors import CorruptTableError, LanceError
 from lance_spark.proto import transaction_pb2
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.manifest_file import decode, encode
+from lance_spark.table.manifest.codec import decode, encode
 from lance_spark.table.open import read_latest
 from tests.hostile import corpus
 from tests.hostile.corpus import rows
 from tests.hostile.mutate import Mutate, bitmap_bomb, worse_bytes, worse_message
 from tests.hostile.targets import worse_manifest
 from tests.hostile.texts import worse_json
-from tests.table.hostile_session import Session
+from tests.support.tables.hostile_session import Session
 
 #: Seconds of the processor that any step may take; sound ones take some milliseconds.
 LONGEST = 5.0
@@ -71,7 +71,7 @@ def torment(path: Path, file: str, contents: list[bytes], **options: Any) -> dic
     oldest = lance.dataset(str(path)).versions()[0]["version"]
     session = Session(str(path), roots, file, contents, oldest, **options)
     done = subprocess.run(
-        [sys.executable, "-m", "tests.table.hostile_session"],
+        [sys.executable, "-m", "tests.support.tables.hostile_session"],
         input=pickle.dumps(session),
         capture_output=True,
         timeout=300,

@@ -19,12 +19,13 @@ from lance_spark.errors import (
     VersionNotFoundError,
 )
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table import manifest_file, refs
-from lance_spark.table.deletions import read_deletions
-from lance_spark.table.history import list_versions, manifest_as_of
+from lance_spark.table.manifest import codec as manifest_file
+from lance_spark.table.manifest.history import list_versions, manifest_as_of
+from lance_spark.table.manifest.versions import list_manifests
 from lance_spark.table.open import open_table
-from lance_spark.table.versions import list_manifests
-from tests.table.pylance_tables import new_table, rows
+from lance_spark.table.refs import tag_store
+from lance_spark.table.rows.deletions import read_deletions
+from tests.support.tables.pylance_written import new_table, rows
 
 
 @pytest.fixture
@@ -51,14 +52,14 @@ def test_tags(path: Path) -> None:
     dataset = lance.dataset(str(path))
     store = ObjectStore.from_uri(path)
     assert open_table(str(path), tag="second").version == 2
-    made = refs.create_tag(store, "mine", 3)
+    made = tag_store.create_tag(store, "mine", 3)
     assert dataset.tags.get_version("mine") == 3
     for name, theirs in dataset.tags.list().items():
-        ours = refs.read_tags(store)[name]
+        ours = tag_store.read_tags(store)[name]
         assert (ours.version, ours.branch) == (theirs["version"], theirs["branch"])
         assert ours.manifest_size == theirs["manifest_size"]
-    assert refs.read_tag(store, "mine") == made
-    refs.delete_tag(store, "mine")
+    assert tag_store.read_tag(store, "mine") == made
+    tag_store.delete_tag(store, "mine")
     assert list(dataset.tags.list()) == ["second"]
 
 
@@ -69,10 +70,10 @@ def test_tags_that_are_not_there(path: Path) -> None:
     with pytest.raises(VersionNotFoundError, match="no tag 'x': it has 'second'"):
         open_table(str(path), tag="x")
     with pytest.raises(InvalidInputError, match="has a tag 'second' already"):
-        refs.create_tag(store, "second", 1)
+        tag_store.create_tag(store, "second", 1)
     with pytest.raises(VersionNotFoundError, match="no version 9"):
-        refs.create_tag(store, "new", 9)
-    refs.delete_tag(store, "second")
+        tag_store.create_tag(store, "new", 9)
+    tag_store.delete_tag(store, "second")
     with pytest.raises(VersionNotFoundError, match="no tag 'second': it has none"):
         open_table(str(path), tag="second")
 

@@ -13,11 +13,11 @@ import pytest
 
 import lance_spark
 from lance_spark.errors import CommitConflictError, LanceError, naming
-from lance_spark.inspect.gather import facts_of
+from lance_spark.inspect.collect import facts_of
 from lance_spark.proto import table_pb2
-from lance_spark.table import fragment_reuse
-from tests.table.damaged import newest_manifest, rewrite_manifest
-from tests.table.pylance_tables import new_table, rows
+from lance_spark.table.indexes import fragment_reuse
+from tests.support.tables.damaged import newest_manifest, rewrite_manifest
+from tests.support.tables.pylance_written import new_table, rows
 
 Damage = Callable[[Path], object]
 Open = Callable[[], lance_spark.Dataset]

@@ -17,8 +17,8 @@ import lance_spark
 from lance_spark.errors import CorruptTableError, UnsupportedEncodingError
 from lance_spark.proto import rowids_pb2, table_pb2
 from tests.fixtures.tables import fixtures, unpack
-from tests.table.damaged import rewrite_manifest
-from tests.table.pylance_tables import new_table, rows
+from tests.support.tables.damaged import rewrite_manifest
+from tests.support.tables.pylance_written import new_table, rows
 
 #: What this release reads and pylance 14 refuses: files of two versions in one table, early pages of 2.2.
 _READ_HERE_ALONE = re.compile("must have the same version|require the u32 chunk grammar")

@@ -23,12 +23,12 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.encoding.arrow_blocks import is_packed
-from lance_spark.encoding.meta import ColumnMeta, FieldReader, Place, total_rows
+from lance_spark.encoding.meta import ColumnMeta, FieldReader, PageLocation, total_rows
 from lance_spark.encoding.v2_0.extension import Wrapped, storage_type
 from lance_spark.encoding.v2_0.lists import ListReader
 from lance_spark.encoding.v2_0.pages import ColumnReader
 from lance_spark.encoding.v2_0.structs import StructReader, check_header
-from lance_spark.encoding.v2_1.shape import child_fields, is_blob, storage_field
+from lance_spark.encoding.v2_1.leaf_columns import child_fields, is_blob, storage_field
 from lance_spark.errors import CorruptFileError, UnsupportedTypeError
 
 #: Row numbers and what they are multiplied with have 64 bits; no file comes near.
@@ -96,7 +96,7 @@ def _open(
     # Returns the reader and how many rows it has.
     stored = storage_field(field)
     kind = stored.type
-    place = Place(file, f"{prefix}.{field.name}" if prefix else field.name, 0)
+    place = PageLocation(file, f"{prefix}.{field.name}" if prefix else field.name, 0)
     column, octets = next(columns)
     rows = total_rows(column.pages)
     if rows > _MOST_ROWS:
@@ -109,11 +109,11 @@ def _open(
     if is_leaf(stored):
         plain = storage_type(kind)
         if is_blob(stored):
-            from lance_spark.encoding.v2_0.blob import open_blob
+            from lance_spark.encoding.v2_0.codecs.blob import open_blob
 
             reader = open_blob(plain, column, place)
         elif octets is not None:
-            from lance_spark.encoding.v2_0.byte_lists import ByteLists
+            from lance_spark.encoding.v2_0.codecs.byte_lists import ByteLists
 
             reader = ByteLists(plain, column, octets, place)
         else:

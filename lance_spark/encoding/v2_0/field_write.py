@@ -27,20 +27,19 @@ import pyarrow.types as pat
 
 from lance_spark.encoding.arrow_blocks import is_packed, is_variable, storable
 from lance_spark.encoding.meta import EncodedPage
-from lance_spark.encoding.v2_0 import (
+from lance_spark.encoding.v2_0 import lists, structs
+from lance_spark.encoding.v2_0.codecs import (
     binary,
     dictionary,
     fixed_size_list,
     flat,
-    lists,
     nullable,
     packed_struct,
-    structs,
 )
 from lance_spark.encoding.v2_0.extension import storage_type
 from lance_spark.encoding.v2_0.page_write import NewBuffers
 from lance_spark.encoding.v2_1.hints import Hints, check_packed
-from lance_spark.encoding.v2_1.shape import child_fields, is_blob, storage_field
+from lance_spark.encoding.v2_1.leaf_columns import child_fields, is_blob, storage_field
 from lance_spark.errors import InvalidInputError, UnsupportedTypeError
 from lance_spark.proto import encodings_v2_0_pb2 as pb
 

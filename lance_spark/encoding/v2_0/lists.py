@@ -24,9 +24,9 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.encoding.arrow_blocks import bitmap, validity_of
-from lance_spark.encoding.meta import ColumnMeta, FieldReader, Place
+from lance_spark.encoding.meta import ColumnMeta, FieldReader, PageLocation
 from lance_spark.encoding.rows import Rows, split_rows
-from lance_spark.encoding.v2_0.binary import Extents, encode_ends, read_extents
+from lance_spark.encoding.v2_0.codecs.binary import Extents, encode_ends, read_extents
 from lance_spark.encoding.v2_0.page import PageBuffers, open_encoding
 from lance_spark.encoding.v2_0.page_write import NewBuffers
 from lance_spark.encoding.v2_0.pages import check_rows, message_of
@@ -60,7 +60,7 @@ class ListReader:
         column: ColumnMeta,
         items: FieldReader,
         num_items: int,
-        place: Place,
+        place: PageLocation,
     ) -> None:
         self._kind = kind
         self._column = column

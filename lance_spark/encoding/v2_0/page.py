@@ -117,7 +117,7 @@ def open_encoding(
         raise UnsupportedEncodingError(
             f"encoding {name or 'unknown'!r} cannot be read in pages of file version 2.0"
         )
-    module = import_module(f"lance_spark.encoding.v2_0.{_ENCODINGS[name]}")
+    module = import_module(f"lance_spark.encoding.v2_0.codecs.{_ENCODINGS[name]}")
     opener: Open = module.open_message
     return opener(getattr(encoding, name), kind, count, buffers)
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 from google.protobuf.message import DecodeError
 
-from lance_spark.encoding.meta import ColumnMeta, Place
+from lance_spark.encoding.meta import ColumnMeta, PageLocation
 from lance_spark.encoding.rows import Rows, split_rows
 from lance_spark.encoding.v2_0.page import Decoder, PageBuffers, open_encoding
 from lance_spark.encoding.v2_1.page import errors_at
@@ -42,7 +42,7 @@ def message_of(column: ColumnMeta, page: int, name: str) -> pb.ArrayEncoding:
 
 
 def check_rows(
-    pieces: Sequence[tuple[int, Rows]], rows: Rows, lengths: Sequence[int], place: Place
+    pieces: Sequence[tuple[int, Rows]], rows: Rows, lengths: Sequence[int], place: PageLocation
 ) -> None:
     """Check that the pages hold all of `rows`; CorruptFileError if they do not."""
     if sum(len(part) for _, part in pieces) != len(rows):
@@ -59,7 +59,7 @@ class ColumnReader:
     that a scan in batches does that work once for each page.
     """
 
-    def __init__(self, kind: pa.DataType, column: ColumnMeta, place: Place) -> None:
+    def __init__(self, kind: pa.DataType, column: ColumnMeta, place: PageLocation) -> None:
         self._kind = kind
         self._column = column
         self._place = place

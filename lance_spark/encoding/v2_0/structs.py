@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from lance_spark.encoding.meta import ColumnMeta, FieldReader, Place
+from lance_spark.encoding.meta import ColumnMeta, FieldReader, PageLocation
 from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v2_0.pages import message_of
 from lance_spark.encoding.v2_1.page import errors_at
@@ -31,7 +31,7 @@ class StructReader:
         return pa.Array.from_buffers(self._kind, len(rows), [None], children=arrays)
 
 
-def check_header(column: ColumnMeta, place: Place) -> None:
+def check_header(column: ColumnMeta, place: PageLocation) -> None:
     """Check that a column is the header of a struct; CorruptFileError if it is not."""
     for page in range(len(column.pages)):
         with errors_at(replace(place, page=page)):

@@ -13,16 +13,22 @@ import pyarrow.types as pat
 
 from lance_spark.encoding.arrow_blocks import bitmap, fixed_width, with_validity
 from lance_spark.encoding.levels import BoolArray, LayerSlots
-from lance_spark.encoding.meta import ColumnMeta, PageMeta, Place
+from lance_spark.encoding.meta import ColumnMeta, PageLocation, PageMeta
 from lance_spark.encoding.rows import Rows, split_rows
 from lance_spark.encoding.v2_1.fixed_width import bounds
+from lance_spark.encoding.v2_1.leaf_columns import (
+    Leaf,
+    child_fields,
+    is_leaf,
+    leaf_fields,
+    storage_field,
+)
 from lance_spark.encoding.v2_1.page import SlottedReader, SlottedRows, errors_at, open_page
-from lance_spark.encoding.v2_1.shape import Leaf, child_fields, is_leaf, leaf_fields, storage_field
 from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
 from lance_spark.storage.source import ReadPlan, gather_plans
 
 if TYPE_CHECKING:
-    from lance_spark.encoding.v2_1.mini_block_pages import PageGroup
+    from lance_spark.encoding.v2_1.layouts.mini_block_pages import PageGroup
 
 #: Descriptions of pages that are kept.
 _MODELS = 16
@@ -120,8 +126,8 @@ class LeafReader:
         if len(pieces) == 1:
             yield self._read_page(*pieces[0])
             return
-        from lance_spark.encoding.v2_1.constant_layout_read import inline_rows, repeats_inline
-        from lance_spark.encoding.v2_1.mini_block_pages import PageGroup
+        from lance_spark.encoding.v2_1.layouts.constant_read import inline_rows, repeats_inline
+        from lance_spark.encoding.v2_1.layouts.mini_block_pages import PageGroup
 
         inline = self._open_page is open_page and repeats_inline(self._leaf)
         constants: list[bytes] = []
@@ -143,7 +149,7 @@ class LeafReader:
             whole = len(rows) == self._lengths[number]
             page = None
             if whole:
-                with errors_at(Place(self._file, self._leaf.path, number)):
+                with errors_at(PageLocation(self._file, self._leaf.path, number)):
                     page = self._page(number)
             if group is not None and group.add(page):
                 numbers.append(number)
@@ -170,7 +176,7 @@ class LeafReader:
     def _read_group(self, group: PageGroup, numbers: list[int]) -> ReadPlan[LeafRows]:
         if len(numbers) > 1:
             try:
-                with errors_at(Place(self._file, self._leaf.path, numbers[0])):
+                with errors_at(PageLocation(self._file, self._leaf.path, numbers[0])):
                     return self._leaf_rows((yield from group.read()))
             except (CorruptFileError, UnsupportedEncodingError):
                 # One by one, the page that is to blame is named.
@@ -179,7 +185,7 @@ class LeafReader:
         return _joined((yield from gather_plans(plans)))
 
     def _read_page(self, number: int, rows: Rows) -> ReadPlan[LeafRows]:
-        with errors_at(Place(self._file, self._leaf.path, number)):
+        with errors_at(PageLocation(self._file, self._leaf.path, number)):
             return self._leaf_rows((yield from self._page(number).read(rows)))
 
     def _leaf_rows(self, page: SlottedRows) -> LeafRows:

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.encoding.meta import EncodedPage
-from lance_spark.encoding.v2_1.shape import Leaf, leaf_fields
+from lance_spark.encoding.v2_1.leaf_columns import Leaf, leaf_fields
 from lance_spark.encoding.v2_1.shred import shred
 from lance_spark.encoding.v2_1.strategy import encode_leaf
 from lance_spark.errors import UnsupportedTypeError

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from lance_spark.encoding.levels import IndexArray, LevelArray
-from lance_spark.encoding.v2_1 import out_of_line_bitpacking, rle
 from lance_spark.encoding.v2_1.codec import ChunkBuffer
+from lance_spark.encoding.v2_1.codecs import out_of_line_bitpacking, rle
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import Bytes
 

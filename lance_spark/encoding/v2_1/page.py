@@ -14,9 +14,9 @@ from google.protobuf.message import DecodeError
 
 from lance_spark.encoding.levels import IndexArray, Layer, LayerSlots, Levels, Step
 from lance_spark.encoding.levels_read import unravel
-from lance_spark.encoding.meta import PageMeta, Place
+from lance_spark.encoding.meta import PageLocation, PageMeta
 from lance_spark.encoding.rows import Rows
-from lance_spark.encoding.v2_1.shape import Leaf
+from lance_spark.encoding.v2_1.leaf_columns import Leaf
 from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import ByteRange, Bytes, ReadPlan
@@ -111,19 +111,19 @@ def open_layout(message: pb.PageLayout, meta: PageMeta, leaf: Leaf) -> PageReade
     """Return the reader for a page by its parsed layout; see `open_page`."""
     layout = message.WhichOneof("layout")
     if layout == "mini_block_layout":
-        from lance_spark.encoding.v2_1.mini_block_read import MiniBlockPage
+        from lance_spark.encoding.v2_1.layouts.mini_block_read import MiniBlockPage
 
         return MiniBlockPage(message.mini_block_layout, meta, leaf)
     if layout == "full_zip_layout":
-        from lance_spark.encoding.v2_1.full_zip_read import FullZipPage
+        from lance_spark.encoding.v2_1.layouts.full_zip_read import FullZipPage
 
         return FullZipPage(message.full_zip_layout, meta, leaf)
     if layout == "constant_layout":
-        from lance_spark.encoding.v2_1.constant_layout_read import ConstantPage
+        from lance_spark.encoding.v2_1.layouts.constant_read import ConstantPage
 
         return ConstantPage(message.constant_layout, meta, leaf)
     if layout == "blob_layout":
-        from lance_spark.encoding.v2_1.blob_layout_read import BlobPage
+        from lance_spark.encoding.v2_1.layouts.blob_read import BlobPage
 
         return BlobPage(message.blob_layout, meta, leaf)
     raise UnsupportedEncodingError(f"page layout {layout or 'unknown'!r} cannot be read")
@@ -140,7 +140,7 @@ def check_layers(layers: tuple[Layer, ...], leaf: Leaf) -> tuple[Layer, ...]:
 
 
 @contextmanager
-def errors_at(place: Place) -> Iterator[None]:
+def errors_at(place: PageLocation) -> Iterator[None]:
     """Name the page in errors raised inside.
 
     Decoders check what they are told before they trust it; what numpy or Arrow still refuses is a corrupt page too.

@@ -18,21 +18,21 @@ from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import Bytes
 
 _CODECS = {
-    "flat": ("flat", "FlatCodec"),
-    "variable": ("variable", "VariableCodec"),
-    "constant": ("constant", "ConstantCodec"),
-    "out_of_line_bitpacking": ("out_of_line_bitpacking", "OutOfLineBitpackingCodec"),
-    "inline_bitpacking": ("inline_bitpacking", "InlineBitpackingCodec"),
-    "fsst": ("fsst", "FsstCodec"),
-    "dictionary": ("dictionary", "DictionaryCodec"),
-    "rle": ("rle", "RleCodec"),
-    "byte_stream_split": ("byte_stream_split", "ByteStreamSplitCodec"),
-    "general": ("general", "GeneralCodec"),
-    "fixed_size_list": ("fixed_size_list", "FixedSizeListCodec"),
-    "packed_struct": ("packed_struct", "PackedStructCodec"),
-    "variable_packed_struct": ("variable_packed_struct", "VariablePackedStructCodec"),
-    "range": (".v2_3.range", "RangeCodec"),
-    "delta": (".v2_3.delta", "DeltaCodec"),
+    "flat": ("v2_1.codecs.flat", "FlatCodec"),
+    "variable": ("v2_1.codecs.variable", "VariableCodec"),
+    "constant": ("v2_1.codecs.constant", "ConstantCodec"),
+    "out_of_line_bitpacking": ("v2_1.codecs.out_of_line_bitpacking", "OutOfLineBitpackingCodec"),
+    "inline_bitpacking": ("v2_1.codecs.inline_bitpacking", "InlineBitpackingCodec"),
+    "fsst": ("v2_1.codecs.fsst", "FsstCodec"),
+    "dictionary": ("v2_1.codecs.dictionary", "DictionaryCodec"),
+    "rle": ("v2_1.codecs.rle", "RleCodec"),
+    "byte_stream_split": ("v2_1.codecs.byte_stream_split", "ByteStreamSplitCodec"),
+    "general": ("v2_1.codecs.general", "GeneralCodec"),
+    "fixed_size_list": ("v2_1.codecs.fixed_size_list", "FixedSizeListCodec"),
+    "packed_struct": ("v2_1.codecs.packed_struct", "PackedStructCodec"),
+    "variable_packed_struct": ("v2_1.codecs.variable_packed_struct", "VariablePackedStructCodec"),
+    "range": ("v2_3.range", "RangeCodec"),
+    "delta": ("v2_3.delta", "DeltaCodec"),
 }
 
 
@@ -49,7 +49,7 @@ def codec(name: str) -> Codec:
         module, cls = _CODECS[name]
     except KeyError:
         raise UnsupportedEncodingError(f"unknown compressive encoding {name!r}") from None
-    instance: Codec = getattr(import_module(f".{module}", __package__), cls)()
+    instance: Codec = getattr(import_module(f"lance_spark.encoding.{module}"), cls)()
     return instance
 
 

@@ -12,7 +12,13 @@ from lance_spark.encoding.arrow_blocks import is_plain, storable, validity_of
 from lance_spark.encoding.levels import BoolArray, IndexArray, Layer, Levels, Step
 from lance_spark.encoding.levels_write import Ravel
 from lance_spark.encoding.v2_1.hints import check_packed
-from lance_spark.encoding.v2_1.shape import Leaf, child_fields, is_leaf, leaf_fields, storage_field
+from lance_spark.encoding.v2_1.leaf_columns import (
+    Leaf,
+    child_fields,
+    is_leaf,
+    leaf_fields,
+    storage_field,
+)
 from lance_spark.errors import UnsupportedTypeError
 
 _ITEM = Step()

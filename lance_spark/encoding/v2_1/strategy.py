@@ -38,9 +38,9 @@ from lance_spark.encoding.blocks import (
 )
 from lance_spark.encoding.levels import BoolArray, Levels
 from lance_spark.encoding.meta import EncodedPage
-from lance_spark.encoding.v2_1 import fixed_size_list, flat, fsst_write, general, variable
-from lance_spark.encoding.v2_1.blob_layout_write import write_blob
-from lance_spark.encoding.v2_1.choose import (
+from lance_spark.encoding.v2_1.codec import ChunkLimits
+from lance_spark.encoding.v2_1.codecs import fixed_size_list, flat, fsst_write, general, variable
+from lance_spark.encoding.v2_1.encoding_choice import (
     Encoded,
     choose_fixed,
     choose_variable,
@@ -51,14 +51,18 @@ from lance_spark.encoding.v2_1.choose import (
     untyped,
     word_type,
 )
-from lance_spark.encoding.v2_1.codec import ChunkLimits
-from lance_spark.encoding.v2_1.constant_layout_write import write_all_null, write_scalar
-from lance_spark.encoding.v2_1.full_zip_write import write_full_zip
 from lance_spark.encoding.v2_1.hints import NO_HINTS, Hints
-from lance_spark.encoding.v2_1.mini_block_write import MAX_LEVELS, DictionaryItems, write_mini_block
-from lance_spark.encoding.v2_1.shape import is_blob
+from lance_spark.encoding.v2_1.layouts.blob_write import write_blob
+from lance_spark.encoding.v2_1.layouts.constant_write import write_all_null, write_scalar
+from lance_spark.encoding.v2_1.layouts.full_zip_write import write_full_zip
+from lance_spark.encoding.v2_1.layouts.mini_block_write import (
+    MAX_LEVELS,
+    DictionaryItems,
+    write_mini_block,
+)
+from lance_spark.encoding.v2_1.layouts.small_write import encode_small
+from lance_spark.encoding.v2_1.leaf_columns import is_blob
 from lance_spark.encoding.v2_1.shred import LeafColumn
-from lance_spark.encoding.v2_1.small_write import encode_small
 from lance_spark.errors import InvalidInputError, UnsupportedTypeError
 
 #: Values at least this wide stand by themselves, so that one of them can be read without its neighbours.
@@ -309,7 +313,7 @@ def _bits_of(block: DataBlock, path: str) -> int:
 def _packed(
     column: LeafColumn, block: StructBlock, hints: Hints, version: tuple[int, int]
 ) -> EncodedPage:
-    from lance_spark.encoding.v2_1 import packed_struct, variable_packed_struct
+    from lance_spark.encoding.v2_1.codecs import packed_struct, variable_packed_struct
 
     if any(isinstance(child, VariableWidthBlock) for child in block.children):
         if version < (2, 2):

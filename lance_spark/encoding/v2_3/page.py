@@ -24,8 +24,8 @@ from google.protobuf.message import DecodeError
 
 from lance_spark.encoding.levels import Layer, layer_numbers, parse_layers
 from lance_spark.encoding.meta import PageMeta
+from lance_spark.encoding.v2_1.leaf_columns import Leaf
 from lance_spark.encoding.v2_1.page import SlottedReader, open_layout
-from lance_spark.encoding.v2_1.shape import Leaf
 from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb21
 from lance_spark.proto import encodings_v2_3_pb2 as pb

@@ -27,8 +27,8 @@ from lance_spark.encoding.levels import BoolArray, Layer, Step
 from lance_spark.encoding.meta import PageMeta
 from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v2_1.fixed_width import bounds
+from lance_spark.encoding.v2_1.leaf_columns import Leaf
 from lance_spark.encoding.v2_1.page import PageReader, buffer_at, open_layout
-from lance_spark.encoding.v2_1.shape import Leaf
 from lance_spark.encoding.v2_3.page import as_layout
 from lance_spark.encoding.v2_3.payload import has_payload
 from lance_spark.encoding.v2_3.sequence import Sequence, decode_sequence

@@ -15,7 +15,7 @@ import pyarrow as pa
 from lance_spark.encoding.levels import IndexArray, LayerSlots, Step
 from lance_spark.encoding.meta import PageMeta
 from lance_spark.encoding.rows import Rows
-from lance_spark.encoding.v2_1.shape import Leaf
+from lance_spark.encoding.v2_1.leaf_columns import Leaf
 from lance_spark.encoding.v2_3.slot_values import (
     IndexedValues,
     PlainValues,

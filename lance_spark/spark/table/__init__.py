@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+from lance_spark.dataset.error_paths import names_table_by
 from lance_spark.errors import InvalidInputError, TableNotFoundError
 from lance_spark.spark.table.base import ChangeResult, option_text
 from lance_spark.spark.table.bases import BaseMethods
@@ -14,7 +15,6 @@ from lance_spark.spark.table.history import HistoryMethods
 from lance_spark.spark.table.maintenance import MaintenanceMethods
 from lance_spark.spark.table.rows import RowMethods
 from lance_spark.storage.uri import parse_uri
-from lance_spark.table.names_table import names_table_by
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -116,6 +116,6 @@ class LanceTable(RowMethods, ColumnMethods, MaintenanceMethods, HistoryMethods, 
         return frame if self.alias_name is None else frame.alias(self.alias_name)
 
     def __repr__(self) -> str:
-        from lance_spark.spark.reader import display
+        from lance_spark.spark.read.reader import display
 
         return f"LanceTable({display(self.path)})"

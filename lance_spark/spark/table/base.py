@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from lance_spark.changes.optimistic import DEFAULT_CONFLICT_RETRIES, retried
-from lance_spark.changes.places import Places
-from lance_spark.dataset import Dataset
+from lance_spark.dataset.dataset import Dataset
 from lance_spark.errors import InvalidInputError
-from lance_spark.spark import reader
-from lance_spark.spark.frames import named_in
-from lance_spark.spark.jobs import Job
-from lance_spark.spark.options import ReadOptions
-from lance_spark.table.manifest import Manifest
+from lance_spark.mutations.retry import DEFAULT_CONFLICT_RETRIES, retry_on_conflict
+from lance_spark.mutations.rows.row_address_guard import RowAddressGuard
+from lance_spark.spark.jobs.job import Job
+from lance_spark.spark.options.options import ReadOptions
+from lance_spark.spark.read import reader
+from lance_spark.spark.table.dataframes import named_in
+from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class TableBase:
         """
         table = self.writable(what)
         storage = self._read_options.storage_options or None
-        places = Places(table)
+        places = RowAddressGuard(table)
         with Job(self.spark, table, what) as job:
 
             def attempt(current: OpenTable) -> Manifest:
@@ -144,7 +144,7 @@ class TableBase:
             def check(newer: OpenTable) -> None:
                 places.check(newer, named_in(Dataset(table, storage), *naming))
 
-            manifest = retried(
+            manifest = retry_on_conflict(
                 table, attempt, conflict_retries, whatever=True, again=check
             ).manifest
             job.committed(manifest)

@@ -6,24 +6,24 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
-from lance_spark.changes.compaction import Compaction
-from lance_spark.changes.compaction_plan import CompactionOptions
-from lance_spark.changes.move_fragments import check_fragment_ids, moving_to
-from lance_spark.changes.optimistic import DEFAULT_CONFLICT_RETRIES
 from lance_spark.errors import InvalidInputError
-from lance_spark.spark.found_addresses import find_rows
+from lance_spark.mutations.compaction.plan import CompactionOptions
+from lance_spark.mutations.compaction.run import Compaction
+from lance_spark.mutations.move_fragments import check_fragment_ids, moving_to
+from lance_spark.mutations.retry import DEFAULT_CONFLICT_RETRIES
 from lance_spark.spark.table.base import ChangeResult, TableBase, option_text
+from lance_spark.spark.table.jobs.find_rows import find_rows
 from lance_spark.table.bases import TargetBases
-from lance_spark.table.branch_repair import repair_branches
-from lance_spark.table.transaction import with_message
+from lance_spark.table.commit.transaction import with_message
+from lance_spark.table.refs.branch_repair import repair_branches
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from lance_spark.dataset import Dataset
-    from lance_spark.spark.jobs import Job
+    from lance_spark.dataset.dataset import Dataset
+    from lance_spark.spark.jobs.job import Job
     from lance_spark.table.bases import BaseLike
-    from lance_spark.table.manifest import Manifest
+    from lance_spark.table.manifest.manifest import Manifest
 
 _BASES = "id long, name string, path string, is_dataset_root boolean, num_fragments long, num_data_files long, size_bytes long"
 _REPAIRS = "branch string, version long, bases array<long>, problem string"
@@ -46,7 +46,7 @@ class BaseMethods(TableBase):
         ------
         TableNotFoundError, CorruptTableError, StorageError
         """
-        from lance_spark.inspect.gather import base_facts
+        from lance_spark.inspect.collect import base_facts
 
         rows = [
             (
@@ -89,7 +89,7 @@ class BaseMethods(TableBase):
         CommitConflictError
             Others added such a one meanwhile.
         """
-        from lance_spark.changes.settings import add_bases
+        from lance_spark.mutations.metadata_updates import add_bases
 
         table = self.writable("addBases")
         properties = with_message(transaction_properties, commit_message)
@@ -130,7 +130,7 @@ class BaseMethods(TableBase):
         CommitConflictError
             Others changed base paths, or the table again and again.
         """
-        from lance_spark.changes.settings import repoint_base
+        from lance_spark.mutations.metadata_updates import repoint_base
 
         table = self.writable("repointBase")
         properties = with_message(transaction_properties, commit_message)

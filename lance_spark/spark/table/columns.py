@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from lance_spark.changes.optimistic import DEFAULT_CONFLICT_RETRIES
-from lance_spark.dataset import Dataset
+from lance_spark.dataset.dataset import Dataset
 from lance_spark.errors import InvalidInputError
-from lance_spark.spark.jobs import Job
+from lance_spark.mutations.retry import DEFAULT_CONFLICT_RETRIES
+from lance_spark.spark.jobs.job import Job
 from lance_spark.spark.table.base import ChangeResult, TableBase
-from lance_spark.table.manifest import Manifest
-from lance_spark.table.transaction import with_message
+from lance_spark.table.commit.transaction import with_message
+from lance_spark.table.manifest.manifest import Manifest
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -93,8 +93,8 @@ class ColumnMethods(TableBase):
         PySparkException
             What an expression raises for some row.
         """
-        from lance_spark.changes.columns import Computation
-        from lance_spark.spark.table.backfill_job import add_expressions
+        from lance_spark.mutations.columns.fill import Computation
+        from lance_spark.spark.table.jobs.add_columns import add_expressions
 
         properties = with_message(transaction_properties, commit_message)
         marks = self._marks(options)
@@ -149,8 +149,8 @@ class ColumnMethods(TableBase):
         PySparkException
             What the DataFrame raises.
         """
-        from lance_spark.changes.columns import Computation
-        from lance_spark.spark.table.backfill_job import add_from
+        from lance_spark.mutations.columns.fill import Computation
+        from lance_spark.spark.table.jobs.add_columns import add_from
 
         if missing not in ("null", "error"):
             raise InvalidInputError(f'missing must be "null" or "error", not {missing!r}')
@@ -212,7 +212,7 @@ class ColumnMethods(TableBase):
         PySparkException
             What the DataFrame raises.
         """
-        from lance_spark.spark.table.backfill_job import update_from
+        from lance_spark.spark.table.jobs.add_columns import update_from
 
         keys = [key] if isinstance(key, str) else list(key)
         properties = with_message(transaction_properties, commit_message)
@@ -240,7 +240,7 @@ class ColumnMethods(TableBase):
         ------
         InvalidInputError, CommitConflictError, UnsupportedFeatureError, StorageError
         """
-        from lance_spark.changes.alter_columns import drop_columns
+        from lance_spark.mutations.columns.alter import drop_columns
 
         table = drop_columns(
             self.writable("drop columns"),
@@ -325,7 +325,7 @@ class ColumnMethods(TableBase):
             There is no such column, or one is named twice.
         CommitConflictError, UnsupportedFeatureError, StorageError
         """
-        from lance_spark.changes.alter_columns import reorder_columns
+        from lance_spark.mutations.columns.alter import reorder_columns
 
         table = reorder_columns(
             self.writable("reorder columns"),
@@ -338,7 +338,7 @@ class ColumnMethods(TableBase):
     def _alter(
         self, alteration: Mapping[str, Any], properties: Mapping[str, str], conflict_retries: int
     ) -> ChangeResult:
-        from lance_spark.changes.alter_columns import alter_columns
+        from lance_spark.mutations.columns.alter import alter_columns
 
         table = self.writable("alter column")
         with Job(self.spark, table, "alter column") as job:
@@ -353,7 +353,7 @@ class ColumnMethods(TableBase):
         return ChangeResult(altered.version)
 
     def _marks(self, options: Mapping[str, Any] | None) -> Mapping[str, Mapping[str, str]]:
-        from lance_spark.spark.options import WriteOptions
+        from lance_spark.spark.options.options import WriteOptions
 
         given = {name: str(value) for name, value in (options or {}).items()}
         return WriteOptions.parse({**given, "path": self.path}).column_metadata

@@ -13,9 +13,9 @@ from lance_spark.errors import (
     TableExistsError,
     UnsupportedError,
 )
-from lance_spark.spark.options import WriteOptions
+from lance_spark.spark.options.options import WriteOptions
 from lance_spark.spark.table.base import option_text
-from lance_spark.spark.types import LARGE_BINARY, LARGE_STRING, VECTOR_SIZE, to_arrow_schema
+from lance_spark.spark.types.mapping import LARGE_BINARY, LARGE_STRING, VECTOR_SIZE, to_arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -205,8 +205,8 @@ class TableBuilder:
             There is a table, and there must not be; or there is none to replace.
         InvalidOptionError, SchemaMismatchError, UnsupportedTypeError, StorageError
         """
-        from lance_spark.spark.writer import existing_schema
-        from lance_spark.table.write_job import begin_write
+        from lance_spark.spark.write.writer import existing_schema
+        from lance_spark.table.commit.write_job import begin_write
 
         if self._path is None:
             raise InvalidInputError("say where the table stands: .location(path)")

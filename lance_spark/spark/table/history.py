@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 
-from lance_spark.changes.optimistic import DEFAULT_CONFLICT_RETRIES, retried
 from lance_spark.errors import InvalidInputError
-from lance_spark.spark.reader import display
+from lance_spark.mutations.retry import DEFAULT_CONFLICT_RETRIES, retry_on_conflict
+from lance_spark.spark.read.reader import display
 from lance_spark.spark.table.base import ChangeResult, TableBase, option_text
-from lance_spark.table.transaction import with_message
+from lance_spark.table.commit.transaction import with_message
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -66,7 +66,7 @@ class HistoryMethods(TableBase):
         ------
         TableNotFoundError, CorruptTableError, StorageError
         """
-        from lance_spark.inspect.gather import past_versions
+        from lance_spark.inspect.collect import past_versions
 
         if limit is not None and limit < 0:
             raise InvalidInputError(f"limit={limit}: a number of versions cannot be negative")
@@ -103,8 +103,8 @@ class HistoryMethods(TableBase):
         ------
         TableNotFoundError, CorruptTableError, StorageError
         """
+        from lance_spark.inspect.collect import version_facts
         from lance_spark.inspect.features import feature_names
-        from lance_spark.inspect.gather import version_facts
 
         dataset = self.dataset()
         about = version_facts(dataset._table)
@@ -359,7 +359,7 @@ class HistoryMethods(TableBase):
         given: Mapping[str, str] | None,
         conflict_retries: int,
     ) -> ChangeResult:
-        from lance_spark.changes.settings import restore
+        from lance_spark.mutations.metadata_updates import restore
 
         newest = self.writable("restore")
         found = self._like(naming).dataset()
@@ -369,7 +369,7 @@ class HistoryMethods(TableBase):
                 f"{display(self.path)}; check out that branch"
             )
         properties = with_message(given, message)
-        done = retried(
+        done = retry_on_conflict(
             newest,
             lambda _: restore(found._table, properties=properties).manifest,
             conflict_retries,
@@ -391,8 +391,8 @@ class HistoryMethods(TableBase):
 
 def _created(table: OpenTable) -> datetime | None:
     """Return when the first version of a branch was committed, if there still is that version."""
-    from lance_spark.table.manifest_file import find_manifest
-    from lance_spark.table.versions import list_manifests
+    from lance_spark.table.manifest.codec import find_manifest
+    from lance_spark.table.manifest.versions import list_manifests
 
     located = list_manifests(table.store)
     if not located or located[0].version != 1:

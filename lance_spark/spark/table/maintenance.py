@@ -7,7 +7,7 @@
 | `validate` | driver | checks the manifest against the files |
 | `cleanup` | driver | removes files that no version refers to, which jobs left that came to nothing |
 
-A compaction that others got in the way of rewrites only what they changed (`lance_spark.changes.compaction`).
+A compaction that others got in the way of rewrites only what they changed (`lance_spark.mutations.compaction.run`).
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from dataclasses import fields, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from lance_spark.changes.compact import CompactionMetrics
-from lance_spark.changes.compaction import Compaction, check_excluded
-from lance_spark.changes.compaction_plan import CompactionOptions
-from lance_spark.changes.optimistic import DEFAULT_CONFLICT_RETRIES
 from lance_spark.errors import InvalidInputError, InvalidOptionError, StorageError
-from lance_spark.spark.found_addresses import find_rows
+from lance_spark.mutations.compaction.plan import CompactionOptions
+from lance_spark.mutations.compaction.run import Compaction, check_excluded
+from lance_spark.mutations.compaction.task import CompactionMetrics
+from lance_spark.mutations.retry import DEFAULT_CONFLICT_RETRIES
 from lance_spark.spark.table.base import TableBase
-from lance_spark.table.transaction import with_message
+from lance_spark.spark.table.jobs.find_rows import find_rows
+from lance_spark.table.commit.transaction import with_message
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from lance_spark.dataset import Dataset
-    from lance_spark.spark.jobs import Job
-    from lance_spark.table.cleanup import CleanupStats
-    from lance_spark.table.cleanup_plan import CleanupPolicy
-    from lance_spark.table.manifest import Manifest
+    from lance_spark.dataset.dataset import Dataset
+    from lance_spark.spark.jobs.job import Job
+    from lance_spark.table.cleanup.plan import CleanupPolicy
+    from lance_spark.table.cleanup.run import CleanupStats
+    from lance_spark.table.manifest.manifest import Manifest
 
 _METRICS = ("fragments_removed", "fragments_added", "files_removed", "files_added")
 #: Options of the Java connector that say nothing here.
@@ -161,7 +161,7 @@ class MaintenanceMethods(TableBase):
         CorruptTableError, UnsupportedFeatureError
             A version cannot be read, so that nobody can tell what it needs. Nothing is removed.
         """
-        from lance_spark.table.cleanup import policy_for
+        from lance_spark.table.cleanup.run import policy_for
 
         limits = []
         if retentionHours is not None:
@@ -209,7 +209,7 @@ class MaintenanceMethods(TableBase):
         InvalidInputError, StorageError, CorruptTableError, UnsupportedFeatureError
             As in `vacuum`.
         """
-        from lance_spark.table.cleanup import policy_for_failed_jobs
+        from lance_spark.table.cleanup.run import policy_for_failed_jobs
 
         stats = self._clean("cleanup", policy_for_failed_jobs(olderThan), dryRun)
         row = (stats.bytes_removed, len(stats.files))
@@ -255,7 +255,7 @@ class MaintenanceMethods(TableBase):
         properties: Mapping[str, str],
         conflict_retries: int,
     ) -> CompactionMetrics:
-        from lance_spark.spark.table.ordering import sort_columns, sort_rows
+        from lance_spark.spark.table.jobs.sort import sort_columns, sort_rows
 
         columns = sort_columns(by, "zOrderBy" if curve else "sortBy")
         done: list[CompactionMetrics] = []
@@ -272,7 +272,7 @@ class MaintenanceMethods(TableBase):
         return done[-1]
 
     def _clean(self, what: str, policy: CleanupPolicy, dry_run: bool) -> CleanupStats:
-        from lance_spark.table.cleanup import cleanup
+        from lance_spark.table.cleanup.run import cleanup
 
         table = self.writable(what)
         stats = cleanup(

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from lance_spark.changes.optimistic import DEFAULT_CONFLICT_RETRIES
-from lance_spark.dataset import Dataset
-from lance_spark.spark.jobs import Job
+from lance_spark.dataset.dataset import Dataset
+from lance_spark.mutations.retry import DEFAULT_CONFLICT_RETRIES
+from lance_spark.spark.jobs.job import Job
 from lance_spark.spark.table.base import ChangeResult, TableBase
-from lance_spark.table.manifest import Manifest
-from lance_spark.table.transaction import with_message
+from lance_spark.table.commit.transaction import with_message
+from lance_spark.table.manifest.manifest import Manifest
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from lance_spark.spark.table.merge import MergeBuilder
-    from lance_spark.spark.table.update_job import UpdateMode
+    from lance_spark.spark.table.jobs.update import UpdateMode
+    from lance_spark.spark.table.merge.builder import MergeBuilder
 
 
 class RowMethods(TableBase):
@@ -61,7 +61,7 @@ class RowMethods(TableBase):
         PySparkException
             What the condition raises for some row.
         """
-        from lance_spark.spark.table.delete_job import delete
+        from lance_spark.spark.table.jobs.delete import delete
 
         properties = with_message(transaction_properties, commit_message)
         counts = [0]
@@ -123,7 +123,7 @@ class RowMethods(TableBase):
         PySparkException
             What an expression raises for some row.
         """
-        from lance_spark.spark.table.update_job import update
+        from lance_spark.spark.table.jobs.update import update
 
         properties = with_message(transaction_properties, commit_message)
         counts = [0]
@@ -213,7 +213,7 @@ class RowMethods(TableBase):
         PySparkException
             What the DataFrame or the condition raises for some row.
         """
-        from lance_spark.spark.table.replace_job import replace_where
+        from lance_spark.spark.table.jobs.partial_overwrite import replace_where
 
         properties = with_message(transaction_properties, commit_message)
         counts = (0, 0)
@@ -257,7 +257,7 @@ class RowMethods(TableBase):
         -------
         MergeBuilder
         """
-        from lance_spark.spark.table.merge import MergeBuilder
+        from lance_spark.spark.table.merge.builder import MergeBuilder
 
         properties = with_message(transaction_properties, commit_message)
         return MergeBuilder(
@@ -298,7 +298,7 @@ class RowMethods(TableBase):
             Others were faster, again and again.
         UnsupportedFeatureError, UnsupportedError, StorageError, PySparkException
         """
-        from lance_spark.spark.table.merge import upsert
+        from lance_spark.spark.table.merge.builder import upsert
 
         properties = with_message(transaction_properties, commit_message)
         return upsert(self, source, properties, conflict_retries)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
+from lance_spark.inspect.formatting import clean, number, shortened
 from lance_spark.inspect.plots import Bar, small_plot
 from lance_spark.inspect.text import heading_lines
-from lance_spark.inspect.words import clean, number, shortened
 
 if TYPE_CHECKING:
-    from lance_spark.inspect.facts import VersionFacts
+    from lance_spark.inspect.report import VersionFacts
     from lance_spark.spark.table.base import TableBase
 
 #: Columns that are shown.
@@ -24,7 +24,7 @@ _SOFT = 'style="opacity:.7"'
 def shown(table: TableBase) -> str:
     """Return a table as HTML for a notebook. Never raises: a table that cannot be opened says why."""
     try:
-        from lance_spark.inspect.gather import version_facts
+        from lance_spark.inspect.collect import version_facts
 
         return as_html(version_facts(table.dataset()._table))
     except Exception as error:  # A notebook would show the error in the place of the table.

@@ -24,14 +24,14 @@ from enum import Enum
 from typing import Any, ClassVar
 
 from lance_spark.proto import table_pb2, transaction_pb2
-from lance_spark.table.deletion_writer import write_deletions
-from lance_spark.table.deletions import Offsets
-from lance_spark.table.draft import Draft
-from lance_spark.table.fragment import Fragment
-from lance_spark.table.fragment_files import DeletionFile
-from lance_spark.table.manifest import Manifest
-from lance_spark.table.operations.inserted_keys import InsertedKeys
+from lance_spark.table.fragments.files import DeletionFile
+from lance_spark.table.fragments.fragment import Fragment
+from lance_spark.table.manifest.builder import ManifestBuilder
+from lance_spark.table.manifest.manifest import Manifest
+from lance_spark.table.operations.data.inserted_keys import InsertedKeys
 from lance_spark.table.paths import TablePaths, deletion_path
+from lance_spark.table.rows.deletion_writer import write_deletions
+from lance_spark.table.rows.deletions import Offsets
 
 #: Stands for the schema among the ids of fields whose metadata an operation changes.
 SCHEMA_METADATA = -1
@@ -222,7 +222,7 @@ class Operation(ABC):
         return self
 
     @abstractmethod
-    def apply(self, draft: Draft) -> None:
+    def apply(self, draft: ManifestBuilder) -> None:
         """Make the change.
 
         Raises

@@ -3,42 +3,44 @@
 from __future__ import annotations
 
 from lance_spark.proto import transaction_pb2
-from lance_spark.table.operations import (
+from lance_spark.table.operations.base import Operation
+from lance_spark.table.operations.data import (
     append,
-    clone,
-    create_index,
     data_overlay,
     data_replacement,
     delete,
     merge,
     overwrite,
+    rewrite,
+    update,
+)
+from lance_spark.table.operations.data.append import Append
+from lance_spark.table.operations.data.data_overlay import DataOverlay
+from lance_spark.table.operations.data.data_replacement import DataReplacement
+from lance_spark.table.operations.data.delete import Delete
+from lance_spark.table.operations.data.merge import Merge
+from lance_spark.table.operations.data.overwrite import Overwrite
+from lance_spark.table.operations.data.rewrite import Rewrite
+from lance_spark.table.operations.data.update import Update
+from lance_spark.table.operations.metadata import (
+    clone,
+    create_index,
     project,
     reserve_fragments,
     restore,
-    rewrite,
-    update,
     update_bases,
     update_config,
     update_mem_wal_state,
 )
-from lance_spark.table.operations.append import Append
-from lance_spark.table.operations.base import Operation
-from lance_spark.table.operations.clone import Clone
-from lance_spark.table.operations.create_index import CreateIndex
-from lance_spark.table.operations.data_overlay import DataOverlay
-from lance_spark.table.operations.data_replacement import DataReplacement
-from lance_spark.table.operations.delete import Delete
-from lance_spark.table.operations.merge import Merge
-from lance_spark.table.operations.other import OtherOperation
-from lance_spark.table.operations.overwrite import Overwrite
-from lance_spark.table.operations.project import Project
-from lance_spark.table.operations.reserve_fragments import ReserveFragments
-from lance_spark.table.operations.restore import Restore
-from lance_spark.table.operations.rewrite import Rewrite
-from lance_spark.table.operations.update import Update
-from lance_spark.table.operations.update_bases import UpdateBases
-from lance_spark.table.operations.update_config import UpdateConfig
-from lance_spark.table.operations.update_mem_wal_state import UpdateMemWalState
+from lance_spark.table.operations.metadata.clone import Clone
+from lance_spark.table.operations.metadata.create_index import CreateIndex
+from lance_spark.table.operations.metadata.project import Project
+from lance_spark.table.operations.metadata.reserve_fragments import ReserveFragments
+from lance_spark.table.operations.metadata.restore import Restore
+from lance_spark.table.operations.metadata.unknown import OtherOperation
+from lance_spark.table.operations.metadata.update_bases import UpdateBases
+from lance_spark.table.operations.metadata.update_config import UpdateConfig
+from lance_spark.table.operations.metadata.update_mem_wal_state import UpdateMemWalState
 
 #: The operations that this release commits, by kind.
 OPERATIONS: dict[str, type[Operation]] = {

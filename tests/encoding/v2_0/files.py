@@ -13,7 +13,7 @@ from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v2_0.field import count_columns, open_field
 from lance_spark.file.columns import add_page, new_column, read_columns
 from lance_spark.file.footer import ALIGNMENT, Tail, encode_tail, read_footer
-from lance_spark.file.schema import Schema
+from lance_spark.file.schema.schema import Schema
 from lance_spark.proto import encodings_v2_0_pb2 as pb
 from lance_spark.proto import file_pb2
 from lance_spark.storage.local import LocalSource

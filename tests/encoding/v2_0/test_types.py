@@ -10,7 +10,7 @@ import pytest
 
 from lance_spark.storage.source import run_plans
 from tests.encoding.v2_0.files import File, assert_rows, read_theirs, write
-from tests.interop import tables
+from tests.support.interop import tables
 
 TYPES = {**tables.SCALARS, **tables.VECTORS, **tables.NESTED}
 

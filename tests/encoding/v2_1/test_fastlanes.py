@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lance_spark.encoding import fastlanes
-from tests.encoding.v2_1.fixed import random_values, slow_pack
+from tests.support.encodings.fixed import random_values, slow_pack
 
 WIDTHS = st.sampled_from([8, 16, 32, 64]).flatmap(
     lambda bits: st.tuples(st.just(bits), st.integers(0, bits))

@@ -22,14 +22,14 @@ from lance_spark.encoding.arrow_blocks import to_block
 from lance_spark.encoding.blocks import DataBlock, FixedWidthBlock, VariableWidthBlock
 from lance_spark.encoding.levels import layer_numbers
 from lance_spark.encoding.meta import EncodedPage
-from lance_spark.encoding.v2_1 import flat as flat_module
-from lance_spark.encoding.v2_1 import mini_block_write
 from lance_spark.encoding.v2_1.codec import ChunkBuffer, ChunkLimits, Chunks
-from lance_spark.encoding.v2_1.full_zip_write import write_full_zip
-from lance_spark.encoding.v2_1.mini_block_write import DictionaryItems, write_mini_block
+from lance_spark.encoding.v2_1.codecs import flat as flat_module
+from lance_spark.encoding.v2_1.layouts import mini_block_write
+from lance_spark.encoding.v2_1.layouts.full_zip_write import write_full_zip
+from lance_spark.encoding.v2_1.layouts.mini_block_write import DictionaryItems, write_mini_block
 from lance_spark.encoding.v2_1.shred import LeafColumn
 from lance_spark.proto import encodings_v2_1_pb2 as pb
-from tests.encoding.v2_1.handmade import (
+from tests.support.encodings.handmade import (
     CE,
     Make,
     Version,
@@ -42,7 +42,7 @@ from tests.encoding.v2_1.handmade import (
     squeezed,
     theirs,
 )
-from tests.interop.tables import build
+from tests.support.interop.tables import build
 
 ROWS = 3_000
 CHUNK = 1_024

@@ -13,7 +13,7 @@ import lance_spark
 from lance_spark.encoding.v2_1 import hints
 from lance_spark.encoding.v2_1.hints import Hints
 from lance_spark.errors import InvalidInputError
-from tests.interop.tables import assert_same, build
+from tests.support.interop.tables import assert_same, build
 
 ROWS = 5_000
 PREFIX = "lance-encoding:"

@@ -20,14 +20,14 @@ from lance.file import LanceFileWriter
 
 from lance_spark.encoding.meta import ColumnMeta
 from lance_spark.encoding.v2_1.field import open_field
-from lance_spark.encoding.v2_1.shape import leaf_fields
+from lance_spark.encoding.v2_1.leaf_columns import leaf_fields
 from lance_spark.errors import CorruptFileError, LanceError
 from lance_spark.file.columns import read_columns
 from lance_spark.file.footer import Tail, read_footer
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.local import LocalSource
 from lance_spark.storage.source import ByteRange, Bytes, run_plans
-from tests.interop.tables import PATTERNS, build
+from tests.support.interop.tables import PATTERNS, build
 
 ROWS = 1_100
 FLIPS = int(os.environ.get("LANCE_SPARK_TEST_FLIPS", "150"))

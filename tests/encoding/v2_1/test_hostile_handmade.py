@@ -18,7 +18,6 @@ from lance_spark.file.footer import Tail, read_footer
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.local import LocalSource
 from tests.encoding.v2_1 import test_hostile
-from tests.encoding.v2_1.handmade import CE, file_of, flat, ours
 from tests.encoding.v2_1.test_handmade import (
     CASES,
     Case,
@@ -29,6 +28,7 @@ from tests.encoding.v2_1.test_handmade import (
     text_chunk,
 )
 from tests.encoding.v2_1.test_hostile import Damaged, Memory, reads, traced
+from tests.support.encodings.handmade import CE, file_of, flat, ours
 
 __all__ = ["traced"]
 

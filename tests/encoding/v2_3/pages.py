@@ -16,7 +16,7 @@ from lance.file import LanceFileReader, LanceFileWriter
 
 from lance_spark.proto import encodings_v2_3_pb2 as pb
 from lance_spark.proto import file2_pb2
-from tests.interop.tables import with_nulls
+from tests.support.interop.tables import with_nulls
 
 SPARSE = {"lance-encoding:structural-encoding": "sparse"}
 FULL_ZIP = {"lance-encoding:structural-encoding": "fullzip"}

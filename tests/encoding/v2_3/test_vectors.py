@@ -9,9 +9,9 @@ import lance
 import pyarrow as pa
 import pytest
 
-from lance_spark.dataset import open_dataset
+from lance_spark.dataset.dataset import open_dataset
 from lance_spark.encoding.blocks import FixedSizeListBlock
-from lance_spark.encoding.v2_1 import fixed_size_list
+from lance_spark.encoding.v2_1.codecs import fixed_size_list
 from lance_spark.errors import CorruptFileError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 import lance_spark
 from tests.interop.predicates.harness import BATCH, Harness, Report
 from tests.interop.predicates.tables import VERSIONS, make
-from tests.spark.processes import JAVA_OPTIONS, environment
+from tests.support.spark.processes import JAVA_OPTIONS, environment
 
 
 def main() -> int:

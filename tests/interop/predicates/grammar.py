@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tests.interop.predicates import literals
 from tests.interop.predicates.columns import COMPARED, NULLABLE, Column
 from tests.interop.predicates.values import Values
-from tests.spark.versions import HAS_TIME
+from tests.support.spark.versions import HAS_TIME
 
 COMPARISONS = ["=", "==", "<>", "!=", "<", "<=", ">", ">=", "<=>"]
 _TYPES = [

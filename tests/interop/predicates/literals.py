@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 from tests.interop.predicates.columns import BYTES, TEXTS
-from tests.spark.versions import HAS_TIME
+from tests.support.spark.versions import HAS_TIME
 
 WHOLE = [
     *("0", "1", "-1", "2", "5", "-5", "100", "127", "128", "-128", "-129", "255", "256"),

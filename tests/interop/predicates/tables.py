@@ -22,7 +22,7 @@ from pyspark.sql.types import DayTimeIntervalType
 
 from tests.interop.predicates.columns import DEEP, INNER, MAP, OPAQUE, PLAIN, deep_values, values_of
 from tests.interop.predicates.sessions import TIME, settings
-from tests.spark.versions import HAS_TIME
+from tests.support.spark.versions import HAS_TIME
 
 VERSIONS = ("2.2", "2.1", "2.0", "0.1")
 ROWS = 230

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.interop.predicates import literals
-from tests.spark.versions import HAS_TIME
+from tests.support.spark.versions import HAS_TIME
 
 _UNITS = ["'year'", "'quarter'", "'month'", "'week'", "'day'", "'hour'", "'minute'", "'second'"]
 _INTERVALS = [

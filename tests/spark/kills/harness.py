@@ -24,8 +24,8 @@ import pyspark
 import lance_spark
 from lance_spark.errors import CommitConflictError
 from tests.spark.kills.model import Log, Rows, outcome
-from tests.spark.processes import ROOT, environment
 from tests.spark.table.tables import checked
+from tests.support.spark.processes import ROOT, environment
 
 SCRIPT = Path(__file__).with_name("run.py")
 SCHEMA = pa.schema(

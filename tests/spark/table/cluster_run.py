@@ -22,8 +22,8 @@ from pyspark.sql import functions as F
 
 import lance_spark
 from lance_spark import LanceTable
-from lance_spark.changes.compaction import CompactionTask
 from lance_spark.errors import StorageError
+from lance_spark.mutations.compaction.run import CompactionTask
 from tests.spark.table import cluster_hooks as hooks
 
 ATTEMPTS = 2

@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from lance_spark.spark.datasource import LanceDataSource
-from lance_spark.spark.stream_writer import LanceStreamWriter
+from lance_spark.spark.streaming.writer import LanceStreamWriter
 
 
 class KillingWriter(LanceStreamWriter):
@@ -33,7 +33,7 @@ class KillingSource(LanceDataSource):
         return "killing_lance"
 
     def streamWriter(self, schema: Any, overwrite: bool) -> Any:
-        from lance_spark.spark.options import WriteOptions
+        from lance_spark.spark.options.options import WriteOptions
 
         return KillingWriter(WriteOptions.parse(self.options), schema, overwrite)
 

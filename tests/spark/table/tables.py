@@ -10,8 +10,8 @@ import lance
 import numpy as np
 import pyarrow as pa
 
+from lance_spark.dataset.write import write_dataset
 from lance_spark.table.open import open_table
-from lance_spark.write import write_dataset
 
 ROWS = 2_000_000
 FRAGMENTS = 50

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from lance_spark.errors import LanceError
-from lance_spark.spark.options import ReadOptions, WriteOptions
+from lance_spark.spark.options.options import ReadOptions, WriteOptions
 from lance_spark.spark.table import LanceTable
-from tests.table.damaged import files_below
-from tests.table.pylance_tables import new_table
+from tests.support.tables.damaged import files_below
+from tests.support.tables.pylance_written import new_table
 
 Table = LanceTable
 #: Call, and what its error must say.

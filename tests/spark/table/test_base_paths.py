@@ -13,12 +13,12 @@ import pytest
 from lance import DatasetBasePath
 from pyspark.sql import functions as F
 
-from lance_spark.dataset import open_dataset
+from lance_spark.dataset.dataset import open_dataset
+from lance_spark.dataset.write import write_dataset
 from lance_spark.errors import InvalidInputError, InvalidOptionError
-from lance_spark.spark.options import WriteOptions
+from lance_spark.spark.options.options import WriteOptions
 from lance_spark.spark.table import LanceTable
-from lance_spark.write import write_dataset
-from tests.table.pylance_tables import rows
+from tests.support.tables.pylance_written import rows
 
 HOT, COLD = 1, 2
 

@@ -22,9 +22,9 @@ import pyarrow.parquet as pq
 import pyspark
 import pytest
 
-from lance_spark.write import write_dataset
-from tests.spark.processes import ROOT, environment
+from lance_spark.dataset.write import write_dataset
 from tests.spark.table.tables import FRAGMENTS, checked, copied, large_rows
+from tests.support.spark.processes import ROOT, environment
 
 ROWS = int(os.environ.get("LANCE_SPARK_TEST_CLUSTER_ROWS", "200000"))
 SMALL = 50_000

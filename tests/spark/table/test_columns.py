@@ -13,16 +13,17 @@ import pytest
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
-from lance_spark.changes import columns as columns_module
-from lance_spark.dataset import open_dataset
+from lance_spark.dataset.dataset import open_dataset
 from lance_spark.errors import (
     CommitConflictError,
     InvalidInputError,
     SchemaMismatchError,
     UnsupportedFeatureError,
 )
-from lance_spark.spark.jobs import Job
-from lance_spark.spark.table import LanceTable, backfill_job
+from lance_spark.mutations.columns import fill as columns_module
+from lance_spark.spark.jobs.job import Job
+from lance_spark.spark.table import LanceTable
+from lance_spark.spark.table.jobs import add_columns
 from tests.spark.table.tables import checked
 
 Large = Callable[[str], tuple[Path, pa.Table]]
@@ -137,7 +138,7 @@ def test_expressions_that_need_other_rows(
     assert len(files(path)) == 10
     assert steps == ["write columns"]
     # A shuffle that nothing tells of beforehand: nothing of the first try is left.
-    monkeypatch.setattr(backfill_job, "has_windows", lambda *_: False)
+    monkeypatch.setattr(add_columns, "has_windows", lambda *_: False)
     LanceTable.forPath(spark, str(path)).addColumns({"again": F.row_number().over(window)})
     assert all(row["again"] == row["rank"] for row in rows(path, "rank", "again"))
     assert len(files(path)) == 15

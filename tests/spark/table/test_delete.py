@@ -14,9 +14,9 @@ import pytest
 
 import lance_spark
 from lance_spark import LanceTable
+from lance_spark.dataset.write import write_dataset
 from lance_spark.errors import CommitConflictError, InvalidInputError
-from lance_spark.spark.table import delete_job
-from lance_spark.write import write_dataset
+from lance_spark.spark.table.jobs import delete as delete_job
 from tests.spark.table.tables import checked, left_over
 
 Large = Callable[..., tuple[Path, pa.Table]]

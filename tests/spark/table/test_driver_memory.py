@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from lance_spark import LanceTable
-from lance_spark.write import write_dataset
+from lance_spark.dataset.write import write_dataset
 from tests.spark.table.tables import checked
 
 FRAGMENTS = 1000

@@ -16,8 +16,8 @@ import lance_spark
 from lance_spark.errors import CorruptTableError, InvalidInputError, VersionNotFoundError
 from lance_spark.spark.table import LanceTable
 from tests.inspect.test_inspect import Page
-from tests.table.damaged import rewrite_manifest
-from tests.table.pylance_tables import new_table
+from tests.support.tables.damaged import rewrite_manifest
+from tests.support.tables.pylance_written import new_table
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lance_spark.dataset.write import write_dataset
 from lance_spark.errors import (
     CommitConflictError,
     InvalidInputError,
@@ -20,13 +21,13 @@ from lance_spark.errors import (
     StorageError,
     UncertainCommitError,
 )
-from lance_spark.spark import jobs, progress
-from lance_spark.spark.attempts import raised_by_task, wait_for_attempts
-from lance_spark.spark.jobs import Job
-from lance_spark.spark.pinned import Pinned, pinned
-from lance_spark.table.fragment_writer import FragmentWriter
+from lance_spark.spark.jobs import job as jobs
+from lance_spark.spark.jobs import progress
+from lance_spark.spark.jobs.job import Job
+from lance_spark.spark.jobs.task_attempts import raised_by_task, wait_for_attempts
+from lance_spark.spark.read.snapshot import TableSnapshot, snapshot_of
+from lance_spark.table.fragments.writer import FragmentWriter
 from lance_spark.table.open import OpenTable, open_table
-from lance_spark.write import write_dataset
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Counts:
 class Writes:
     """A task that writes a data file; its first attempt dies before it is done, or all fail."""
 
-    table: Pinned
+    table: TableSnapshot
     tag: bytes
     marker: Path
     attempts: int
@@ -148,7 +149,7 @@ def test_errors_of_ours_arrive_as_they_are(spark: Any, table: OpenTable) -> None
 def test_a_worker_that_died_leaves_nothing(spark: Any, table: OpenTable, tmp_path: Path) -> None:
     before = files(table)
     with Job(spark, table, "test") as job:
-        task = Writes(pinned(table), job.tag, tmp_path / "marker", 1)
+        task = Writes(snapshot_of(table), job.tag, tmp_path / "marker", 1)
         (fragments,) = job.runner("write").run([task], Writes.run, print)
         kept = {file.path for one in fragments for file in one.files}
         assert len(files(table) - before) == 2
@@ -161,7 +162,7 @@ def test_a_worker_that_died_leaves_nothing(spark: Any, table: OpenTable, tmp_pat
 def test_a_job_that_fails_leaves_nothing(spark: Any, table: OpenTable, tmp_path: Path) -> None:
     before = files(table)
     with pytest.raises(Exception, match=r"(?i)python worker"), Job(spark, table, "test") as job:  # noqa: PT012
-        task = Writes(pinned(table), job.tag, tmp_path / "marker", 9)
+        task = Writes(snapshot_of(table), job.tag, tmp_path / "marker", 9)
         job.run_tasks([task], Writes.run, "write")
     assert (tmp_path / "marker").stat().st_size == 2
     assert files(table) == before
@@ -215,9 +216,9 @@ def test_what_may_be_committed_stays(spark: Any, table: OpenTable, error: BaseEx
 
 
 def _appended(table: OpenTable, fragments: Any) -> Any:
-    from lance_spark.table.commit import commit
-    from lance_spark.table.operations.append import Append
-    from lance_spark.table.transaction import Transaction
+    from lance_spark.table.commit.commit import commit
+    from lance_spark.table.commit.transaction import Transaction
+    from lance_spark.table.operations.data.append import Append
 
     transaction = Transaction.new(table.version, Append(tuple(fragments)))
     return commit(table.store, transaction, table.manifest)

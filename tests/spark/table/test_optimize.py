@@ -16,15 +16,15 @@ import pyarrow.compute as pc
 import pytest
 from pyspark.sql import functions as F
 
-from lance_spark.changes import compaction
-from lance_spark.dataset import open_dataset
+from lance_spark.dataset.dataset import open_dataset
 from lance_spark.errors import (
     CommitConflictError,
     InvalidInputError,
     InvalidOptionError,
 )
+from lance_spark.mutations.compaction import run as compaction
 from lance_spark.spark.table import LanceTable
-from lance_spark.spark.table.zorder import bounds_of, interleaved, ranks_of
+from lance_spark.spark.table.jobs.zorder import bounds_of, interleaved, ranks_of
 from lance_spark.table.open import open_table
 
 ROWS, FRAGMENTS = 200_000, 50

@@ -25,9 +25,9 @@ import pyarrow as pa
 import pytest
 
 import lance_spark
-from tests.spark.processes import environment
 from tests.spark.table.tables import checked
 from tests.spark.table.writers import PATIENCE
+from tests.support.spark.processes import environment
 
 FRAGMENTS, ROWS = 6, 10
 COLUMNS = ("id", "g", "v")

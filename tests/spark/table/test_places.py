@@ -11,10 +11,11 @@ import pyarrow as pa
 import pytest
 
 from lance_spark import LanceTable, open_dataset, write_dataset
-from lance_spark.changes import columns, optimistic
 from lance_spark.errors import CommitConflictError
-from tests.changes.two_fragments import new_table
+from lance_spark.mutations import retry
+from lance_spark.mutations.columns import fill as columns
 from tests.spark.table.tables import checked
+from tests.support.tables.two_fragments import new_table
 
 Change = Callable[[LanceTable, Any], object]
 Other = Callable[[str], object]
@@ -31,7 +32,7 @@ def meanwhile(path: Path, monkeypatch: pytest.MonkeyPatch) -> Meanwhile:
     """Have somebody else be faster, when a change is about to be committed for the first time."""
 
     def arrange(other: Other) -> None:
-        for module, name in ((optimistic, "commit"), (columns, "commit_columns")):
+        for module, name in ((retry, "commit"), (columns, "commit_columns")):
             real = getattr(module, name)
 
             def late(*given: Any, real: Any = real, **named: Any) -> Any:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from lance_spark import LanceTable
 from lance_spark.errors import CommitConflictError, InvalidInputError, SchemaMismatchError
-from lance_spark.spark.table import replace_job
+from lance_spark.spark.table.jobs import partial_overwrite
 from tests.spark.table.tables import checked
 
 Large = Callable[..., tuple[Path, pa.Table]]
@@ -136,7 +136,7 @@ def test_rows_that_do_not_fit_leave_nothing(spark: Any, path: Path) -> None:
 def test_what_others_commit_meanwhile(
     spark: Any, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commit = replace_job.commit_rows
+    commit = partial_overwrite.commit_rows
     others: list[Callable[[lance.LanceDataset], object]] = []
     planned: list[int] = []
 
@@ -146,7 +146,7 @@ def test_what_others_commit_meanwhile(
             others.pop()(lance.dataset(path))
         return commit(table, *given, **more)
 
-    monkeypatch.setattr(replace_job, "commit_rows", slow)
+    monkeypatch.setattr(partial_overwrite, "commit_rows", slow)
     table = LanceTable.forPath(spark, str(path))
     expected = {k: v[1] for k, v in content(path).items()}
     # Another row of the same fragment is deleted: both hold.

@@ -21,12 +21,13 @@ from lance_spark.errors import (
     UnsupportedError,
     VersionNotFoundError,
 )
-from lance_spark.spark import stream_plan, stream_reader
-from lance_spark.spark.feed_options import FeedOptions
-from lance_spark.spark.options import ReadOptions
-from lance_spark.spark.stream_offsets import BEGINNING, Position
-from lance_spark.spark.stream_plan import Limit, StreamPlan
-from lance_spark.spark.stream_reader import LanceStreamReader
+from lance_spark.spark.options.feed_options import FeedOptions
+from lance_spark.spark.options.options import ReadOptions
+from lance_spark.spark.streaming import plan as stream_plan
+from lance_spark.spark.streaming import reader as stream_reader
+from lance_spark.spark.streaming.offsets import BEGINNING, Position
+from lance_spark.spark.streaming.plan import Limit, StreamPlan
+from lance_spark.spark.streaming.reader import LanceStreamReader
 from lance_spark.table.open import open_table
 
 Stream = Callable[..., list[tuple[Any, ...]]]

@@ -17,9 +17,9 @@ import pytest
 
 import lance_spark
 from lance_spark.errors import InvalidOptionError, LanceError
-from lance_spark.spark.options import WriteOptions
-from lance_spark.spark.stream_writer import EPOCH_ID, QUERY_ID, LanceStreamWriter
-from tests.spark.processes import environment
+from lance_spark.spark.options.options import WriteOptions
+from lance_spark.spark.streaming.writer import EPOCH_ID, QUERY_ID, LanceStreamWriter
+from tests.support.spark.processes import environment
 
 SCRIPT = Path(__file__).with_name("killed_stream.py")
 

@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 import pytest
 
 from lance_spark import LanceTable
-from lance_spark.dataset import open_dataset
+from lance_spark.dataset.dataset import open_dataset
+from lance_spark.dataset.write import write_dataset
 from lance_spark.errors import (
     InvalidInputError,
     InvalidOptionError,
@@ -22,11 +23,10 @@ from lance_spark.errors import (
     UnsupportedError,
     VersionNotFoundError,
 )
-from lance_spark.spark.incoming import Incoming
-from lance_spark.spark.pinned import pinned
-from lance_spark.spark.table import update_job
+from lance_spark.spark.read.snapshot import snapshot_of
+from lance_spark.spark.table.jobs import update as update_job
+from lance_spark.spark.write.input_converter import InputConverter
 from lance_spark.table.open import open_table
-from lance_spark.write import write_dataset
 from tests.spark.table.tables import checked, left_over
 
 Large = Callable[..., tuple[Path, pa.Table]]
@@ -225,17 +225,17 @@ def test_a_table_that_is_made_anew_is_another_one(tmp_path: Path) -> None:
     """Workers keep tables open; one at the same path can have the same version number and other columns."""
     path = str(tmp_path / "t")
     write_dataset(pa.table({"a": [1]}), path)
-    first = pinned(open_table(path))
+    first = snapshot_of(open_table(path))
     assert first.open() is first.open()
     shutil.rmtree(path)
     write_dataset(pa.table({"b": [1]}), path)
-    second = pinned(open_table(path))
+    second = snapshot_of(open_table(path))
     assert (second.version, second.open().schema.names) == (first.version, ["b"])
     assert first.open().schema.names == ["a"]
     for one in ("x", "y"):
         write_dataset(pa.table({one: [1]}), str(tmp_path / one))
-        pinned(open_table(str(tmp_path / one))).open()
+        snapshot_of(open_table(str(tmp_path / one))).open()
     with pytest.raises(VersionNotFoundError, match="made anew"):
         first.open()
     with pytest.raises(SchemaMismatchError, match="'a'"):
-        Incoming(second.open().schema.to_arrow(), ["a"])
+        InputConverter(second.open().schema.to_arrow(), ["a"])

@@ -16,11 +16,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
 from lance_spark import LanceTable
-from lance_spark.dataset import open_dataset
+from lance_spark.dataset.dataset import open_dataset
+from lance_spark.dataset.write import write_dataset
 from lance_spark.errors import CommitConflictError, InvalidInputError, UnsupportedError
-from lance_spark.spark.frames import frame
-from lance_spark.spark.table import patch_job
-from lance_spark.write import write_dataset
+from lance_spark.spark.table.dataframes import frame
+from lance_spark.spark.table.jobs import rewrite_columns
 from tests.spark.table.tables import checked, copied
 
 Large = Callable[..., tuple[Path, pa.Table]]
@@ -220,7 +220,7 @@ def test_what_others_commit_meanwhile(
 ) -> None:
     """Rows of the same fragment that go or change have it planned anew; others, and rows that come, are kept."""
     source = write(tmp_path / "source")
-    commit = patch_job.commit_patched
+    commit = rewrite_columns.commit_patched
     others: list[Callable[[lance.LanceDataset], object]] = []
     planned: list[int] = []
 
@@ -230,7 +230,7 @@ def test_what_others_commit_meanwhile(
             others.pop()(lance.dataset(path))
         return commit(table, *given)
 
-    monkeypatch.setattr(patch_job, "commit_patched", slow)
+    monkeypatch.setattr(rewrite_columns, "commit_patched", slow)
     new = rows_of(COUNT + 5).slice(COUNT)
     for name, other, times, wanted in (
         ("delete", lambda d: d.delete("id = 100"), 2, {100: None}),

@@ -29,8 +29,8 @@ from pyspark.sql import SparkSession
 from lance_spark import LanceTable
 from lance_spark.errors import CommitConflictError
 from lance_spark.spark.datasource import LanceDataSource
-from lance_spark.spark.writer import LanceWriter
-from lance_spark.table import commit
+from lance_spark.spark.write.writer import LanceWriter
+from lance_spark.table.commit import commit
 
 #: Nobody waits for longer than that.
 PATIENCE = 120.0

@@ -24,7 +24,7 @@ from tests.interop.predicates.listed.conditions import (
     PREDICATE_FUNCTIONS,
 )
 from tests.interop.predicates.listed.values import COERCION, FLOATS, LITERALS, TIMES
-from tests.spark.versions import HAS_TIME
+from tests.support.spark.versions import HAS_TIME
 
 SUBJECTS: dict[str, list[str]] = {
     "literals": LITERALS,

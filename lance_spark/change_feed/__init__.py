@@ -1,0 +1,1 @@
+"""The change feed: which rows each version inserted, updated and deleted, as batches."""

@@ -1,0 +1,254 @@
+"""`Binary`: strings and binaries as ends and bytes.
+
+============  ====================================================================================
+part          content
+============  ====================================================================================
+`indices`     one u64 per value, of any encoding of numbers: where the value ends in the bytes. It
+              starts where the value before ends, the first one at 0. An entry of `null_adjustment`
+              or more marks a null; its end is the entry less `null_adjustment`.
+`bytes`       the bytes of all values, 8 bits each, perhaps compressed
+============  ====================================================================================
+
+Writers choose a `null_adjustment` of one more than there are bytes, so that no end of a value can reach it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lance_spark.encoding.arrow_blocks import bitmap, is_variable, offset_type, validity_of
+from lance_spark.encoding.rows import RowNumbers, Rows
+from lance_spark.encoding.v2_0.codecs import flat
+from lance_spark.encoding.v2_0.codecs.nullable import never_null
+from lance_spark.encoding.v2_0.page import GAP, Decoder, PageBuffers, expand, open_encoding
+from lance_spark.encoding.v2_0.page_write import NewBuffers
+from lance_spark.errors import CorruptFileError, InvalidInputError
+from lance_spark.proto import encodings_v2_0_pb2 as pb
+from lance_spark.storage.source import Bytes, ReadPlan, gather_plans
+
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Extents:
+    """Where some values lie in what they are made of.
+
+    Attributes
+    ----------
+    starts, ends : int64 arrays
+        Of each value; ``starts[i] <= ends[i] <= starts[i + 1]``.
+    valid : bool array, or None
+        False where the value is null; None if none is.
+    edges : int64 array, or None
+        If every value starts where the one before ends: the start of the first value and the ends of all.
+    """
+
+    starts: RowNumbers
+    ends: RowNumbers
+    valid: Flags | None
+    edges: RowNumbers | None
+
+    @classmethod
+    def between(cls, edges: RowNumbers, valid: Flags | None) -> Extents:
+        """Return the extents of values that follow one another without gaps."""
+        return cls(edges[:-1], edges[1:], valid, edges)
+
+    @classmethod
+    def of(cls, starts: RowNumbers, ends: RowNumbers, valid: Flags | None) -> Extents:
+        """Return the extents of values with or without gaps between them."""
+        if len(starts) and (starts[1:] == ends[:-1]).all():
+            return cls(starts, ends, valid, np.concatenate([starts[:1], ends]))
+        return cls(starts, ends, valid, None if len(starts) else np.zeros(1, np.int64))
+
+
+def read_extents(ends: Decoder, rows: Rows, adjustment: int) -> ReadPlan[Extents]:
+    """Plan the reading of the extents of `rows` out of a decoder of ends with marked nulls.
+
+    Raises
+    ------
+    CorruptFileError
+        The ends decrease.
+    """
+    if not len(rows):
+        return Extents.between(np.zeros(1, np.int64), None)
+    if isinstance(rows, range):
+        before = int(rows.start > 0)
+        array = yield from ends.read(range(rows.start - before, rows.stop))
+        edges, valid = _adjusted(array, adjustment)
+        if not before:
+            edges = np.concatenate([[0], edges])
+        if (edges[1:] < edges[:-1]).any():
+            raise CorruptFileError("the ends of the page's values decrease")
+        return Extents.between(edges, None if valid is None else valid[before:])
+    wanted = np.unique(np.concatenate([rows - 1, rows]))
+    wanted = wanted[int(wanted[0] < 0) :]
+    array = yield from ends.read(wanted)
+    numbers, valid = _adjusted(array, adjustment)
+    place = np.searchsorted(wanted, rows)
+    starts, stops = numbers[place - (rows > 0)], numbers[place]
+    starts[: int(rows[0] == 0)] = 0
+    if (starts > stops).any() or (stops[:-1] > starts[1:]).any():
+        raise CorruptFileError("the ends of the page's values decrease")
+    return Extents.of(starts, stops, None if valid is None else valid[place])
+
+
+def _adjusted(array: pa.Array, adjustment: int) -> tuple[RowNumbers, Flags | None]:
+    if array.null_count:
+        raise CorruptFileError("ends of values are null")
+    numbers = np.frombuffer(array.buffers()[1], np.uint64)[array.offset :][: len(array)]
+    valid: Flags = numbers < adjustment
+    whole = bool(valid.all())
+    if not whole:
+        numbers = np.where(valid, numbers, numbers - np.uint64(adjustment))
+    ends = numbers.view(np.int64)
+    if int(ends.min(initial=0)) < 0:
+        raise CorruptFileError("an end of a value is out of bounds")
+    return ends, None if whole else valid
+
+
+class BinaryValues:
+    """Strings or binaries."""
+
+    def __init__(self, ends: Decoder, data: Decoder, kind: pa.DataType, adjustment: int) -> None:
+        self._ends = ends
+        self._data = data
+        self._kind = kind
+        self._adjustment = adjustment
+
+    def read(self, rows: Rows, per_row: int = 1) -> ReadPlan[pa.Array]:
+        rows = expand(rows, per_row)
+        extents = yield from read_extents(self._ends, rows, self._adjustment)
+        starts, ends = extents.starts, extents.ends
+        if not len(rows):
+            return pa.nulls(0, self._kind)
+        if extents.edges is not None:
+            first, last = int(starts[0]), int(ends[-1])
+            array = yield from self._data.read(range(first, last))
+            offsets = extents.edges - first if first else extents.edges
+            return self._build(offsets, _bytes_of(array), extents.valid)
+        cuts = np.flatnonzero(starts[1:] - ends[:-1] > GAP) + 1
+        bounds = [0, *cuts.tolist(), len(rows)]
+        firsts = starts[bounds[:-1]].tolist()
+        lasts = ends[np.asarray(bounds[1:]) - 1].tolist()
+        plans = [
+            self._data.read(range(first, last)) for first, last in zip(firsts, lasts, strict=True)
+        ]
+        clusters = yield from gather_plans(plans)
+        pieces = []
+        for i, array in enumerate(clusters):
+            piece = slice(bounds[i], bounds[i + 1])
+            pieces.append(_without_gaps(starts[piece], ends[piece], firsts[i], _bytes_of(array)))
+        joined = pa.concat_arrays(pieces)
+        offsets = np.frombuffer(joined.buffers()[1], np.int64)[joined.offset :][: len(rows) + 1]
+        data = joined.buffers()[2]
+        return self._build(
+            offsets,
+            np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8),
+            extents.valid,
+        )
+
+    def _build(self, offsets: RowNumbers, data: Bytes, valid: Flags | None) -> pa.Array:
+        dtype = offset_type(self._kind)
+        if int(offsets[-1]) > np.iinfo(dtype).max:
+            raise InvalidInputError(
+                f"{int(offsets[-1])} bytes do not fit one array of type {self._kind}: "
+                "read fewer rows at a time"
+            )
+        buffers = [
+            None if valid is None else bitmap(valid),
+            pa.py_buffer(offsets.astype(dtype, copy=False)),
+            pa.py_buffer(data),
+        ]
+        return pa.Array.from_buffers(self._kind, len(offsets) - 1, buffers)
+
+
+def _bytes_of(array: pa.Array) -> Bytes:
+    if array.null_count:
+        raise CorruptFileError("bytes of strings are null")
+    data = array.buffers()[1]
+    if data is None or not len(array):
+        return np.zeros(0, np.uint8)
+    return np.frombuffer(data, np.uint8)[array.offset :][: len(array)]
+
+
+def _without_gaps(starts: RowNumbers, ends: RowNumbers, first: int, data: Bytes) -> pa.Array:
+    # Values and what lies between them, taken together, are an array over the bytes as they are: its even elements
+    # are the values.
+    offsets = np.empty(2 * len(starts), np.int64)
+    offsets[0::2] = starts - first
+    offsets[1::2] = ends - first
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    both = pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
+    return both.take(pa.array(np.arange(0, len(both), 2)))
+
+
+def open_message(
+    message: pb.Binary, kind: pa.DataType, count: int | None, buffers: PageBuffers
+) -> Decoder:
+    """Return the decoder of a `Binary` message; see `open_encoding`."""
+    if not is_variable(kind):
+        raise CorruptFileError(f"byte strings store a column of type {kind}")
+    ends = open_encoding(message.indices, pa.uint64(), count, buffers)
+    data = open_encoding(message.bytes, pa.uint8(), None, buffers)
+    return BinaryValues(ends, data, kind, message.null_adjustment)
+
+
+def encode_ends(
+    lengths: RowNumbers, valid: Flags | None, buffers: NewBuffers
+) -> tuple[pb.ArrayEncoding, int, int]:
+    """Return the message for the ends of values, what they add up to, and what marks nulls.
+
+    Parameters
+    ----------
+    lengths : int64 array
+        Of each value; those of nulls are 0.
+    valid : bool array, or None
+        False where the value is null.
+    buffers : NewBuffers
+        The ends are appended to it.
+    """
+    ends = np.cumsum(lengths, dtype=np.uint64)
+    total = int(ends[-1]) if len(ends) else 0
+    adjustment = total + 1
+    if valid is not None:
+        ends += ~valid * np.uint64(adjustment)
+    return never_null(flat.encode(ends, 64, buffers)), total, adjustment
+
+
+def encode(
+    array: pa.Array,
+    buffers: NewBuffers,
+    compression: str | None = None,
+    level: int | None = None,
+) -> pb.ArrayEncoding:
+    """Return the message for an array of strings or binaries; see `flat.encode`."""
+    valid = validity_of(array)
+    lengths = np.diff(_offsets(array)).astype(np.int64)
+    if valid is not None:
+        if lengths[~valid].any():
+            # What lies under nulls would count for the value after them.
+            array = array.drop_null()
+        lengths *= valid
+    indices, total, adjustment = encode_ends(lengths, valid, buffers)
+    start = int(_offsets(array)[0])
+    data = array.buffers()[2]
+    held = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+    text = flat.encode(held[start : start + total], 8, buffers, compression, level)
+    return pb.ArrayEncoding(
+        binary=pb.Binary(
+            indices=indices, bytes=text, null_adjustment=adjustment if lengths.size else 0
+        )
+    )
+
+
+def _offsets(array: pa.Array) -> npt.NDArray[np.signedinteger]:
+    data = array.buffers()[1]
+    if data is None or not data.size:
+        return np.zeros(1, np.int64)
+    place = slice(array.offset, array.offset + len(array) + 1)
+    offsets: npt.NDArray[np.signedinteger] = np.frombuffer(data, offset_type(array.type))
+    return offsets[place]

@@ -1,0 +1,85 @@
+"""`Bitpacked`: integers cut to their lowest W bits, back to back without regard to bytes.
+
+Value i takes the bits ``i * W`` to ``(i + 1) * W - 1`` of the buffer, counted from the lowest bit of the first byte. With
+`signed`, the highest of its bits is repeated up to the width of the type. Eight values take W bytes, so that a group of
+eight starts at a byte: groups are the unit of reading. W is `compressed_bits_per_value`, 1 to 64.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lance_spark.encoding.arrow_blocks import from_block
+from lance_spark.encoding.blocks import FixedWidthBlock
+from lance_spark.encoding.rows import Rows
+from lance_spark.encoding.v2_0.codecs.flat import check_width
+from lance_spark.encoding.v2_0.page import Decoder, PageBuffers, expand
+from lance_spark.encoding.v2_0.slots import read_slots
+from lance_spark.errors import CorruptFileError
+from lance_spark.proto import encodings_v2_0_pb2 as pb
+from lance_spark.storage.source import ByteRange, Bytes, ReadPlan
+
+Words = npt.NDArray[np.uint64]
+
+
+class BitpackedValues:
+    """Integers of any number of bits."""
+
+    def __init__(
+        self, buffer: ByteRange, width: int, bits: int, signed: bool, kind: pa.DataType
+    ) -> None:
+        self._buffer = buffer
+        self._width = width
+        self._bits = bits
+        self._signed = signed
+        self._kind = kind
+
+    def read(self, rows: Rows, per_row: int = 1) -> ReadPlan[pa.Array]:
+        rows = expand(rows, per_row)
+        if isinstance(rows, range):
+            groups: Rows = range(rows.start // 8, (rows.stop + 7) // 8 if len(rows) else 0)
+            wanted = np.arange(rows.start % 8, rows.start % 8 + len(rows))
+        else:
+            groups, place = np.unique(rows >> 3, return_inverse=True)
+            wanted = place * 8 + (rows & 7)
+        data = yield from read_slots(self._buffer, self._width, groups)
+        words = unpack(data, self._width)
+        if self._signed:
+            sign = np.uint64(1 << (self._width - 1))
+            words = (words ^ sign) - sign
+        values = words[wanted].astype(f"<u{self._bits // 8}").view(np.uint8)
+        return from_block(FixedWidthBlock(values, self._bits, len(rows)), self._kind)
+
+
+def unpack(data: Bytes, width: int) -> Words:
+    """Return all values of `width` bits in a whole number of groups of eight."""
+    groups = len(data) // width
+    padded = np.concatenate([data, np.zeros(16, np.uint8)])
+    out = np.empty((groups, 8), np.uint64)
+    mask = np.uint64((1 << width) - 1)
+    for place in range(8):
+        # The values of one place in their group are one stride apart.
+        at, shift = divmod(place * width, 8)
+        low = np.ndarray((groups,), "<u8", buffer=padded, offset=at, strides=(width,))
+        values = low >> np.uint64(shift)
+        if shift + width > 64:
+            high = np.ndarray((groups,), "u1", buffer=padded, offset=at + 8, strides=(width,))
+            values |= high.astype(np.uint64) << np.uint64(64 - shift)
+        out[:, place] = values & mask
+    return out.reshape(-1)
+
+
+def open_message(
+    message: pb.Bitpacked, kind: pa.DataType, count: int | None, buffers: PageBuffers
+) -> Decoder:
+    """Return the decoder of a `Bitpacked` message; see `open_encoding`."""
+    width, bits = message.compressed_bits_per_value, message.uncompressed_bits_per_value
+    check_width(width, bits, kind)
+    buffer = buffers.find(message.buffer)
+    if (count or 0) * width > buffer.length * 8:
+        raise CorruptFileError(
+            f"a buffer of {buffer.length} bytes cannot hold {count} values of {width} bits"
+        )
+    return BitpackedValues(buffer, width, bits, message.signed, kind)

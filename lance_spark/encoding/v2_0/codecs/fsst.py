@@ -1,0 +1,78 @@
+"""`Fsst`: strings whose bytes are FSST codes.
+
+`binary` holds the codes of every value by itself, with the nulls; `symbol_table` is the same table as in later versions,
+and so is what a code means (see `lance_spark.encoding.v2_1.codecs.fsst`).
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.types as pat
+from google.protobuf.message import Message
+
+from lance_spark.encoding.arrow_blocks import (
+    from_block,
+    is_variable,
+    to_block,
+    validity_of,
+    with_validity,
+)
+from lance_spark.encoding.rows import Rows
+from lance_spark.encoding.v2_0.page import Decoder, PageBuffers, open_encoding
+from lance_spark.errors import CorruptFileError
+from lance_spark.proto import encodings_v2_0_pb2 as pb
+from lance_spark.proto import encodings_v2_1_pb2 as pb21
+from lance_spark.storage.source import ReadPlan
+
+#: Only the table differs from page to page: codes come as strings.
+_STRINGS = pb21.CompressiveEncoding(
+    variable=pb21.Variable(offsets=pb21.CompressiveEncoding(flat=pb21.Flat(bits_per_value=32)))
+)
+
+
+class FsstValues:
+    """Strings decompressed one by one."""
+
+    def __init__(self, codes: Decoder, symbol_table: bytes, kind: pa.DataType) -> None:
+        self._codes = codes
+        self._kind = kind
+        self._encoding = pb21.CompressiveEncoding(
+            fsst=pb21.Fsst(symbol_table=symbol_table, values=_STRINGS)
+        )
+
+    def read(self, rows: Rows, per_row: int = 1) -> ReadPlan[pa.Array]:
+        from lance_spark.encoding.v2_1.registry import decode_values
+
+        codes = yield from self._codes.read(rows, per_row)
+        if not len(codes):
+            return pa.array([], self._kind)
+        block = decode_values(self._encoding, to_block(codes))
+        if block.num_values != len(codes):
+            raise CorruptFileError(f"{block.num_values} strings for {len(codes)} values")
+        return with_validity(from_block(block, self._kind), validity_of(codes))
+
+
+def open_message(
+    message: pb.Fsst, kind: pa.DataType, count: int | None, buffers: PageBuffers
+) -> Decoder:
+    """Return the decoder of an `Fsst` message; see `open_encoding`."""
+    if not is_variable(kind):
+        raise CorruptFileError(f"byte strings store a column of type {kind}")
+    if _holds_fsst(message.binary):
+        raise CorruptFileError("FSST codes are stored as FSST codes")
+    large = pat.is_large_string(kind) or pat.is_large_binary(kind)
+    codes = pa.large_binary() if large else pa.binary()
+    return FsstValues(
+        open_encoding(message.binary, codes, count, buffers), message.symbol_table, kind
+    )
+
+
+def _holds_fsst(message: Message) -> bool:
+    """Tell whether codes are in a message: codes of codes have eight times as many bytes each time."""
+    inner = [
+        one
+        for field, value in message.ListFields()
+        if field.message_type is not None
+        for one in ([value] if isinstance(value, Message) else value)
+    ]
+    return any(isinstance(one, pb.Fsst) or _holds_fsst(one) for one in inner)

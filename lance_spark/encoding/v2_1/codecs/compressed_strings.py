@@ -1,0 +1,200 @@
+"""Strings in mini-block chunks that are compressed: ``General { zstd or lz4, Variable }``.
+
+Where the offsets of a chunk are more than a trifle, a Zstandard buffer is written as frames one after the other:
+
+========  ===============================================================================
+bytes     content
+========  ===============================================================================
+8         length before compression
+a frame   the chunk's offsets, as `variable` tells
+a frame   the bytes of its values
+a frame   up to 7 bytes of padding; not there if none are needed
+========  ===============================================================================
+
+Decompressors take frames in a row for one text. The two are coded by the frequencies of their own bytes, which saves a
+tenth. Reading all chunks of a page, all their offsets are decompressed at once and so are all their bytes, and none are
+moved afterwards. LZ4 blocks cannot follow one another, and have no such frequencies.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from lance_spark.encoding import zstd_frames
+from lance_spark.encoding.blocks import VariableWidthBlock
+from lance_spark.encoding.compression import (
+    compress,
+    decompress_frames,
+    frame,
+    message_of,
+)
+from lance_spark.encoding.v2_1.codec import ChunkBuffer, ChunkLimits, Chunks
+from lance_spark.encoding.v2_1.codecs import variable
+from lance_spark.encoding.v2_1.fixed_width import bounds
+from lance_spark.errors import CorruptFileError
+from lance_spark.proto import encodings_v2_1_pb2 as pb
+from lance_spark.storage.source import Bytes
+
+Encoded = tuple[pb.CompressiveEncoding, Chunks]
+IndexArray = npt.NDArray[np.int64]
+
+#: Bytes of a chunk's offsets from which on a frame of their own, some 20 bytes and microseconds, pays.
+_WORTH_A_FRAME = 1024
+#: Chunks that are compressed before all are.
+_SAMPLE = 4
+#: What compression must save if nobody asked for it.
+_WORTH = 0.9
+_TOO_LITTLE = 1024
+#: Chunks this large, before compression, are large enough.
+_SMALL = 32 * 1024
+#: Bytes of the length in front of a buffer's frames.
+_PREFIX = 8
+_INT32_MAX = (1 << 31) - 1
+
+
+def encode_chunks(
+    block: VariableWidthBlock,
+    limits: ChunkLimits,
+    scheme: str,
+    level: int | None = None,
+    *,
+    forced: bool = False,
+    exact: bool = False,
+) -> Encoded:
+    """Return strings as mini-block chunks, compressed if that pays.
+
+    Parameters
+    ----------
+    block : VariableWidthBlock
+    limits : ChunkLimits
+    scheme : str
+        ``lz4`` or ``zstd``.
+    level : int, optional
+        Of zstd.
+    forced : bool
+        Compress whenever that saves anything at all.
+    exact : bool
+        Chunks have the bytes of `limits` before compression, and not twice as many where they are small and halved by it.
+
+    Raises
+    ------
+    InvalidInputError
+        A value is too long for a chunk, or the scheme or the level is not known.
+    """
+    cuts = pieces = None
+    if limits.max_bytes < _SMALL and not exact:
+        cuts = variable.cut(block, ChunkLimits(2 * limits.max_bytes, limits.max_values))
+        pieces = _compressed(block, cuts, scheme, level, _WORTH / 2)
+        if pieces is not None and max(map(len, pieces)) > limits.max_bytes:
+            pieces = None
+    if cuts is None or pieces is None:
+        cuts = variable.cut(block, limits)
+        pieces = _compressed(block, cuts, scheme, level, None if forced else _WORTH)
+        if pieces is None:
+            return variable.cut_chunks(block, cuts)
+    sizes = np.array([len(piece) for piece in pieces], np.int64)
+    data = np.frombuffer(b"".join(pieces), np.uint8)
+    inner = variable.message(block.offsets.dtype.itemsize)
+    general = pb.General(compression=message_of(scheme, level), values=inner)
+    chunks = Chunks((ChunkBuffer(data, np.cumsum(sizes) - sizes, sizes),), np.diff(cuts))
+    return pb.CompressiveEncoding(general=general), chunks
+
+
+def _compressed(
+    block: VariableWidthBlock,
+    cuts: IndexArray,
+    scheme: str,
+    level: int | None,
+    worth: float | None,
+) -> list[bytes] | None:
+    """Return the chunks compressed, or None if too little is saved: if of a sample more is left than `worth`."""
+    count = len(cuts) - 1
+    width = block.offsets.dtype.itemsize
+    total = int(block.offsets[-1] - block.offsets[0]) + width * (block.num_values + count)
+    if worth is not None and total < _TOO_LITTLE:
+        return None
+    at = cuts.tolist()
+    # All chunks of a page alike, so that they can be decompressed together.
+    apart = scheme == "zstd" and width * block.num_values >= _WORTH_A_FRAME * count
+
+    def piece(i: int) -> bytes:
+        return _chunk(variable.chunk_parts(block, at[i], at[i + 1]), scheme, level, apart)
+
+    tried: dict[int, bytes] = {}
+    if worth is not None:
+        picked = np.unique(np.linspace(0, count - 1, _SAMPLE).astype(np.int64))
+        tried = {i: piece(i) for i in picked.tolist()}
+        ends = block.offsets[cuts].astype(np.int64) + width * (cuts + np.arange(count + 1))
+        plain = int((ends[picked + 1] - ends[picked]).sum())
+        if sum(len(found) for found in tried.values()) >= plain * worth:
+            return None
+    pieces = [tried[i] if i in tried else piece(i) for i in range(count)]
+    return pieces if sum(len(found) for found in pieces) < total else None
+
+
+def _chunk(parts: tuple[Bytes, Bytes, bytes], scheme: str, level: int | None, apart: bool) -> bytes:
+    offsets, text, padding = parts
+    if not apart:
+        whole = np.concatenate([offsets, text, np.frombuffer(padding, np.uint8)])
+        return compress(scheme, whole, level)
+    size = len(offsets) + len(text) + len(padding)
+    frames = [size.to_bytes(8, "little"), frame(scheme, offsets, level), frame(scheme, text, level)]
+    if padding:
+        frames.append(zstd_frames.stored(padding))
+    return b"".join(frames)
+
+
+# Reading
+
+
+def decode_chunks(buffer: ChunkBuffer, counts: IndexArray, width: int) -> VariableWidthBlock | None:
+    """Return the strings of chunks whose offsets and bytes are in frames of their own, or None if they are not.
+
+    Parameters
+    ----------
+    buffer : ChunkBuffer
+        Compressed by zstd.
+    counts : int64 array
+        Values of each chunk.
+    width : int
+        Bytes of an offset.
+
+    Raises
+    ------
+    CorruptFileError
+        Frames cannot be decompressed, or offsets decrease.
+    """
+    data = buffer.data
+    starts, stops = buffer.starts + _PREFIX, buffer.starts + buffer.sizes
+    heads = zstd_frames.find(data, starts, stops)
+    if heads is None or (heads.sizes != (counts + 1) * width).any():
+        return None
+    bodies = zstd_frames.find(data, heads.ends, stops)
+    if bodies is None:
+        return None
+    words = _join(data, starts, heads).view(f"<i{width}")
+    at = bounds(counts + 1)
+    text_at = bounds(bodies.sizes)
+    firsts, lasts = words[at[:-1]].astype(np.int64), words[at[1:] - 1].astype(np.int64)
+    if (firsts != heads.sizes).any() or (lasts - firsts != bodies.sizes).any():
+        return None
+    total = int(text_at[-1])
+    offsets = np.empty(int(counts.sum()) + 1, words.dtype if total <= _INT32_MAX else np.int64)
+    done = 0
+    for start, stop, shift in zip(
+        at[:-1].tolist(), (at[1:] - 1).tolist(), (text_at[:-1] - firsts).tolist(), strict=True
+    ):
+        np.add(
+            words[start:stop], shift, out=offsets[done : done + stop - start], dtype=offsets.dtype
+        )
+        done += stop - start
+    offsets[-1] = total
+    if (offsets[1:] < offsets[:-1]).any():
+        raise CorruptFileError("string offsets decrease")
+    return VariableWidthBlock(offsets, _join(data, heads.ends, bodies))
+
+
+def _join(data: Bytes, starts: IndexArray, frames: zstd_frames.Frames) -> Bytes:
+    pieces = [data[a:b] for a, b in zip(starts.tolist(), frames.ends.tolist(), strict=True)]
+    return decompress_frames(pieces, int(frames.sizes.sum()))

@@ -1,0 +1,373 @@
+"""Fsst, written: symbols are found in a sample of a page, then every value takes the longest one that goes on.
+
+A table has at most one symbol of 3 to 8 bytes for the hash of its first three bytes, so that one comparison tells whether
+it is at some place. Where it is not, a symbol of two bytes is taken, else one of one byte, else an escape.
+
+Symbols are found in rounds. Each codes the sample with the symbols so far; what they were used for, and what two used one
+after the other would be together, are the candidates of the next, and the 255 that cover most bytes its symbols.
+
+A page is coded by finding the symbol at every place of its text, then following those that are taken from many places at
+once. No symbol reaches over the end of its value, so that every value's beginning is reached.
+Specification: Boncz, Neumann, Leis: FSST (VLDB 2020); the layout is told in `fsst`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from lance_spark.encoding.blocks import VariableWidthBlock
+from lance_spark.encoding.v2_1.codec import ChunkLimits, Chunks
+from lance_spark.encoding.v2_1.codecs import variable
+from lance_spark.proto import encodings_v2_1_pb2 as pb
+from lance_spark.storage.source import Bytes
+
+Encoded = tuple[pb.CompressiveEncoding, Chunks]
+IndexArray = npt.NDArray[np.int64]
+WordArray = npt.NDArray[np.uint64]
+EntryArray = npt.NDArray[np.uint16]
+
+TABLE_BYTES = 2312
+_MAX_SYMBOLS = 255
+_MAX_LENGTH = 8
+_ESCAPE = 255
+#: Text that symbols are looked for in, in pieces, and how much of it in each round.
+_SAMPLE_BYTES = 1 << 14
+_PIECE = 256
+_ROUNDS = (0.25, 0.25, 0.5, 1.0, 1.0)
+#: What is left of a sample from which on the rest is not tried.
+_WORTH = 0.98
+#: Uses of a symbol in the sample below which it is chance.
+_MIN_USES = 3
+#: A byte that has no symbol takes two.
+_BYTE_WEIGHT = 4
+#: Where single bytes start in `_Lookup.short`.
+_SINGLE = 1 << 16
+#: Steps that are taken before looking whether all is done.
+_UNCHECKED = 16
+#: Slots of the hash of three bytes.
+_SLOT_BITS = 12
+_SLOTS = 1 << _SLOT_BITS
+_FACTOR = np.uint64(0x9E3779B185EBCA87)
+_SLOT_SHIFT = np.uint64(64 - _SLOT_BITS)
+_THREE = np.uint64(0xFFFFFF)
+_TWO = np.uint64(0xFFFF)
+#: An entry: a code, or with this bit a byte without one; from `_LENGTH_AT` on how many bytes it stands for.
+_LITERAL = 1 << 8
+_LENGTH_AT = 9
+#: Places at which symbols are looked for at once: what a step reads and writes stays in the processor's cache.
+_BLOCK = 1 << 14
+#: Bytes of text from one place that is followed to the next.
+_STRIDE = 1024
+#: Codes of a chunk: a value is read by decoding its chunk, which is several times as long.
+_CHUNK_BYTES = 16 * 1024
+
+
+class Symbols(NamedTuple):
+    """The first `length` bytes of each word, in order of their codes."""
+
+    words: WordArray
+    lengths: IndexArray
+
+    def table(self) -> bytes:
+        """Return the table as files hold it."""
+        count = len(self.words)
+        head = bytes((count, 0, 0, 1)) + b"TSSF"
+        body = self.words.astype("<u8").tobytes() + self.lengths.astype(np.uint8).tobytes()
+        return (head + body).ljust(TABLE_BYTES, b"\x00")
+
+
+@dataclass(frozen=True, slots=True)
+class _Lookup:
+    """Symbols by their first bytes.
+
+    Attributes
+    ----------
+    words, masks : uint64 array, one element for each slot
+        The symbol of 3 bytes or more that has the slot, and which of its bits count.
+    entries : uint16 array
+        Of the slots.
+    short : uint16 array
+        The entry for each two bytes, then for each single byte at a value's end.
+    """
+
+    words: WordArray
+    masks: WordArray
+    entries: EntryArray
+    short: EntryArray
+
+
+def _slot(words: WordArray) -> WordArray:
+    # The product's upper bits depend on all three bytes.
+    found: WordArray = (words & _THREE) * _FACTOR >> _SLOT_SHIFT
+    return found
+
+
+def _mask(lengths: IndexArray) -> WordArray:
+    found: WordArray = ~np.uint64(0) >> (8 * (_MAX_LENGTH - lengths)).astype(np.uint64)
+    return found
+
+
+def _lookup(symbols: Symbols) -> _Lookup:
+    # A word that no masked word equals.
+    words, masks = np.ones(_SLOTS, np.uint64), np.zeros(_SLOTS, np.uint64)
+    entries = np.zeros(_SLOTS, np.uint16)
+    codes = np.arange(len(symbols.words)) | symbols.lengths << _LENGTH_AT
+    long = symbols.lengths > 2
+    slots = _slot(symbols.words[long])
+    words[slots], masks[slots] = symbols.words[long], _mask(symbols.lengths[long])
+    entries[slots] = codes[long]
+    single = (np.arange(256) | _LITERAL | 1 << _LENGTH_AT).astype(np.uint16)
+    alone = symbols.lengths == 1
+    single[symbols.words[alone]] = codes[alone]
+    short = np.concatenate([np.tile(single, 256), single])
+    two = symbols.lengths == 2
+    short[symbols.words[two]] = codes[two]
+    return _Lookup(words, masks, entries, short)
+
+
+def _find(text: Bytes, ends: IndexArray, lookup: _Lookup) -> EntryArray:
+    """Return the entry of every place.
+
+    Parameters
+    ----------
+    text : uint8 array
+        With 8 bytes more than there are places.
+    ends : int64 array
+        Of values: never decreasing, the last at the end of the text.
+    lookup : _Lookup
+    """
+    size = len(text) - _MAX_LENGTH
+    words = np.ndarray((size,), "<u8", text, strides=(1,))
+    found = np.empty(size, np.uint16)
+    here, slots, masked, keys = np.empty((4, min(_BLOCK, size)), np.uint64)
+    long = np.empty(len(here), np.uint16)
+    for start in range(0, size, _BLOCK):
+        entries = found[start : start + _BLOCK]
+        if len(entries) < len(here):
+            here, slots, masked, keys = (
+                part[: len(entries)] for part in (here, slots, masked, keys)
+            )
+            long = long[: len(entries)]
+        here[:] = words[start : start + _BLOCK]
+        np.bitwise_and(here, _TWO, out=keys)
+        np.take(lookup.short, keys.view(np.int64), out=entries, mode="clip")
+        np.bitwise_and(here, _THREE, out=slots)
+        np.multiply(slots, _FACTOR, out=slots)
+        np.right_shift(slots, _SLOT_SHIFT, out=slots)
+        at = slots.view(np.int64)
+        np.take(lookup.masks, at, out=masked, mode="clip")
+        np.bitwise_and(masked, here, out=masked)
+        np.take(lookup.words, at, out=keys, mode="clip")
+        np.take(lookup.entries, at, out=long, mode="clip")
+        np.copyto(entries, long, where=masked == keys)
+    room = np.full(size, _MAX_LENGTH, np.uint8)
+    for left in range(_MAX_LENGTH - 1, 0, -1):
+        places = ends - left
+        room[places[places >= 0]] = left
+    # The one long symbol that a place can have does not fit there.
+    over = np.flatnonzero(found >> _LENGTH_AT > room)
+    pairs = (words[over] & _TWO).astype(np.int64)
+    found[over] = lookup.short[np.where(room[over] == 1, (pairs & 0xFF) + _SINGLE, pairs)]
+    return found
+
+
+def _follow(entries: EntryArray, starts: IndexArray) -> npt.NDArray[np.bool_]:
+    """Return which places are reached from the first by going on by as many bytes as each entry stands for.
+
+    `starts` are some of them, the first included.
+    """
+    size = len(entries)
+    lengths = np.zeros(size + 1, np.uint8)
+    np.right_shift(entries, _LENGTH_AT, out=lengths[:-1], casting="unsafe")
+    reached = np.zeros(size + 1, np.bool_)
+    at = starts.copy()
+    stops = np.append(starts[1:], size)
+    # Those that are done go where others have been.
+    while (at < stops).any():
+        for _ in range(_UNCHECKED):
+            reached[at] = True
+            at += lengths.take(at)
+    return reached[:-1]
+
+
+# Finding symbols
+
+
+def _sample(block: VariableWidthBlock) -> tuple[Bytes, IndexArray]:
+    """Return text from all over the block, and where its values, or their pieces, end."""
+    offsets = block.offsets
+    first, last = int(offsets[0]), int(offsets[-1])
+    count = max(1, min(_SAMPLE_BYTES, last - first) // _PIECE)
+    # Values that lie around evenly spread places, no more than a piece of each.
+    places = np.linspace(first, max(first, last - _PIECE), count).astype(np.int64)
+    starts, stops = [], []
+    reached = first
+    for place in places.tolist():
+        value = max(int(np.searchsorted(offsets, place, side="right")) - 1, 0)
+        begin = max(int(offsets[value]), reached, place - _PIECE)
+        stop = min(begin + _PIECE, last)
+        bounds = offsets[np.searchsorted(offsets, begin, side="right") :]
+        inner = bounds[: int(np.searchsorted(bounds, stop))].tolist()
+        starts += [begin, *inner]
+        stops += [*inner, stop]
+        reached = stop
+    pieces = [block.data[a:b] for a, b in zip(starts, stops, strict=True) if b > a]
+    text = np.concatenate([*pieces, np.zeros(_MAX_LENGTH, np.uint8)])
+    return text, np.cumsum([len(piece) for piece in pieces])
+
+
+def train(block: VariableWidthBlock) -> Symbols:
+    """Return symbols for some values; the same for the same values.
+
+    Parameters
+    ----------
+    block : VariableWidthBlock
+    """
+    text, ends = _sample(block)
+    size = int(ends[-1])
+    symbols = Symbols(np.zeros(0, np.uint64), np.zeros(0, np.int64))
+    for share in _ROUNDS:
+        # The first symbols are soon replaced, and a part of the sample will do for them.
+        part = ends[: int(np.searchsorted(ends, size * share)) + 1]
+        here = text[: int(part[-1]) + _MAX_LENGTH]
+        entries = _find(here, part, _lookup(symbols))
+        steps = (entries >> _LENGTH_AT).tolist()
+        at: list[int] = []
+        place = 0
+        while place < len(steps):
+            at.append(place)
+            place += steps[place]
+        symbols = _candidates(here, part, np.array(at, np.int64), entries)
+    return symbols
+
+
+def _candidates(text: Bytes, ends: IndexArray, at: IndexArray, entries: EntryArray) -> Symbols:
+    """Return the best of what was used and of what was used in a row; `at` are the places of the uses."""
+    lengths = (entries[at] >> _LENGTH_AT).astype(np.int64)
+    left = np.minimum(ends[np.searchsorted(ends, at, side="right")] - at, _MAX_LENGTH)
+    # Two in a row are what both cover together: text from the first one on.
+    following = np.append(lengths[1:], 0)
+    both = np.minimum(lengths + following, left)
+    one_more = np.minimum(lengths + 1, left)
+    places = np.concatenate([at, at, at, at])
+    sizes = np.concatenate([lengths, both, one_more, np.ones_like(lengths)])
+    # A use counts once, whether what follows it is empty, one byte, or the same as alone.
+    keep = np.ones(len(sizes), np.bool_)
+    count = len(at)
+    keep[count : 2 * count] = both > lengths
+    keep[2 * count : 3 * count] = (one_more > lengths) & (one_more != both)
+    keep[3 * count :] = lengths > 1
+    places, sizes = places[keep], sizes[keep]
+    words = np.ndarray((len(entries),), "<u8", text, strides=(1,))
+    texts = words[places] & _mask(sizes)
+    # A hash of text and length, to sort by one number; if two met, one would be missed.
+    keys = (texts ^ sizes.astype(np.uint64) << np.uint64(60)) * _FACTOR
+    _, first, uses = np.unique(keys, return_index=True, return_counts=True)
+    first, uses = first[uses >= _MIN_USES], uses[uses >= _MIN_USES]
+    texts, sizes = texts[first], sizes[first]
+    gains = uses * np.where(sizes > 1, sizes, _BYTE_WEIGHT)
+    order = np.lexsort((texts, sizes, -gains))
+    texts, sizes = texts[order], sizes[order]
+    # Of the long ones that share a slot the best stays.
+    long = np.flatnonzero(sizes > 2)
+    _, best = np.unique(_slot(texts[long]), return_index=True)
+    chosen = np.sort(np.concatenate([np.flatnonzero(sizes <= 2), long[best]]))[:_MAX_SYMBOLS]
+    return Symbols(texts[chosen], sizes[chosen])
+
+
+# Coding
+
+
+def encode(block: VariableWidthBlock, symbols: Symbols) -> VariableWidthBlock:
+    """Return values as codes.
+
+    Parameters
+    ----------
+    block : VariableWidthBlock
+    symbols : Symbols
+    """
+    first, last = int(block.offsets[0]), int(block.offsets[-1])
+    size = last - first
+    text = np.empty(size + _MAX_LENGTH, np.uint8)
+    text[:size], text[size:] = block.data[first:last], 0
+    offsets = block.offsets - first
+    ends, starts = offsets[1:].astype(np.int64), _starts(offsets, size)
+    if int(np.diff(starts, append=size).max(initial=0)) > 4 * _STRIDE:
+        # Long values are cut: a longer symbol may be missed there, once.
+        starts = np.arange(0, size, _STRIDE)
+        ends = np.union1d(ends, starts[1:])
+    entries = _find(text, ends, _lookup(symbols))
+    places = np.flatnonzero(_follow(entries, starts))
+    found = entries.take(places)
+    codes = found.astype(np.uint8)
+    bounds = np.searchsorted(places, offsets)
+    escaped = np.flatnonzero(found & _LITERAL)
+    if len(escaped):
+        codes = np.insert(codes, escaped, _ESCAPE)
+        bounds += np.searchsorted(escaped, bounds)
+    if block.offsets.itemsize == 4:
+        return VariableWidthBlock(bounds.astype(np.int32), codes)
+    return VariableWidthBlock(bounds, codes)
+
+
+def _starts(offsets: npt.NDArray[np.integer], size: int) -> IndexArray:
+    """Return where some values start, about evenly spread; of a text that is not empty."""
+    near = offsets[np.searchsorted(offsets, np.arange(0, size, _STRIDE))]
+    return np.unique(near[near < size]).astype(np.int64)
+
+
+def _wrap(symbols: Symbols, values: pb.CompressiveEncoding) -> pb.CompressiveEncoding:
+    return pb.CompressiveEncoding(fsst=pb.Fsst(symbol_table=symbols.table(), values=values))
+
+
+def _coded(block: VariableWidthBlock) -> tuple[Symbols, VariableWidthBlock] | None:
+    """Return codes and their symbols, or None if they are not smaller than the values by more than a table."""
+    size = int(block.offsets[-1] - block.offsets[0])
+    if size <= TABLE_BYTES:
+        return None
+    symbols = train(block)
+    text, ends = _sample(block)
+    sample = VariableWidthBlock(np.append(0, ends), text)
+    if len(encode(sample, symbols).data) > _WORTH * int(ends[-1]):
+        return None
+    codes = encode(block, symbols)
+    return (symbols, codes) if len(codes.data) + TABLE_BYTES < size else None
+
+
+def encode_chunks(block: VariableWidthBlock, limits: ChunkLimits) -> Encoded:
+    """Return strings as mini-block chunks of codes, or as they are if codes are not smaller.
+
+    Parameters
+    ----------
+    block : VariableWidthBlock
+    limits : ChunkLimits
+
+    Raises
+    ------
+    InvalidInputError
+        A value is too long for a chunk.
+    """
+    coded = _coded(block)
+    if coded is None:
+        return variable.encode_chunks(block, limits)
+    symbols, codes = coded
+    longest = int(np.diff(codes.offsets).max())
+    size = max(_CHUNK_BYTES, 2 * longest + 4 * codes.offsets.itemsize)
+    small = ChunkLimits(max_bytes=min(size, limits.max_bytes), max_values=limits.max_values)
+    values, chunks = variable.encode_chunks(codes, small)
+    return _wrap(symbols, values), chunks
+
+
+def encode_values(
+    block: VariableWidthBlock,
+) -> tuple[pb.CompressiveEncoding, VariableWidthBlock]:
+    """Return strings as codes one by one, as full-zip pages store them; or as they are."""
+    coded = _coded(block)
+    if coded is None:
+        return variable.encode_values(block)
+    values, codes = variable.encode_values(coded[1])
+    return _wrap(coded[0], values), codes

@@ -1,0 +1,212 @@
+"""General: buffers that went through LZ4 or Zstandard after another encoding.
+
+``General { compression, values }``; the bytes of a compressed buffer are told in `lance_spark.encoding.compression`:
+
+===========  =====================================================================================
+used as      what is compressed
+===========  =====================================================================================
+mini-block   the first value buffer of each chunk; the others are as `values` leaves them
+block        the buffer
+full-zip     each value by itself; a value without bytes may have none
+===========  =====================================================================================
+
+Specification: General in protos/encodings_v2_1.proto.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from lance_spark.encoding.blocks import DataBlock, VariableWidthBlock
+from lance_spark.encoding.compression import (
+    compress,
+    compressed_share,
+    decompress,
+    decompress_many,
+    message_of,
+    scheme_of,
+)
+from lance_spark.encoding.v2_1 import registry
+from lance_spark.encoding.v2_1.codec import ChunkBuffer, Chunks, Codec
+from lance_spark.encoding.v2_1.fixed_width import bounds
+from lance_spark.errors import CorruptFileError
+from lance_spark.proto import encodings_v2_1_pb2 as pb
+from lance_spark.storage.source import Bytes
+
+Encoded = tuple[pb.CompressiveEncoding, Chunks]
+
+#: What the chunks of a page, or all values of a full-zip read, may hold at most together.
+_MAX_BYTES = (1 << 31) - 1
+#: Values that a sample compresses before all are.
+_SAMPLE = 16
+#: Chunks of strings from which on their frames are looked for.
+_MANY_CHUNKS = 4
+#: What compressing values one by one must save.
+_WORTH = 0.9
+
+
+class GeneralCodec(Codec):
+    """Decodes ``General``."""
+
+    name = "general"
+
+    def decode_chunks(self, encoding: pb.General, chunks: Chunks) -> DataBlock:
+        if not chunks.buffers:
+            raise CorruptFileError("compressed chunks without a buffer")
+        scheme = scheme_of(encoding.compression)
+        if scheme == "zstd" and len(chunks.num_values) >= _MANY_CHUNKS:
+            strings = _strings(encoding.values, chunks)
+            if strings is not None:
+                return strings
+        first = inflate(scheme, chunks.buffers[0])
+        return registry.decode_chunks(
+            encoding.values, Chunks((first, *chunks.buffers[1:]), chunks.num_values)
+        )
+
+    def decode_block(self, encoding: pb.General, data: Bytes, num_values: int) -> DataBlock:
+        inner = decompress(scheme_of(encoding.compression), data)
+        return registry.decode_block(encoding.values, inner, num_values)
+
+    def decode_values(self, encoding: pb.General, values: DataBlock) -> DataBlock:
+        if not isinstance(values, VariableWidthBlock):
+            raise CorruptFileError("compressed values are stored with a fixed width")
+        scheme = scheme_of(encoding.compression)
+        offsets = values.offsets.astype(np.int64)
+        # The compressor has no interface for many buffers at once.
+        pieces: list[Bytes] = []
+        left = _MAX_BYTES
+        for start, end in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
+            piece = decompress(scheme, values.data[start:end], left) if end > start else _NOTHING
+            left -= len(piece)
+            pieces.append(piece)
+        found = bounds([len(piece) for piece in pieces])
+        data = np.concatenate(pieces) if pieces else _NOTHING
+        if values.offsets.dtype.itemsize == 4:
+            return registry.decode_values(
+                encoding.values, VariableWidthBlock(found.astype(np.int32), data)
+            )
+        return registry.decode_values(encoding.values, VariableWidthBlock(found, data))
+
+
+_NOTHING = np.zeros(0, np.uint8)
+
+
+def _strings(values: pb.CompressiveEncoding, chunks: Chunks) -> DataBlock | None:
+    width = values.variable.offsets.flat.bits_per_value // 8
+    if width not in (4, 8) or values.variable.HasField("values") or len(chunks.buffers) != 1:
+        return None
+    from lance_spark.encoding.v2_1.codecs import compressed_strings
+
+    return compressed_strings.decode_chunks(chunks.buffers[0], chunks.num_values, width)
+
+
+def inflate(scheme: str, buffer: ChunkBuffer, max_size: int = _MAX_BYTES) -> ChunkBuffer:
+    """Decompress the buffer of each chunk; every one begins at a multiple of 8 bytes.
+
+    Parameters
+    ----------
+    scheme : str
+        ``lz4`` or ``zstd``.
+    buffer : ChunkBuffer
+    max_size : int
+        Bytes of all chunks together that there is use for.
+
+    Raises
+    ------
+    CorruptFileError
+        A buffer is not one of this scheme, or they hold more than `max_size` bytes.
+    """
+    stored = [
+        buffer.data[start : start + size]
+        for start, size in zip(buffer.starts.tolist(), buffer.sizes.tolist(), strict=True)
+    ]
+    pieces: list[Bytes] = decompress_many(scheme, stored, max_size)
+    sizes: npt.NDArray[np.int64] = np.array([len(piece) for piece in pieces], np.int64)
+    room = (sizes + 7) // 8 * 8
+    starts = np.cumsum(room) - room
+    data = np.empty(int(room.sum()), np.uint8)
+    for start, piece in zip(starts.tolist(), pieces, strict=True):
+        data[start : start + len(piece)] = piece
+    return ChunkBuffer(data, starts, sizes)
+
+
+# Writing
+
+
+def _wrap(inner: pb.CompressiveEncoding, scheme: str, level: int | None) -> pb.CompressiveEncoding:
+    general = pb.General(compression=message_of(scheme, level), values=inner)
+    return pb.CompressiveEncoding(general=general)
+
+
+def compress_chunks(
+    encoding: pb.CompressiveEncoding, chunks: Chunks, scheme: str, level: int | None = None
+) -> Encoded:
+    """Compress the first buffer of each chunk, or return all unchanged if that would make them larger.
+
+    Parameters
+    ----------
+    encoding : pb.CompressiveEncoding
+        Of `chunks`.
+    chunks : Chunks
+    scheme : str
+        ``lz4`` or ``zstd``.
+    level : int, optional
+        Of zstd.
+
+    Raises
+    ------
+    InvalidInputError
+        The scheme or the level is not known.
+    """
+    first = chunks.buffers[0]
+    pieces = [
+        np.frombuffer(compress(scheme, first.data[start : start + size], level), np.uint8)
+        for start, size in zip(first.starts.tolist(), first.sizes.tolist(), strict=True)
+    ]
+    sizes: npt.NDArray[np.int64] = np.array([len(piece) for piece in pieces], np.int64)
+    if int(sizes.sum()) >= int(first.sizes.sum()) or (sizes > np.maximum(first.sizes, 64)).any():
+        return encoding, chunks
+    buffer = ChunkBuffer(np.concatenate(pieces), np.cumsum(sizes) - sizes, sizes)
+    wrapped = _wrap(encoding, scheme, level)
+    return wrapped, Chunks((buffer, *chunks.buffers[1:]), chunks.num_values)
+
+
+def compress_block(
+    encoding: pb.CompressiveEncoding, data: Bytes, scheme: str, level: int | None = None
+) -> tuple[pb.CompressiveEncoding, Bytes]:
+    """Compress one buffer; see `compress_chunks`."""
+    return _wrap(encoding, scheme, level), np.frombuffer(compress(scheme, data, level), np.uint8)
+
+
+def compress_values(
+    encoding: pb.CompressiveEncoding,
+    values: VariableWidthBlock,
+    scheme: str,
+    level: int | None = None,
+) -> tuple[pb.CompressiveEncoding, VariableWidthBlock]:
+    """Compress each value by itself; see `compress_chunks`.
+
+    An empty value stays without bytes for zstd; for lz4 pylance looks for the length in front of it.
+    """
+    offsets = values.offsets.astype(np.int64)
+    nothing = compress(scheme, _NOTHING) if scheme == "lz4" else b""
+    pieces = [
+        compress(scheme, values.data[start:end], level) if end > start else nothing
+        for start, end in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
+    ]
+    found = bounds([len(piece) for piece in pieces])
+    data = np.frombuffer(b"".join(pieces), np.uint8)
+    wrapped = _wrap(encoding, scheme, level)
+    if values.offsets.dtype.itemsize == 4:
+        return wrapped, VariableWidthBlock(found.astype(np.int32), data)
+    return wrapped, VariableWidthBlock(found, data)
+
+
+def pays_by_value(values: VariableWidthBlock) -> bool:
+    """Try some values: whether compressing each by itself would save a tenth."""
+    count = values.num_values
+    picked = np.unique(np.linspace(0, count - 1, min(_SAMPLE, count)).astype(np.int64))
+    starts, ends = values.offsets[picked].tolist(), values.offsets[picked + 1].tolist()
+    share = compressed_share(values.data[a:b] for a, b in zip(starts, ends, strict=True))
+    return share < _WORTH

@@ -1,0 +1,192 @@
+"""VariablePackedStruct: rows of structs with fields of variable width; file version 2.2, full-zip pages only.
+
+``VariablePackedStruct { fields }``; each field tells how its single values are encoded, and one of:
+
+==================  =============================================================
+in the message      bytes of each row, one field after the other
+==================  =============================================================
+`bits_per_value`    the value
+`bits_per_length`   the length of the value, little-endian (32 or 64 bits), then
+                    the value
+==================  =============================================================
+
+A null row has no bytes. Specification: VariablePackedStruct in protos/encodings_v2_1.proto.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lance_spark.encoding.blocks import (
+    DataBlock,
+    FixedSizeListBlock,
+    FixedWidthBlock,
+    StructBlock,
+    VariableWidthBlock,
+)
+from lance_spark.encoding.v2_1 import registry
+from lance_spark.encoding.v2_1.codec import Codec
+from lance_spark.encoding.v2_1.codecs import fixed_size_list, flat, variable
+from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedEncodingError
+from lance_spark.proto import encodings_v2_1_pb2 as pb
+from lance_spark.storage.source import Bytes
+
+IndexArray = npt.NDArray[np.int64]
+
+_INT32_MAX = (1 << 31) - 1
+
+
+class VariablePackedStructCodec(Codec):
+    """Reads `VariablePackedStruct`."""
+
+    name = "variable_packed_struct"
+
+    def decode_values(self, encoding: pb.VariablePackedStruct, values: DataBlock) -> StructBlock:
+        if not isinstance(values, VariableWidthBlock) or not encoding.fields:
+            raise CorruptFileError("packed structs of variable width are not stored as such")
+        rows = _Rows(values)
+        children = [_read(field, rows) for field in encoding.fields]
+        if (rows.cursors != rows.ends).any():
+            raise CorruptFileError("a packed row is longer than its fields")
+        return StructBlock(tuple(children))
+
+
+class _Rows:
+    """The bytes of all rows, and how far each has been read. Empty rows are null."""
+
+    def __init__(self, values: VariableWidthBlock) -> None:
+        offsets = values.offsets.astype(np.int64)
+        self.data = np.ascontiguousarray(values.data[offsets[0] : offsets[-1]])
+        offsets -= offsets[0]
+        self.cursors = offsets[:-1].copy()
+        self.ends = offsets[1:]
+        self.live = self.ends > self.cursors
+
+    def take(self, width: int) -> Bytes:
+        """Return the next `width` bytes of every row; zeros for null rows."""
+        found = np.zeros((len(self.cursors), width), np.uint8)
+        starts = self._advance(np.where(self.live, width, 0))[self.live]
+        if len(starts):
+            # One element of `width` bytes from every byte on: a copy of each costs one step.
+            windows = np.ndarray(
+                (len(self.data) - width + 1,), f"V{width}", buffer=self.data, strides=(1,)
+            )
+            found[self.live] = windows[starts].view(np.uint8).reshape(-1, width)
+        return found.reshape(-1)
+
+    def take_lengths(self, lengths: IndexArray) -> VariableWidthBlock:
+        """Return the next bytes of every row, as many as `lengths` tells for each."""
+        starts = self._advance(lengths)
+        # Values and what lies between them take turns; every second one is wanted.
+        bounds = np.empty(2 * len(lengths) + 1, np.int64)
+        bounds[:-1:2] = starts
+        bounds[1::2] = starts + lengths
+        bounds[-1] = len(self.data)
+        both = pa.Array.from_buffers(
+            pa.large_binary(),
+            2 * len(lengths),
+            [None, pa.py_buffer(bounds), pa.py_buffer(self.data)],
+        )
+        picked = both.take(pa.array(np.arange(0, 2 * len(lengths), 2)))
+        return _block_of(picked)
+
+    def _advance(self, sizes: IndexArray) -> IndexArray:
+        starts = self.cursors
+        if (sizes < 0).any() or (sizes > self.ends - starts).any():
+            raise CorruptFileError("a packed row is shorter than its fields")
+        self.cursors = starts + sizes
+        return starts
+
+
+def _read(field: pb.VariablePackedStruct.FieldEncoding, rows: _Rows) -> DataBlock:
+    count = len(rows.cursors)
+    block: FixedWidthBlock | VariableWidthBlock
+    if field.WhichOneof("layout") == "bits_per_value":
+        bits = int(field.bits_per_value)
+        if not bits or bits % 8:
+            raise UnsupportedEncodingError(f"packed fields of {bits} bits, not whole bytes")
+        # A wider value than all rows together is found before memory is taken for it.
+        if bits // 8 > len(rows.data) and rows.live.any():
+            raise CorruptFileError("a packed row is shorter than its fields")
+        width = bits // 8 if rows.live.any() else min(bits // 8, 1 << 16)
+        block = FixedWidthBlock(rows.take(width), 8 * width, count)
+    else:
+        bits = int(field.bits_per_length)
+        if bits not in (32, 64):
+            raise UnsupportedEncodingError(f"lengths of {bits} bits in packed rows")
+        lengths = rows.take(bits // 8).view(f"<u{bits // 8}")
+        if int(lengths.max(initial=0)) > len(rows.data):
+            raise CorruptFileError("a packed row is shorter than its fields")
+        block = rows.take_lengths(lengths.astype(np.int64))
+        if bits == 32 and len(block.data) <= _INT32_MAX:
+            block = VariableWidthBlock(block.offsets.astype(np.int32), block.data)
+    return registry.decode_values(field.value, block)
+
+
+def _block_of(array: pa.Array) -> VariableWidthBlock:
+    _, offsets, data = array.buffers()
+    content = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+    found = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
+    return VariableWidthBlock(found, content)
+
+
+# Writing
+
+
+def encode_values(block: StructBlock) -> tuple[pb.CompressiveEncoding, VariableWidthBlock]:
+    """Return rows as full-zip pages store them.
+
+    Raises
+    ------
+    InvalidInputError
+        A field is itself a struct, or not of whole bytes.
+    """
+    fields: list[pb.VariablePackedStruct.FieldEncoding] = []
+    parts: list[pa.Array] = []
+    for child in block.children:
+        if isinstance(child, VariableWidthBlock):
+            encoding, values = variable.encode_values(child)
+            width = values.offsets.dtype.itemsize
+            fields.append(
+                pb.VariablePackedStruct.FieldEncoding(value=encoding, bits_per_length=8 * width)
+            )
+            lengths = np.diff(values.offsets).astype(f"<u{width}")
+            parts += [_fixed(lengths.view(np.uint8), width), _variable(values)]
+            continue
+        encoding, stored = _encode_fixed(child)
+        fields.append(
+            pb.VariablePackedStruct.FieldEncoding(
+                value=encoding, bits_per_value=stored.bits_per_value
+            )
+        )
+        parts.append(_fixed(stored.data, stored.bits_per_value // 8, stored.num_values))
+    rows = _block_of(pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.large_binary())))
+    if int(rows.offsets[-1]) <= _INT32_MAX:
+        rows = VariableWidthBlock(rows.offsets.astype(np.int32), rows.data)
+    message = pb.VariablePackedStruct(fields=fields)
+    return pb.CompressiveEncoding(variable_packed_struct=message), rows
+
+
+def _encode_fixed(child: DataBlock) -> tuple[pb.CompressiveEncoding, FixedWidthBlock]:
+    if isinstance(child, FixedWidthBlock):
+        return flat.encode_values(child)
+    if isinstance(child, FixedSizeListBlock):
+        return fixed_size_list.encode_values(child)
+    raise InvalidInputError("packed structs can be stored of fixed-width fields and strings only")
+
+
+def _fixed(data: Bytes, width: int, count: int | None = None) -> pa.Array:
+    """Return values of one width as an Arrow array of byte strings."""
+    count = len(data) // width if count is None else count
+    offsets = np.arange(count + 1, dtype=np.int64) * width
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(data))]
+    return pa.Array.from_buffers(pa.large_binary(), count, buffers)
+
+
+def _variable(values: VariableWidthBlock) -> pa.Array:
+    offsets = values.offsets.astype(np.int64)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(values.data))]
+    return pa.Array.from_buffers(pa.large_binary(), values.num_values, buffers)

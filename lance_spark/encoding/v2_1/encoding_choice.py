@@ -1,0 +1,281 @@
+"""Choosing among the compressive encodings by the values of a page."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lance_spark.encoding.arrow_blocks import fixed_width, to_block
+from lance_spark.encoding.blocks import (
+    DataBlock,
+    DictionaryBlock,
+    FixedWidthBlock,
+    VariableWidthBlock,
+)
+from lance_spark.encoding.compression import compressed_share
+from lance_spark.encoding.levels import BoolArray
+from lance_spark.encoding.v2_1.codec import ChunkLimits, Chunks
+from lance_spark.encoding.v2_1.codecs import (
+    byte_stream_split,
+    compressed_strings,
+    flat,
+    fsst_write,
+    general,
+    inline_bitpacking,
+    rle,
+    variable,
+)
+from lance_spark.encoding.v2_1.hints import Hints
+from lance_spark.encoding.v2_1.shred import LeafColumn
+from lance_spark.proto import encodings_v2_1_pb2 as pb
+
+Encoded = tuple[pb.CompressiveEncoding, Chunks]
+
+#: Dictionaries of fewer values than this save nothing worth a third buffer.
+_MIN_DICTIONARY = 100
+#: Values looked at before a dictionary is built, and the share of distinct ones that ends the attempt. A sample has
+#: nearly as many as it has values long before the page has; numbers gain too little for that to matter.
+_SAMPLE = 4096
+_SAMPLE_SHARE = 0.98
+_SAMPLE_SHARE_OF_NUMBERS = 0.5
+#: Share of what is guessed that will be there for certain.
+_SURE = 0.8
+#: Share of distinct values in the sample from which on a larger one, of which more is certain, is looked at.
+_MANY = 0.5
+_LARGE_SAMPLE = 1 << 15
+_SURER = 0.9
+#: Share of the plain bytes from which on the items of a dictionary are held against compressed strings.
+_LARGE_DICTIONARY = 0.1
+_LZ4_OVER_ZSTD = 1.4
+#: Bytes of a sample's piece.
+_PIECE = 16 * 1024
+#: What light encodings must save before their decoding is worth it.
+_WORTH = 0.9
+
+
+def uniform_scalar(values: pa.Array, live: BoolArray | None) -> pa.Array | None:
+    """Return the one value that all live slots have, as an array of one, or None if they differ."""
+    first = int(live.argmax()) if live is not None else 0
+    scalar = values.slice(first, 1)
+    # Most columns differ within a few values.
+    head = values.slice(0, 64)
+    for part, mask in ((head, None if live is None else live[:64]), (values, live)):
+        same = _equals(part, scalar)
+        if mask is not None:
+            same |= ~mask
+        if not same.all():
+            return None
+    return scalar
+
+
+def _equals(values: pa.Array, scalar: pa.Array) -> BoolArray:
+    """Return which values have the very bits of `scalar`; for floats that is not what == says."""
+    width = fixed_width(values.type)
+    if width in (8, 16, 32, 64):
+        numbers = np.frombuffer(values.buffers()[1], f"<u{width // 8}")
+        item = np.frombuffer(scalar.buffers()[1], f"<u{width // 8}")[scalar.offset]
+        same: BoolArray = numbers[values.offset : values.offset + len(values)] == item
+        return same
+    kind = word_type(values.type)
+    values, scalar = retyped(values, kind), retyped(scalar, kind)
+    return pc.equal(values, scalar[0]).to_numpy(zero_copy_only=False).astype(np.bool_)  # type: ignore[no-any-return]
+
+
+def word_type(kind: pa.DataType) -> pa.DataType:
+    """Return a type of the same width that every kernel of Arrow knows and takes for bytes; `kind` if it is not of whole bytes."""
+    width = fixed_width(kind)
+    words = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
+    return kind if not width or width % 8 else words.get(width) or pa.binary(width // 8)
+
+
+def retyped(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return the same buffers as values of another type of the same width."""
+    if values.type == kind:
+        return values
+    return pa.Array.from_buffers(kind, len(values), values.buffers(), offset=values.offset)
+
+
+def dictionary_of(block: DataBlock, hints: Hints) -> DictionaryBlock | None:
+    """Return the block as positions in its distinct items, or None if that does not pay.
+
+    Parameters
+    ----------
+    block : FixedWidthBlock or VariableWidthBlock
+    hints : Hints
+    """
+    count = block.num_values
+    if count < _MIN_DICTIONARY or hints.compression == "none":
+        return None
+    if isinstance(block, FixedWidthBlock):
+        if block.bits_per_value < 32 or block.bits_per_value % 8:
+            return None
+    elif not isinstance(block, VariableWidthBlock):
+        return None
+    array = untyped(block)
+    limit = count // hints.dict_divisor if hints.dict_divisor else count // 2
+    numbers = pa.types.is_integer(array.type)
+    guess = _guess(array)
+    if guess.share_in_sample > (_SAMPLE_SHARE_OF_NUMBERS if numbers else _SAMPLE_SHARE):
+        return None
+    if guess.items * _SURE > limit:
+        return None
+    cheap, share = _light_size(block), 1.0
+    if isinstance(block, VariableWidthBlock) and guess.item_bytes > cheap * _LARGE_DICTIONARY:
+        share = _compressed_share(block)
+    # Building a dictionary costs more than all the rest, so that one which will not pay is not built.
+    if not _saves(guess.places * _SURE, guess.item_bytes * _SURE, cheap, share, hints):
+        return None
+    if guess.share_in_sample > _MANY and count > 4 * _LARGE_SAMPLE and not numbers:
+        guess = _guess(array, _LARGE_SAMPLE)
+        if not _saves(guess.places * _SURER, guess.item_bytes * _SURER, cheap, share, hints):
+            return None
+    encoded = array.dictionary_encode()
+    items = encoded.dictionary
+    if len(items) > limit:
+        return None
+    indices = to_block(encoded.indices)
+    assert isinstance(indices, FixedWidthBlock)
+    runs = rle.count_runs(indices) * (indices.bits_per_value // 8 + 1)
+    places = min(count * _index_bits(len(items)) / 8, runs)
+    if not _saves(places, items.nbytes, cheap, share, hints):
+        return None
+    return DictionaryBlock(indices, to_block(items))
+
+
+def _saves(places: float, item_bytes: float, cheap: float, share: float, hints: Hints) -> bool:
+    """Say whether positions and items are smaller than what is `cheap` without them.
+
+    `share` is what a compressor leaves of strings. It is asked where the items are not next to nothing.
+    """
+    if item_bytes > cheap * _LARGE_DICTIONARY:
+        item_bytes *= min(1.0, share * _LZ4_OVER_ZSTD)
+        cheap *= share if share < _WORTH else 1.0
+    return places + item_bytes < cheap * hints.dict_size_ratio
+
+
+def _index_bits(num_items: int) -> int:
+    return max(num_items - 1, 1).bit_length()
+
+
+class _Guess(NamedTuple):
+    """What a sample says of the dictionary of a page."""
+
+    share_in_sample: float
+    items: float
+    item_bytes: float
+    places: float
+
+
+def _compressed_share(block: VariableWidthBlock) -> float:
+    """Return what a compressor leaves of the bytes of some strings."""
+    first, last = int(block.offsets[0]), int(block.offsets[-1])
+    if last - first < 1024:
+        return 1.0
+    starts = np.linspace(first, max(first, last - _PIECE), 4).astype(np.int64)
+    pieces = [block.data[start : min(start + _PIECE, last)] for start in starts.tolist()]
+    return compressed_share(pieces)
+
+
+def _guess(array: pa.Array, sample_size: int = _SAMPLE) -> _Guess:
+    """Estimate the distinct values of a page by those that a sample has once and twice (Chao; Shen, Chao and Lin).
+
+    What it is wrong about is too low: more of the values that are rare, and neighbours that are alike.
+    """
+    count = len(array)
+    sample = array
+    if count > sample_size:
+        # Blocks from everywhere: values far apart miss runs, and neighbours miss what comes later.
+        firsts = np.linspace(0, count - 64, sample_size // 64).astype(np.int64)
+        sample = array.take(pa.array((firsts[:, None] + np.arange(64)).reshape(-1)))
+    encoded = sample.dictionary_encode()
+    indices = encoded.indices.to_numpy()
+    seen, found = len(sample), len(encoded.dictionary)
+    once, twice = np.bincount(np.bincount(indices), minlength=3)[1:3].tolist()
+    unseen = once * once / (2 * twice) if twice else once * (once - 1) / 2
+    items = float(found)
+    if unseen:
+        items += unseen * (1 - (1 - once / (seen * unseen + once)) ** (count - seen))
+    runs = count * (np.count_nonzero(np.diff(indices)) + 1) / seen
+    places = min(count * _index_bits(int(items)) / 8, runs * 5)
+    return _Guess(found / seen, items, items * encoded.dictionary.nbytes / found, places)
+
+
+def untyped(block: FixedWidthBlock | VariableWidthBlock) -> pa.Array:
+    """Return the values of a block as integers or byte strings, whatever their type is."""
+    count = block.num_values
+    if isinstance(block, VariableWidthBlock):
+        text = pa.large_binary() if block.offsets.dtype.itemsize == 8 else pa.binary()
+        buffers = [None, pa.py_buffer(block.offsets), pa.py_buffer(block.data)]
+        return pa.Array.from_buffers(text, count, buffers)
+    width = block.bits_per_value // 8
+    if not width:
+        return pa.Array.from_buffers(pa.bool_(), count, [None, pa.py_buffer(block.data)])
+    kind = {4: pa.int32(), 8: pa.int64()}.get(width, pa.binary(width))
+    return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(block.data[: count * width])])
+
+
+def _light_size(block: FixedWidthBlock | VariableWidthBlock) -> float:
+    """Return the bytes of a block in the best light encoding without a dictionary."""
+    if isinstance(block, VariableWidthBlock):
+        return int(block.offsets[-1]) - int(block.offsets[0]) + block.offsets.nbytes
+    size = block.num_values * block.bits_per_value / 8
+    if block.bits_per_value in (32, 64):
+        packed = inline_bitpacking.encoded_size(block)
+        runs = rle.count_runs(block) * (block.bits_per_value // 8 + 1)
+        size = min(size, packed, runs)
+    return size
+
+
+def choose_fixed(
+    block: FixedWidthBlock, hints: Hints, limits: ChunkLimits, column: LeafColumn
+) -> Encoded:
+    """Return the chunks of fixed-width values in their smallest encoding."""
+    bits, count = block.bits_per_value, block.num_values
+    if hints.compression == "none" or bits not in (8, 16, 32, 64):
+        encoded = flat.encode_chunks(block, limits)
+        return compressed(encoded, hints)
+    plain = count * bits // 8
+    floats = pa.types.is_floating(column.leaf.field.type) and bits in (32, 64)
+    general_too = hints.compression in ("lz4", "zstd")
+    if hints.bss == "on" and bits in (32, 64) and (floats or general_too):
+        return _split(block, hints, limits)
+    runs = rle.count_runs(block)
+    run_bytes = runs * (bits // 8 + 1) if runs < count * hints.rle_threshold else plain + 1
+    packed = inline_bitpacking.encoded_size(block)
+    if run_bytes < min(packed, plain * _WORTH):
+        return compressed(rle.encode_chunks(block, limits), hints)
+    if floats and general_too and hints.bss == "auto":
+        return _split(block, hints, limits)
+    if packed < plain * _WORTH:
+        return compressed(inline_bitpacking.encode_chunks(block, limits), hints)
+    return compressed(flat.encode_chunks(block, limits), hints)
+
+
+def _split(block: FixedWidthBlock, hints: Hints, limits: ChunkLimits) -> Encoded:
+    encoded = byte_stream_split.encode_chunks(block, limits)
+    scheme = hints.compression if hints.compression in ("lz4", "zstd") else "lz4"
+    return general.compress_chunks(*encoded, scheme, hints.compression_level)
+
+
+def compressed(encoded: Encoded, hints: Hints) -> Encoded:
+    """Return chunks compressed, if the hints name a compressor."""
+    if hints.compression not in ("lz4", "zstd"):
+        return encoded
+    return general.compress_chunks(*encoded, hints.compression, hints.compression_level)
+
+
+def choose_variable(block: VariableWidthBlock, hints: Hints, limits: ChunkLimits) -> Encoded:
+    """Return the chunks of byte strings, compressed if a sample says that it pays."""
+    if hints.compression == "none":
+        return variable.encode_chunks(block, limits)
+    exact = hints.chunk_bytes is not None
+    if hints.compression in ("lz4", "zstd"):
+        return compressed_strings.encode_chunks(
+            block, limits, hints.compression, hints.compression_level, forced=True, exact=exact
+        )
+    if hints.compression == "fsst":
+        return fsst_write.encode_chunks(block, limits)
+    return compressed_strings.encode_chunks(block, limits, "zstd", 1, exact=exact)

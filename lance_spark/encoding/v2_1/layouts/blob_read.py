@@ -1,0 +1,75 @@
+"""Blob pages of version 2.1: where the values of a blob column are.
+
+``BlobLayout { inner_layout, layers }``: the page itself has the inner layout, whose values are packed structs of 16 bytes, never
+null. The nulls are told by values of no size:
+
+=========  =========  ============================================================================
+bytes      field      content
+=========  =========  ============================================================================
+0 to 7     position   byte of the file where the value starts; without a size: 0 for an empty value,
+                      otherwise repetition level, and definition level << 16
+8 to 15    size       bytes of the value
+=========  =========  ============================================================================
+
+Repetition levels of values that are not null are nowhere: lists of blobs cannot be put together again, by pylance
+neither. Specification: format/file/encoding, "Blob page layout".
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lance_spark.encoding.levels import Levels, max_definition, parse_layers
+from lance_spark.encoding.meta import PageMeta
+from lance_spark.encoding.rows import Rows
+from lance_spark.encoding.v2_1.leaf_columns import Leaf
+from lance_spark.encoding.v2_1.page import PageReader, PageRows, check_layers, open_layout
+from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
+from lance_spark.proto import encodings_v2_1_pb2 as pb
+from lance_spark.storage.source import ReadPlan
+
+
+class BlobPage(PageReader):
+    """Reads where blobs are.
+
+    Parameters
+    ----------
+    layout : BlobLayout
+    meta : PageMeta
+    leaf : Leaf
+        Of a struct of position and size.
+
+    Raises
+    ------
+    CorruptFileError
+        The layers are not those of the column.
+    UnsupportedEncodingError
+        The column is below a list.
+    """
+
+    def __init__(self, layout: pb.BlobLayout, meta: PageMeta, leaf: Leaf) -> None:
+        self._layers = check_layers(parse_layers(layout.layers), leaf)
+        if any(layer.is_list for layer in self._layers):
+            raise UnsupportedEncodingError(
+                "lists of blobs in files of version 2.1 do not say where a list ends"
+            )
+        if layout.inner_layout.WhichOneof("layout") == "blob_layout":
+            raise CorruptFileError("a blob page inside a blob page")
+        inner = leaf._replace(steps=leaf.steps[:1])
+        self._inner = open_layout(layout.inner_layout, meta, inner)
+
+    def read(self, rows: Rows) -> ReadPlan[PageRows]:
+        """Plan the reading of some rows."""
+        found = yield from self._inner.read(rows)
+        values = found.values
+        if not isinstance(found, PageRows) or found.levels.definition is not None:
+            raise CorruptFileError("places of blobs have levels of their own")
+        if not max_definition(self._layers):
+            return PageRows(values, Levels(self._layers, len(values)))
+        positions = values.field(0).to_numpy()
+        sizes = values.field(1).to_numpy()
+        stated = np.where(sizes == 0, positions >> np.uint64(16), 0)
+        if int(stated.max(initial=0)) > max_definition(self._layers):
+            raise CorruptFileError(f"definition level {int(stated.max())} of a blob")
+        levels = Levels(self._layers, len(values), None, stated.astype(np.uint16))
+        return PageRows(values, levels)

@@ -1,0 +1,282 @@
+"""Reading constant pages: every value is null, or every value is the same scalar.
+
+====================  ==============================  ================================================
+inline_value          buffers                         content
+====================  ==============================  ================================================
+absent                none                            every row is null
+absent                repetition, definition          nulls in lists and structs
+present (2.2)         none                            one fixed-width scalar for all rows
+present (2.2)         repetition, definition          the same among nulls, lists and structs
+absent                scalar [, repetition,           one scalar of any width
+                      definition]
+====================  ==============================  ================================================
+
+The scalar of a buffer: u32 number of Arrow buffers, u32 length of each, then the buffers, those of an array of one
+value without its validity. Levels are u16 words unless `rep_compression` and `def_compression` say otherwise, and a
+buffer of no levels is empty. Where a page has no lists, the definition word of a row is at a known place, and only those of
+the rows asked for are read. Nothing says where the other levels of a row are: they are read once, all of them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pat
+from google.protobuf.message import DecodeError
+
+from lance_spark.encoding.arrow_blocks import (
+    bitmap,
+    fixed_width,
+    is_plain,
+    is_variable,
+    item_type,
+    offset_type,
+    unsigned,
+)
+from lance_spark.encoding.levels import (
+    Layer,
+    LevelArray,
+    Levels,
+    max_definition,
+    parse_layers,
+)
+from lance_spark.encoding.meta import PageMeta
+from lance_spark.encoding.rows import Rows
+from lance_spark.encoding.v2_1.coalesced_reads import fetch_rows
+from lance_spark.encoding.v2_1.layouts.entry_index import entries_of, levels_at
+from lance_spark.encoding.v2_1.leaf_columns import Leaf
+from lance_spark.encoding.v2_1.page import PageRows, check_layers, parse_layout
+from lance_spark.encoding.v2_1.registry import decode_block
+from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
+from lance_spark.proto import encodings_v2_1_pb2 as pb
+from lance_spark.storage.source import ByteRange, Bytes, ReadPlan
+
+#: Levels can be stored in no bytes at all; no writer puts more of them into one page.
+_MAX_LEVELS = 1 << 30
+#: Values of a page up to which they are copied one by one.
+_FEW = 1024
+
+
+class ConstantPage:
+    """Reads rows of one constant page; the scalar is kept after the first read, and levels that had to be read whole.
+
+    Parameters
+    ----------
+    layout : pb.ConstantLayout
+    meta : PageMeta
+    leaf : Leaf
+    """
+
+    def __init__(self, layout: pb.ConstantLayout, meta: PageMeta, leaf: Leaf) -> None:
+        self._layout = layout
+        self._meta = meta
+        self._leaf = leaf
+        self._layers = _layers(layout, leaf)
+        self._levels: Levels | None = None
+        self._scalar: pa.Array | None = None
+        if len(meta.buffers) > 3:
+            raise CorruptFileError(f"a constant page of {len(meta.buffers)} buffers")
+        if len(meta.buffers) < 2 and (layout.num_rep_values or layout.num_def_values):
+            raise CorruptFileError("the buffers of levels are missing")
+        if layout.HasField("inline_value"):
+            self._scalar = _fixed_scalar(layout.inline_value, leaf.field.type)
+        self._words = self._find_words()
+
+    def read(self, rows: Rows) -> ReadPlan[PageRows]:
+        """Plan the reading of some rows: one round for what the page keeps, one for the words of these rows."""
+        if self._levels is None:
+            self._levels = yield from self._open()
+        levels = self._levels
+        if self._words is not None:
+            found = yield from fetch_rows(self._words.offset, 2, rows, 2)
+            words = found.data[found.starts[:, None] + np.arange(2)].reshape(-1).view("<u2")
+            chosen = Levels(self._layers, len(rows), None, words.astype(np.uint16, copy=False))
+            chosen.check()
+        elif levels.repetition is not None:
+            chosen = levels_at(levels, entries_of(levels, rows))
+        else:
+            definition = levels.definition
+            if definition is not None:
+                definition = definition[
+                    slice(rows.start, rows.stop) if isinstance(rows, range) else rows
+                ]
+            elif max_definition(self._layers) and self._scalar is None:
+                # Nothing but nulls: the leaf's own level, whatever the other layers say.
+                definition = np.ones(len(rows), np.uint16)
+            chosen = Levels(self._layers, len(rows), None, definition)
+        visible = chosen.visible()
+        count = chosen.num_entries if visible is None else int(np.count_nonzero(visible))
+        return PageRows(self._values(count), chosen)
+
+    def _find_words(self) -> ByteRange | None:
+        """Return the buffer of definition words, if a row's word is the one with its number."""
+        buffers = self._meta.buffers[len(self._meta.buffers) % 2 :]
+        if not buffers or any(layer.is_list for layer in self._layers):
+            return None
+        repetition, definition = buffers
+        plain = self._layout.def_compression.WhichOneof("compression") is None
+        fits = not repetition.length and definition.length == 2 * self._meta.num_rows
+        return definition if plain and fits else None
+
+    def _open(self) -> ReadPlan[Levels]:
+        layout = self._layout
+        kept = list(self._meta.buffers)
+        has_scalar = len(kept) % 2 == 1
+        if self._words is not None:
+            kept = kept[:has_scalar]
+        buffers = list((yield kept)) if kept else []
+        if has_scalar:
+            self._scalar = _scalar(buffers.pop(0), self._leaf.field.type)
+        repetition = definition = None
+        if buffers:
+            repetition = _parse_levels(buffers[0], layout.rep_compression, layout.num_rep_values)
+            definition = _parse_levels(buffers[1], layout.def_compression, layout.num_def_values)
+        return self._checked(repetition, definition)
+
+    def _checked(self, repetition: LevelArray | None, definition: LevelArray | None) -> Levels:
+        entries = self._meta.num_rows
+        if repetition is not None:
+            entries = len(repetition)
+        levels = Levels(self._layers, entries, repetition, definition)
+        levels.check()
+        return levels
+
+    def _values(self, count: int) -> pa.Array:
+        kind = self._leaf.field.type
+        if self._scalar is not None:
+            if pat.is_dictionary(kind):
+                indices = pa.array(np.zeros(count, np.int8)).cast(kind.index_type)
+                return pa.DictionaryArray.from_arrays(indices, self._scalar, ordered=kind.ordered)
+            return _repeated(self._scalar, count)
+        if pat.is_struct(kind) and not kind.num_fields:
+            return pa.Array.from_buffers(kind, count, [None], children=[])
+        return pa.nulls(count, kind)
+
+
+def repeats_inline(leaf: Leaf) -> bool:
+    """Whether `inline_rows` can give the values of a leaf."""
+    kind = leaf.field.type
+    plain = is_plain(kind) and not is_variable(kind) and fixed_width(kind) % 8 == 0
+    return plain and not any(step.is_list or step.dimension != 1 for step in leaf.steps)
+
+
+def inline_rows(meta: PageMeta, leaf: Leaf, count: int) -> bytes | None:
+    """Return the bytes of a few values of a page that has an inline scalar and no null; None for any other page.
+
+    Files of many columns have many such pages, and this takes a part of the time that a reader of the page takes.
+    """
+    if meta.buffers or not 0 < count <= _FEW:
+        return None
+    try:
+        layout = parse_layout(meta.encoding).constant_layout
+        layers = parse_layers(layout.layers)
+    except (DecodeError, UnsupportedEncodingError):
+        return None
+    # A page of another layout has no such value.
+    value = layout.inline_value
+    if len(value) * 8 != fixed_width(leaf.field.type) or layout.num_rep_values:
+        return None
+    if layout.num_def_values or layers != (Layer.ALL_VALID_ITEM,) * len(leaf.steps):
+        return None
+    return bytes(value) * count
+
+
+def _repeated(scalar: pa.Array, count: int) -> pa.Array:
+    """Return an array of one value as one of `count` values."""
+    kind = scalar.type
+    if count == 1:
+        return scalar
+    if count <= _FEW and is_plain(kind) and fixed_width(kind) % 8 == 0 and not is_variable(kind):
+        # Less than a call of Arrow costs, of which a file of many columns needs as many.
+        value = bytes(memoryview(scalar.buffers()[1]))
+        return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(value * count)])
+    return scalar.take(pa.array(np.zeros(count, np.int8)))
+
+
+def _layers(layout: pb.ConstantLayout, leaf: Leaf) -> tuple[Layer, ...]:
+    layers = parse_layers(layout.layers)
+    kind = leaf.field.type
+    if pat.is_struct(kind) and not kind.num_fields and len(layers) == 1:
+        # What pylance writes for a struct without children, however deep it is; nothing around it may be null.
+        layers = (Layer.ALL_VALID_ITEM,) * len(leaf.steps)
+    return check_layers(layers, leaf)
+
+
+def _parse_levels(data: Bytes, encoding: pb.CompressiveEncoding, count: int) -> LevelArray | None:
+    if not len(data):
+        if count:
+            raise CorruptFileError(f"the buffer of {count} levels is empty")
+        return None
+    if encoding.WhichOneof("compression") is None:
+        if len(data) % 2:
+            raise CorruptFileError(f"{len(data)} bytes of levels")
+        return data.view("<u2").astype(np.uint16, copy=False)
+    if count > _MAX_LEVELS:
+        raise CorruptFileError(f"{count} levels in one page")
+    levels = unsigned(decode_block(encoding, data, count))
+    if len(levels) != count:
+        raise CorruptFileError(f"{len(levels)} levels where {count} were announced")
+    return levels.astype(np.uint16, copy=False)
+
+
+def _fixed_scalar(value: bytes, kind: pa.DataType) -> pa.Array:
+    kind = item_type(kind)
+    if pat.is_boolean(kind):
+        if len(value) != 1:
+            raise CorruptFileError(f"a constant of {len(value)} bytes for a column of type {kind}")
+        return pa.Array.from_buffers(kind, 1, [None, bitmap(np.array([value[0] & 1], np.bool_))])
+    return _of_buffers([pa.py_buffer(value)], kind)
+
+
+def _of_buffers(buffers: list[pa.Buffer], kind: pa.DataType) -> pa.Array:
+    if pat.is_fixed_size_list(kind):
+        items, depth = kind, 1
+        while pat.is_fixed_size_list(items):
+            depth *= items.list_size
+            items = items.value_type
+        flat = _primitive(buffers, items, depth)
+        return _nest(flat, kind)
+    return _primitive(buffers, kind, 1)
+
+
+def _nest(flat: pa.Array, kind: pa.DataType) -> pa.Array:
+    if not pat.is_fixed_size_list(kind):
+        return flat
+    inner = _nest(flat, kind.value_type)
+    return pa.Array.from_buffers(kind, len(inner) // kind.list_size, [None], children=[inner])
+
+
+def _primitive(buffers: list[pa.Buffer], kind: pa.DataType, count: int) -> pa.Array:
+    refusal = CorruptFileError(f"the constant is not one of type {kind}")
+    if is_variable(kind):
+        # Offsets are as wide as the writer had them, whatever the column's type is now.
+        if len(buffers) != 2 or buffers[0].size not in (8, 16) or count != 1:
+            raise refusal
+        first, last = np.frombuffer(buffers[0], f"<i{buffers[0].size // 2}").tolist()
+        if first != 0 or last != buffers[1].size:
+            raise refusal
+        buffers = [pa.py_buffer(np.array([0, last], offset_type(kind))), buffers[1]]
+    else:
+        bits = fixed_width(kind)
+        fixed = bits or pat.is_fixed_size_binary(kind)
+        if not fixed or len(buffers) != 1 or buffers[0].size != (bits * count + 7) // 8:
+            raise refusal
+    return pa.Array.from_buffers(kind, count, [None, *buffers])
+
+
+def _scalar(data: Bytes, kind: pa.DataType) -> pa.Array:
+    refusal = CorruptFileError(f"a constant of {len(data)} bytes contradicts itself")
+    if len(data) < 4:
+        raise refusal
+    count = int(data[:4].view("<u4")[0])
+    if not 1 <= count <= 8 or len(data) < 4 + 4 * count:
+        raise refusal
+    sizes = data[4 : 4 + 4 * count].view("<u4").astype(np.int64)
+    if int(sizes.sum()) != len(data) - 4 - 4 * count:
+        raise refusal
+    ends = 4 + 4 * count + np.cumsum(sizes)
+    buffers = [
+        pa.py_buffer(data[end - size : end])
+        for end, size in zip(ends.tolist(), sizes.tolist(), strict=True)
+    ]
+    return _of_buffers(buffers, item_type(kind))

@@ -1,0 +1,177 @@
+"""Whole mini-block pages of one layout, read and decoded as if their chunks were those of one page.
+
+Writers end the pages of lists early, so that a column may have some hundreds of small ones; and of any column, pages that
+are decoded together need not be put together afterwards. Whole pages need no repetition index: levels say where rows start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pat
+
+from lance_spark.encoding.arrow_blocks import look_up, unsigned
+from lance_spark.encoding.blocks import DataBlock, FixedWidthBlock
+from lance_spark.encoding.levels import IndexArray, Levels, max_repetition
+from lance_spark.encoding.v2_1.layouts.mini_block_read import MiniBlockPage
+from lance_spark.encoding.v2_1.layouts.mini_block_table import parse_chunk_tables
+from lance_spark.encoding.v2_1.page import PageRows, buffer_at
+from lance_spark.errors import CorruptFileError
+from lance_spark.proto import encodings_v2_1_pb2 as pb
+from lance_spark.storage.source import Bytes, ReadPlan
+
+#: Pages are decoded together up to so many values and bytes, so that what is in between takes no more memory than they.
+_MAX_VALUES = 1 << 22
+_MAX_BYTES = 32 << 20
+
+#: Items of the dictionaries of all pages together, up to which those that are equal are looked for.
+_FEW_ITEMS = 1 << 12
+
+
+class PageGroup:
+    """Consecutive pages of a column.
+
+    Parameters
+    ----------
+    page : page reader
+        The first one.
+    """
+
+    def __init__(self, page: object) -> None:
+        self._pages: list[MiniBlockPage] = []
+        self._values = self._bytes = 0
+        if isinstance(page, MiniBlockPage) and _can_share(page):
+            self._add(page)
+
+    def add(self, page: object) -> bool:
+        """Add the next page; return False if it cannot be decoded together with those that are there."""
+        return isinstance(page, MiniBlockPage) and self._fits(page) and self._add(page)
+
+    def _fits(self, page: MiniBlockPage) -> bool:
+        return bool(
+            self._pages
+            and self._values + page.layout.num_items <= _MAX_VALUES
+            and self._bytes + buffer_at(page.meta, 1).length <= _MAX_BYTES
+            and _alike(self._pages[0].layout, page.layout)
+        )
+
+    def _add(self, page: MiniBlockPage) -> bool:
+        self._pages.append(page)
+        self._values += page.layout.num_items
+        self._bytes += buffer_at(page.meta, 1).length
+        return True
+
+    def read(self) -> ReadPlan[PageRows]:
+        """Plan the reading of all rows.
+
+        Raises
+        ------
+        CorruptFileError
+            A page is corrupt, it is not said which.
+        """
+        first, count = self._pages[0], len(self._pages)
+        numbers = (0, 1, 2) if first.layout.HasField("dictionary") else (0, 1)
+        buffers = yield [buffer_at(page.meta, number) for number in numbers for page in self._pages]
+        tables = parse_chunk_tables(
+            buffers[:count],
+            large=first.layout.has_large_chunk,
+            num_values=[page.layout.num_items for page in self._pages],
+            data_sizes=[len(data) for data in buffers[count : 2 * count]],
+        )
+        data, places = _one_run(buffers[count : 2 * count])
+        sizes, counts, last_chunks = tables.sizes, tables.counts, tables.last_chunks
+        ends = np.cumsum(sizes)
+        first_chunks = last_chunks - np.diff(last_chunks, prepend=-1) + 1
+        before = ends[first_chunks] - sizes[first_chunks]
+        starts = ends - sizes
+        starts += np.repeat(np.array(places) - before, np.diff(last_chunks, prepend=-1))
+        decoded = first.decode(data, starts, sizes, counts)
+        ends = np.cumsum(decoded.num_levels)[last_chunks]
+        value_ends = np.cumsum(counts)[last_chunks]
+        self._check(decoded.levels, ends, value_ends)
+        if len(numbers) == 3:
+            items = self._looked_up(decoded.block, value_ends, buffers[2 * count :])
+            return PageRows(items, decoded.levels)
+        return PageRows(first.array(decoded.block, slice(0, int(value_ends[-1]))), decoded.levels)
+
+    def _looked_up(
+        self, block: DataBlock, value_ends: IndexArray, dictionaries: Sequence[Bytes]
+    ) -> pa.Array:
+        """Return the items at positions that are those of each page's own dictionary."""
+        opened = zip(self._pages, dictionaries, strict=True)
+        items = [page.open_dictionary(data) for page, data in opened]
+        sizes = np.array([len(some) for some in items])
+        positions = unsigned(block)
+        counts = np.diff(value_ends, prepend=0)
+        if (np.maximum.reduceat(positions, value_ends - counts) >= sizes).any():
+            raise CorruptFileError("a position is outside its dictionary")
+        before = (np.cumsum(sizes) - sizes).astype(np.uint32)
+        places = positions + np.repeat(before, counts)
+        every = pa.concat_arrays(items)
+        if len(every) <= _FEW_ITEMS:
+            # Pages have much the same items. The fewer there are, the more of them stay in the processor's cache.
+            unique = every.dictionary_encode()
+            places = unique.indices.to_numpy().astype(np.uint32).take(places)
+            every = unique.dictionary
+        found = FixedWidthBlock(places.view(np.uint8), places.itemsize * 8, len(places))
+        return look_up(found, every, self._pages[0].kind)
+
+    def _check(self, levels: Levels, ends: IndexArray, value_ends: IndexArray) -> None:
+        """Check that the levels of each page, which end at `ends`, are those of its values and rows."""
+        if levels.repetition is None and levels.definition is None:
+            return
+        firsts = ends - np.diff(ends, prepend=0)
+        visible = levels.visible()
+        seen = (
+            ends if visible is None else np.cumsum(np.add.reduceat(visible, firsts, dtype=np.int64))
+        )
+        if (seen != value_ends).any():
+            raise CorruptFileError("the levels of a page do not stand for its values")
+        if levels.repetition is None:
+            return
+        begins = levels.repetition == max_repetition(levels.layers)
+        rows = np.add.reduceat(begins, firsts, dtype=np.int64)
+        if not begins[firsts].all() or (rows != [page.meta.num_rows for page in self._pages]).any():
+            raise CorruptFileError("the repetition levels do not hold the rows that they should")
+
+
+def _can_share(page: MiniBlockPage) -> bool:
+    """Whether a page's values are no positions in a dictionary that is to be handed out too."""
+    return not (page.layout.HasField("dictionary") and pat.is_dictionary(page.kind))
+
+
+def _alike(first: pb.MiniBlockLayout, second: pb.MiniBlockLayout) -> bool:
+    return first is second or bool(
+        first.HasField("dictionary") == second.HasField("dictionary")
+        and first.layers == second.layers
+        and first.num_buffers == second.num_buffers
+        and first.has_large_chunk == second.has_large_chunk
+        and first.HasField("rep_compression") == second.HasField("rep_compression")
+        and first.HasField("def_compression") == second.HasField("def_compression")
+        and first.value_compression == second.value_compression
+        and first.rep_compression == second.rep_compression
+        and first.def_compression == second.def_compression
+    )
+
+
+def _one_run(buffers: Sequence[Bytes]) -> tuple[Bytes, list[int]]:
+    """Return memory that holds all buffers, and where in it each begins; the memory that they are views of, if it is one."""
+    base = buffers[0].base
+    if isinstance(base, np.ndarray) and base.dtype == np.uint8 and base.flags.c_contiguous:
+        first = _address(buffers[0])
+        places = [_address(buffer) - first for buffer in buffers]
+        if all(
+            buffer.base is base and place >= 0 and place % 8 == 0
+            for buffer, place in zip(buffers, places, strict=True)
+        ):
+            start = first - _address(base)
+            end = max(place + len(buffer) for place, buffer in zip(places, buffers, strict=True))
+            return base.reshape(-1)[start : start + end], places
+    sizes = [len(buffer) for buffer in buffers]
+    return np.concatenate(buffers), (np.cumsum(sizes) - sizes).tolist()
+
+
+def _address(data: Bytes) -> int:
+    return int(data.__array_interface__["data"][0])

@@ -1,0 +1,351 @@
+"""Reading mini-block pages: values in chunks of a few KiB, compressed chunk by chunk.
+
+Buffers of the page, in order:
+
+======================  ==========================================================================
+buffer                  content
+======================  ==========================================================================
+chunk table             one word per chunk (`mini_block_table`)
+chunks                  back to back, each a multiple of 8 bytes
+dictionary              iff the layout has one: its items as a single buffer
+repetition index        iff there are lists (`mini_block_table`)
+======================  ==========================================================================
+
+A chunk, little-endian; every part starts at a multiple of 8 bytes:
+
+==================  ==============================================================================
+part                content
+==================  ==============================================================================
+header              u16 number of levels (0 if there are none); u16 size of the repetition levels, if any; u16
+                    size of the definition levels, if any; the size of each value buffer, u16 (u32 if
+                    `has_large_chunk`)
+repetition levels   iff the layout has `rep_compression`
+definition levels   iff the layout has `def_compression`
+value buffers       `num_buffers` of them
+==================  ==============================================================================
+
+A chunk can hold more levels than values: those of null and empty lists have none. All chunks that are wanted are
+decoded together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from lance_spark.encoding.arrow_blocks import from_block, item_type, look_up, unsigned
+from lance_spark.encoding.blocks import DataBlock, FixedWidthBlock
+from lance_spark.encoding.levels import IndexArray, LevelArray, Levels, parse_layers
+from lance_spark.encoding.meta import PageMeta
+from lance_spark.encoding.rows import Rows
+from lance_spark.encoding.v2_1.codec import ChunkBuffer, Chunks
+from lance_spark.encoding.v2_1.layouts.entry_index import (
+    EntryIndex,
+    entries_of,
+    levels_at,
+    starts_rows,
+    values_of,
+)
+from lance_spark.encoding.v2_1.layouts.mini_block_table import (
+    ChunkTable,
+    parse_chunk_table,
+    parse_row_index,
+)
+from lance_spark.encoding.v2_1.leaf_columns import Leaf
+from lance_spark.encoding.v2_1.page import (
+    PageRows,
+    buffer_at,
+    check_layers,
+    joined,
+    runs_of,
+)
+from lance_spark.encoding.v2_1.registry import decode_block, decode_blocks, decode_chunks
+from lance_spark.errors import CorruptFileError
+from lance_spark.proto import encodings_v2_1_pb2 as pb
+from lance_spark.storage.source import ByteRange, Bytes, ReadPlan
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedChunks:
+    """Some chunks, one after the other.
+
+    Attributes
+    ----------
+    block : DataBlock
+        All values; the codes of strings that are FSST.
+    levels : Levels
+        Checked; `Levels.layers` of the page.
+    num_levels : int64 array
+        Levels of each chunk; 0 if the page has none.
+    """
+
+    block: DataBlock
+    levels: Levels
+    num_levels: IndexArray
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """Where the parts of the wanted chunks lie."""
+
+    num_levels: IndexArray
+    repetition: ChunkBuffer | None
+    definition: ChunkBuffer | None
+    values: tuple[ChunkBuffer, ...]
+
+
+class MiniBlockPage:
+    """Reads rows of one mini-block page.
+
+    Parameters
+    ----------
+    layout : pb.MiniBlockLayout
+    meta : PageMeta
+    leaf : Leaf
+
+    Raises
+    ------
+    CorruptFileError
+        The layout does not fit the column or the page's buffers.
+    """
+
+    def __init__(self, layout: pb.MiniBlockLayout, meta: PageMeta, leaf: Leaf) -> None:
+        self.layout = self._layout = layout
+        self.meta = self._meta = meta
+        self.kind = self._kind = leaf.field.type
+        self._layers = check_layers(parse_layers(layout.layers), leaf)
+        self._depth = layout.repetition_index_depth
+        self._has_dictionary = layout.HasField("dictionary")
+        self._table: ChunkTable | None = None
+        self._items: pa.Array | None = None
+        self._values = layout.value_compression
+        # Strings are expanded once it is known which of them are wanted.
+        self._has_codes = self._values.HasField("fsst")
+        lists = sum(layer.is_list for layer in self._layers)
+        if bool(lists) != bool(self._depth) or bool(lists) != layout.HasField("rep_compression"):
+            raise CorruptFileError(
+                f"{lists} list layers with a repetition index of depth {self._depth}"
+            )
+        if not 1 <= layout.num_buffers <= 64 and layout.num_items:
+            raise CorruptFileError(f"chunks of {layout.num_buffers} value buffers")
+
+    def like(self, meta: PageMeta) -> MiniBlockPage:
+        """Return the reader of another page of the column that has the same description."""
+        other = MiniBlockPage.__new__(MiniBlockPage)
+        other.__dict__.update(self.__dict__)
+        other.meta = other._meta = meta
+        other._table = other._items = None
+        return other
+
+    def read(self, rows: Rows) -> ReadPlan[PageRows]:
+        """Plan the reading of some rows; a whole page takes one round, and so does every read but the first."""
+        chunk_data = buffer_at(self._meta, 1)
+        whole = len(rows) == self._meta.num_rows
+        if self._table is None:
+            ranges = self._index_ranges()
+            buffers = yield [*ranges, chunk_data] if whole else ranges
+            self._open(buffers)
+            if whole:
+                assert self._table is not None
+                return self._decode(np.arange(len(self._table.bytes_at) - 1), buffers[-1], rows)
+        table = self._table
+        assert table is not None
+        chunks = table.chunks_of(rows)
+        heads, tails = runs_of(chunks)
+        starts = table.bytes_at[chunks[heads]]
+        sizes = table.bytes_at[chunks[tails - 1] + 1] - starts
+        places = (starts + chunk_data.offset).tolist()
+        wanted = list(map(ByteRange, places, sizes.tolist()))
+        return self._decode(chunks, joined((yield wanted)), rows)
+
+    def _index_ranges(self) -> list[ByteRange]:
+        ranges = [buffer_at(self._meta, 0)]
+        if self._has_dictionary:
+            ranges.append(buffer_at(self._meta, 2))
+        if self._depth:
+            ranges.append(buffer_at(self._meta, 2 + self._has_dictionary))
+        return ranges
+
+    def _open(self, buffers: Sequence[Bytes]) -> None:
+        layout = self._layout
+        width = 4 if layout.has_large_chunk else 2
+        row_index = None
+        if self._depth:
+            row_index = parse_row_index(
+                buffers[1 + self._has_dictionary],
+                depth=self._depth,
+                num_chunks=len(buffers[0]) // width,
+                num_rows=self._meta.num_rows,
+            )
+        if self._has_dictionary:
+            self._items = self.open_dictionary(buffers[1])
+        self._table = parse_chunk_table(
+            buffers[0],
+            large=layout.has_large_chunk,
+            num_values=layout.num_items,
+            data_size=buffer_at(self._meta, 1).length,
+            rows=row_index,
+        )
+
+    def open_dictionary(self, data: Bytes) -> pa.Array:
+        """Return the items of the page's dictionary from its buffer."""
+        layout = self._layout
+        items = decode_block(layout.dictionary, data, layout.num_dictionary_items)
+        if items.num_values != layout.num_dictionary_items:
+            raise CorruptFileError(
+                f"a dictionary of {items.num_values} items where "
+                f"{layout.num_dictionary_items} were announced"
+            )
+        return from_block(items, item_type(self._kind))
+
+    def _decode(self, chunks: IndexArray, data: Bytes, rows: Rows) -> PageRows:
+        table = self._table
+        assert table is not None
+        sizes = table.bytes_at[chunks + 1] - table.bytes_at[chunks]
+        counts = table.values_at[chunks + 1] - table.values_at[chunks]
+        found = self.decode(data, np.cumsum(sizes) - sizes, sizes, counts)
+        if table.rows is None:
+            return self._select_values(chunks, counts, found.block, found.levels, rows)
+        return self._select_rows(chunks, found.num_levels, found.block, found.levels, rows)
+
+    def decode(
+        self, data: Bytes, starts: IndexArray, sizes: IndexArray, counts: IndexArray
+    ) -> DecodedChunks:
+        """Decode chunks that lie at ``data[starts[i] : starts[i] + sizes[i]]``, inside `data`, of `counts` values.
+
+        Raises
+        ------
+        CorruptFileError
+            A chunk contradicts itself or the layout.
+        """
+        parts = self._parts(data, starts, sizes)
+        total = int(counts.sum())
+        repetition = self._levels(self._layout.rep_compression, parts.repetition, parts.num_levels)
+        definition = self._levels(self._layout.def_compression, parts.definition, parts.num_levels)
+        entries = total
+        for levels in (repetition, definition):
+            if levels is not None:
+                entries = len(levels)
+        found = Levels(self._layers, entries, repetition, definition)
+        found.check()
+        visible = found.visible()
+        if (entries if visible is None else int(np.count_nonzero(visible))) != total:
+            raise CorruptFileError(f"the levels of {total} values do not stand for that many")
+        values = self._values.fsst.values if self._has_codes else self._values
+        block = decode_chunks(values, Chunks(parts.values, counts))
+        if block.num_values != total:
+            raise CorruptFileError(f"{block.num_values} values where there must be {total}")
+        return DecodedChunks(block, found, parts.num_levels)
+
+    def _parts(self, data: Bytes, starts: IndexArray, sizes: IndexArray) -> _Parts:
+        layout = self._layout
+        has_rep, has_def = layout.HasField("rep_compression"), layout.HasField("def_compression")
+        width = 4 if layout.has_large_chunk else 2
+        num_buffers = layout.num_buffers
+        header = 2 + 2 * has_rep + 2 * has_def + width * num_buffers
+        if int(sizes.min(initial=header)) < header:
+            raise CorruptFileError(f"a chunk is shorter than its header of {header} bytes")
+        words = data[: len(data) // 2 * 2].view("<u2")
+        at = starts // 2
+        num_levels = words[at].astype(np.int64)
+        part_sizes: list[IndexArray] = []
+        at = at + 1
+        for _ in range(has_rep + has_def):
+            part_sizes.append(words[at].astype(np.int64))
+            at = at + 1
+        for _ in range(num_buffers):
+            size = words[at].astype(np.int64)
+            if width == 4:
+                size |= words[at + 1].astype(np.int64) << 16
+            part_sizes.append(size)
+            at = at + width // 2
+        at = starts + (header + 7) // 8 * 8
+        ends = starts + sizes
+        buffers: list[ChunkBuffer] = []
+        for size in part_sizes:
+            if (at + size > ends).any():
+                raise CorruptFileError("a chunk is shorter than its buffers")
+            buffers.append(ChunkBuffer(data, at, size))
+            at = at + (size + 7) // 8 * 8
+        return _Parts(
+            num_levels,
+            buffers.pop(0) if has_rep else None,
+            buffers.pop(0) if has_def else None,
+            tuple(buffers),
+        )
+
+    def _levels(
+        self, encoding: pb.CompressiveEncoding, buffer: ChunkBuffer | None, counts: IndexArray
+    ) -> LevelArray | None:
+        if buffer is None:
+            return None
+        levels = unsigned(decode_blocks(encoding, buffer, counts))
+        return levels.astype(np.uint16, copy=False)
+
+    def _select_values(
+        self,
+        chunks: IndexArray,
+        counts: IndexArray,
+        block: DataBlock,
+        levels: Levels,
+        rows: Rows,
+    ) -> PageRows:
+        assert self._table is not None
+        firsts = self._table.values_at
+        definition = levels.definition
+        if isinstance(rows, range):
+            start = rows.start - int(firsts[chunks[0]])
+            where = slice(start, start + len(rows))
+            values = self.array(block, where)
+            definition = None if definition is None else definition[where]
+        else:
+            holder = np.searchsorted(firsts[chunks], rows, side="right") - 1
+            before = np.cumsum(counts) - counts
+            places = rows - firsts[chunks][holder] + before[holder]
+            values = self.array(block, places)
+            definition = None if definition is None else definition[places]
+        return PageRows(values, Levels(levels.layers, len(rows), None, definition))
+
+    def _select_rows(
+        self,
+        chunks: IndexArray,
+        num_levels: IndexArray,
+        block: DataBlock,
+        levels: Levels,
+        rows: Rows,
+    ) -> PageRows:
+        table = self._table
+        assert table is not None
+        assert table.rows is not None
+        if len(rows) == self._meta.num_rows and starts_rows(levels, len(rows)):
+            return PageRows(self.array(block, slice(0, block.num_values)), levels)
+        heads, tails = runs_of(chunks)
+        run_ends = np.cumsum(num_levels)[tails - 1]
+        first_rows = table.rows.first_started(chunks[heads])
+        entries = entries_of(levels, rows, run_ends, first_rows)
+        values = self.array(block, values_of(levels, entries))
+        return PageRows(values, levels_at(levels, entries))
+
+    def array(self, block: DataBlock, where: EntryIndex) -> pa.Array:
+        """Return some of the values as an array."""
+        if self._items is not None:
+            if not isinstance(block, FixedWidthBlock):
+                raise CorruptFileError("the positions in the dictionary are not numbers")
+            positions = unsigned(block)[where]
+            cut = FixedWidthBlock(
+                np.ascontiguousarray(positions).view(np.uint8),
+                block.bits_per_value,
+                len(positions),
+            )
+            return look_up(cut, self._items, self._kind)
+        if self._has_codes:
+            from lance_spark.encoding.v2_1.codecs import fsst
+
+            return from_block(fsst.expand_some(self._values, block, where), self._kind)
+        array = from_block(block, self._kind)
+        if isinstance(where, slice):
+            return array.slice(where.start, where.stop - where.start)
+        return array.take(pa.array(where))

@@ -1,0 +1,1 @@
+"""Blob columns: their shapes in schemas, files and batches, and how their bytes are written."""

@@ -1,0 +1,417 @@
+"""The shapes that a blob column has: in a table's schema, in a data file, and in what is read.
+
+==============  =====================================  ====================================================
+where           files of versions 2.0 and 2.1          2.2 and later
+==============  =====================================  ====================================================
+Arrow schema    large_binary, with the metadata        the same, or the extension ``lance.blob.v2`` over
+of the writer   ``lance-encoding:blob``, any value     ``struct<data, uri[, position, size]>``
+manifest        the same                               the extension, whatever the writer said
+data file       the same; pages hold a struct of       a packed struct: kind, position, size, blob_id,
+                position and size                      blob_uri; its fields have no ids
+read            `Handling`
+==============  =====================================  ====================================================
+
+Specification: format/file, "Blobs".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from enum import Enum
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pat
+
+from lance_spark.errors import InvalidInputError, SchemaMismatchError, UnsupportedTypeError
+from lance_spark.file.schema.logical_types import EXTENSION_NAME, is_leaf_type, storage_type
+from lance_spark.file.schema.schema import BLOB_DESCRIPTOR, BLOB_KEY, BLOB_V2, Field, Schema
+
+#: What the pages of versions 2.0 and 2.1 hold for each blob.
+PLACE = pa.struct([pa.field("position", pa.uint64()), pa.field("size", pa.uint64())])
+#: The first version that stores blobs in files of their own.
+FIRST_V2 = (2, 2)
+
+
+class Handling(Enum):
+    """What a read gives for blob columns; the values are what pylance calls them, ``none`` excepted."""
+
+    BINARY = "all_binary"
+    DESCRIPTIONS = "blobs_descriptions"
+    ALL_DESCRIPTIONS = "all_descriptions"
+    NONE = "none"
+
+    @classmethod
+    def parse(cls, name: str | None) -> Handling:
+        """Return what a name stands for; descriptions if there is none.
+
+        Raises
+        ------
+        InvalidInputError
+            There is no such name.
+        """
+        try:
+            return cls.DESCRIPTIONS if name is None else cls(name.strip().lower())
+        except ValueError:
+            names = ", ".join(handling.value for handling in cls)
+            raise InvalidInputError(f"blob_handling {name!r} is none of {names}") from None
+
+
+def has_blobs(field: Field) -> bool:
+    """Whether the field, or one below it, is a blob."""
+    return field.has_blobs
+
+
+def handled(schema: Schema, handling: Handling, version: tuple[int, int]) -> Schema:
+    """Return the schema that a read gives.
+
+    Parameters
+    ----------
+    schema : Schema
+        Of the table, or a part of it.
+    handling : Handling
+    version : tuple of int
+        Of the table's data files. In 0.1 blobs are stored as any other binary, and cannot be described.
+    """
+    if not any(node.is_blob for node in schema.walk()):
+        return schema
+    fields = (_handled(field, handling, version) for field in schema.fields)
+    return replace(schema, fields=tuple(field for field in fields if field is not None))
+
+
+def described(field: Field) -> Field:
+    """Return a blob field in the shape that says where its values are: that of its pages."""
+    if field.metadata.get(EXTENSION_NAME) == BLOB_V2 or _is_stored_v2(field):
+        return field
+    return replace(
+        field,
+        logical_type="struct",
+        children=_anonymous(PLACE),
+        metadata={**field.metadata, BLOB_KEY: b"true"},
+    )
+
+
+def as_descriptor(array: pa.Array) -> pa.Array:
+    """Return what the pages of any version say of blobs in the shape that those of version 2.2 have."""
+    if array.type.num_fields != PLACE.num_fields:
+        return array
+    zeros = pa.array(np.zeros(len(array), np.uint8))
+    position, size = (child.fill_null(0) for child in array.flatten())
+    blob_ids = zeros.cast(pa.uint32())
+    uris = pa.array([""], pa.string()).take(zeros)
+    return pa.StructArray.from_arrays(
+        [zeros, position, size, blob_ids, uris],
+        fields=list(BLOB_DESCRIPTOR),
+        mask=array.is_null() if array.null_count else None,
+    )
+
+
+def stored(field: Field, version: tuple[int, int]) -> Field:
+    """Return a field as a data file's schema has it: blobs of version 2.2 as the packed struct that they are."""
+    if field.is_blob:
+        if version < FIRST_V2:
+            return field
+        kept = {k: v for k, v in field.metadata.items() if not k.startswith("ARROW:extension:")}
+        flags = {BLOB_KEY: b"true", "lance-encoding:packed": b"true"}
+        return replace(
+            field,
+            logical_type="struct",
+            children=_anonymous(BLOB_DESCRIPTOR),
+            metadata={**kept, **flags},
+            carried=b"",
+        )
+    if not has_blobs(field):
+        return field
+    return replace(field, children=tuple(stored(child, version) for child in field.children))
+
+
+def paged(field: Field, version: tuple[int, int]) -> Field:
+    """Return a field as the pages of a data file have it."""
+    if version >= FIRST_V2:
+        return stored(field, version)
+    if field.is_blob:
+        place = described(field)
+        return replace(place, metadata={**place.metadata, "lance-encoding:packed": b"true"})
+    if not has_blobs(field):
+        return field
+    return replace(field, children=tuple(paged(child, version) for child in field.children))
+
+
+def input_field(field: Field) -> pa.Field:
+    """Return the Arrow field that a writer takes: bytes for blobs, or bytes and URIs where the schema has both."""
+    if field.metadata.get(EXTENSION_NAME) == BLOB_V2:
+        children = [child.arrow_field for child in field.children]
+        return pa.field(field.name, pa.struct(children), field.nullable, dict(field.metadata))
+    if field.is_blob or not has_blobs(field):
+        return field.arrow_field
+    children = [input_field(child) for child in field.children]
+    return pa.field(
+        field.name,
+        _with_children(field.arrow_field.type, children),
+        field.nullable,
+        dict(field.metadata) or None,
+    )
+
+
+def input_schema(schema: Schema) -> pa.Schema:
+    """Return the Arrow schema that a writer takes; see `input_field`."""
+    if not any(field.has_blobs for field in schema.fields):
+        return schema.to_arrow()
+    return pa.schema([input_field(field) for field in schema.fields], dict(schema.metadata) or None)
+
+
+def for_version(schema: pa.Schema, version: tuple[int, int]) -> pa.Schema:
+    """Return the Arrow schema of a table whose files have a version: from 2.2 on every blob is of the second kind.
+
+    In version 0.1 items of lists may be null.
+
+    Raises
+    ------
+    UnsupportedTypeError
+        A blob is no binary, or of the second kind where files have an older version, or inside a map or fixed-size list.
+    """
+    if version == (0, 1):
+        # pylance reads no lists of version 0.1 whose items must not be null.
+        schema = nullable_items(schema)
+    old = list(schema)
+    fields = [_for_version(field, version, field.name) for field in old]
+    if all(new is given for new, given in zip(fields, old, strict=True)):
+        return schema
+    return pa.schema(fields, schema.metadata)
+
+
+def nullable_items(schema: pa.Schema) -> pa.Schema:
+    """Return a schema with items of lists that may be null, at any depth."""
+    fields = [field.with_type(_nullable_items(field.type)) for field in schema]
+    return pa.schema(fields, schema.metadata)
+
+
+def new_schema(schema: pa.Schema, version: tuple[int, int], first_id: int = 0) -> Schema:
+    """Return the schema of a new table, or of new columns, whose files have a version.
+
+    A list of blobs that are marked by metadata has the logical type ``list``, and one of blobs of the second kind
+    ``list.struct``, as in tables that pylance makes: pylance appends only what was declared in the same way.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+        As the writer is given it.
+    version : tuple of int
+    first_id : int
+        Id of the first field.
+
+    Raises
+    ------
+    UnsupportedTypeError
+        The version cannot store a blob; see `for_version`.
+    InvalidInputError
+        Two fields beside each other have one name, or a top-level name has a dot.
+    """
+    stored_as = for_version(schema, version)
+    result = Schema.from_arrow(stored_as, first_id)
+    if stored_as is schema:
+        return result
+    fields = map(_with_marked_lists, result.fields, schema)
+    return replace(result, fields=tuple(fields))
+
+
+def given_as(wanted: pa.Schema, given: pa.Schema) -> pa.Schema:
+    """Return the schema of a writer with blobs as they are given: as bytes, or with the children that there are.
+
+    Parameters
+    ----------
+    wanted : pyarrow.Schema
+        As `input_schema` returns it.
+    given : pyarrow.Schema
+        Fields are matched by their names.
+
+    Raises
+    ------
+    SchemaMismatchError
+        What is given for a blob only says where it was.
+    """
+    fields = []
+    for field in wanted:
+        index = given.get_field_index(field.name)
+        fields.append(field if index < 0 else _given_as(field, given.field(index).type))
+    return pa.schema(fields, wanted.metadata)
+
+
+def advice(kind: pa.DataType) -> str:
+    """Return what to say to who gives values of this type for blobs: of use if they are what a read gave."""
+    names = [kind.field(at).name for at in range(kind.num_fields)] if pat.is_struct(kind) else []
+    if names not in (PLACE.names, BLOB_DESCRIPTOR.names):
+        return ""
+    return ". It says where blobs are and has no bytes: read them with blob_handling=all_binary"
+
+
+def is_v2(field: pa.Field) -> bool:
+    """Whether an Arrow field is a blob of the second kind."""
+    kind = field.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return str(kind.extension_name).encode() == BLOB_V2
+    return (field.metadata or {}).get(EXTENSION_NAME.encode()) == BLOB_V2
+
+
+def is_v1(field: pa.Field) -> bool:
+    """Whether an Arrow field is marked as a blob by its metadata: the key says it, whatever its value."""
+    return bool(BLOB_KEY.encode() in (field.metadata or {}))
+
+
+def _is_stored_v2(field: Field) -> bool:
+    return field.logical_type == "struct" and len(field.children) == BLOB_DESCRIPTOR.num_fields
+
+
+def _handled(field: Field, handling: Handling, version: tuple[int, int]) -> Field | None:
+    if field.is_blob:
+        if handling is Handling.NONE:
+            return None
+        if version < (2, 0) and field.logical_type not in ("binary", "large_binary"):
+            # Writers of 0.1 ignore the mark, so that columns of other types can have it.
+            kept = {key: value for key, value in field.metadata.items() if key != BLOB_KEY}
+            return replace(field, metadata=kept)
+        if handling is Handling.BINARY or version < (2, 0):
+            kept = {k: v for k, v in field.metadata.items() if not k.startswith("ARROW:extension:")}
+            return replace(
+                field,
+                logical_type="large_binary",
+                children=(),
+                metadata={**kept, BLOB_KEY: b"true"},
+            )
+        return described(field)
+    if not has_blobs(field):
+        return field
+    found = (_handled(child, handling, version) for child in field.children)
+    children = tuple(child for child in found if child is not None)
+    # A list of blobs, or a struct of nothing else, goes with them.
+    return replace(field, children=children) if children else None
+
+
+def _anonymous(kind: pa.StructType) -> tuple[Field, ...]:
+    return tuple(replace(Field.from_arrow(child, -1), id=-1) for child in kind)
+
+
+def _for_version(field: pa.Field, version: tuple[int, int], path: str) -> pa.Field:
+    if field.metadata is None and is_leaf_type(field.type):
+        return field
+    if is_v2(field):
+        if version < FIRST_V2:
+            raise UnsupportedTypeError(
+                f"field {path!r}: blobs of the kind lance.blob.v2 need data storage version 2.2; with an older one, give "
+                "large_binary with the metadata lance-encoding:blob = true"
+            )
+        _check_v2(field, path)
+        return field
+    if is_v1(field):
+        kind = storage_type(field.type)
+        if not (pat.is_large_binary(kind) or pat.is_binary(kind)):
+            raise UnsupportedTypeError(
+                f"field {path!r}: blobs must be binary, not {kind}{advice(kind)}"
+            )
+        if version < FIRST_V2:
+            return field.with_type(pa.large_binary())
+        kept = {k: v for k, v in field.metadata.items() if k != BLOB_KEY.encode()}
+        parts = [pa.field("data", pa.large_binary()), pa.field("uri", pa.string())]
+        tags = {**kept, EXTENSION_NAME.encode(): BLOB_V2}
+        return pa.field(field.name, pa.struct(parts), field.nullable, tags)
+    kind = field.type
+    if pat.is_struct(kind) or pat.is_list(kind) or pat.is_large_list(kind):
+        old = [kind.field(at) for at in range(kind.num_fields)]
+        new = [_for_version(child, version, f"{path}.{child.name}") for child in old]
+        if all(one is other for one, other in zip(new, old, strict=True)):
+            return field
+        if not pat.is_struct(kind) and version == (2, 1):
+            raise UnsupportedTypeError(
+                f"field {path!r}: lists of blobs cannot be stored in data storage version 2.1; use 2.2"
+            )
+        return field.with_type(_with_children(kind, new))
+    if _blob_inside(kind):
+        raise UnsupportedTypeError(
+            f"field {path!r}: blobs cannot be stored inside {kind}; put them into a struct or list"
+        )
+    return field
+
+
+def _with_marked_lists(field: Field, given: pa.Field) -> Field:
+    """Return a field with the logical type ``list`` for lists of blobs that are marked by metadata."""
+    if field.is_blob or not has_blobs(field):
+        return field
+    kind = given.type
+    given_children = [kind.field(at) for at in range(kind.num_fields)]
+    children = tuple(map(_with_marked_lists, field.children, given_children))
+    name = field.logical_type
+    if not pat.is_struct(kind) and is_v1(kind.value_field):
+        name = name.removesuffix(".struct")
+    return replace(field, children=children, logical_type=name)
+
+
+def _given_as(wanted: pa.Field, given: pa.DataType) -> pa.Field:
+    kind = wanted.type
+    if is_v2(wanted):
+        if pat.is_binary(given) or pat.is_large_binary(given):
+            return pa.field(wanted.name, pa.large_binary(), wanted.nullable)
+        if pat.is_struct(given):
+            _check_bytes(wanted, given)
+            names = {given.field(at).name for at in range(given.num_fields)}
+            present = [child for child in kind if child.name in names]
+            return wanted.with_type(pa.struct(present))
+        return wanted
+    if is_v1(wanted):
+        _check_bytes(wanted, given)
+    if pat.is_struct(kind) and pat.is_struct(given):
+        children = []
+        for child in kind:
+            index = given.get_field_index(child.name)
+            children.append(child if index < 0 else _given_as(child, given.field(index).type))
+        return wanted.with_type(pa.struct(children))
+    lists = (pat.is_list, pat.is_large_list)
+    if any(is_list(kind) for is_list in lists) and any(is_list(given) for is_list in lists):
+        return wanted.with_type(
+            _with_children(kind, [_given_as(kind.value_field, given.value_type)])
+        )
+    return wanted
+
+
+def _check_bytes(wanted: pa.Field, given: pa.DataType) -> None:
+    if advised := advice(given):
+        raise SchemaMismatchError(
+            f"column {wanted.name!r} is a blob, but the data has {given}{advised}"
+        )
+
+
+def _check_v2(field: pa.Field, path: str) -> None:
+    kind = storage_type(field.type)
+    names = [kind.field(at).name for at in range(kind.num_fields)] if pat.is_struct(kind) else []
+    if names not in (["data", "uri"], ["data", "uri", "position", "size"]):
+        raise UnsupportedTypeError(
+            f"field {path!r}: lance.blob.v2 is an extension of struct<data, uri> or "
+            f"struct<data, uri, position, size>, not of {kind}"
+        )
+
+
+def _blob_inside(kind: pa.DataType) -> bool:
+    kind = storage_type(kind)
+    return any(
+        is_v1(kind.field(at)) or is_v2(kind.field(at)) or _blob_inside(kind.field(at).type)
+        for at in range(kind.num_fields)
+    )
+
+
+def _nullable_items(kind: pa.DataType) -> pa.DataType:
+    if pat.is_struct(kind):
+        fields = [kind.field(at) for at in range(kind.num_fields)]
+        return pa.struct([field.with_type(_nullable_items(field.type)) for field in fields])
+    if pat.is_list(kind) or pat.is_large_list(kind):
+        item = kind.value_field.with_type(_nullable_items(kind.value_type)).with_nullable(True)
+        return _with_children(kind, [item])
+    return kind
+
+
+def _with_children(kind: pa.DataType, children: Iterable[pa.Field]) -> pa.DataType:
+    children = list(children)
+    if pat.is_struct(kind):
+        return pa.struct(children)
+    if pat.is_large_list(kind):
+        return pa.large_list(children[0])
+    return pa.list_(children[0])

@@ -1,0 +1,389 @@
+"""Bytes of blobs, written as they come: into the data file, or into files beside it.
+
+==============================  ===========  ===================================================================
+bytes of a value                kind         written to
+==============================  ===========  ===================================================================
+any, before version 2.2         -            the data file
+up to 64 KiB                    0 inline     the data file
+up to 4 MiB                     1 packed     a file of many blobs, closed when it has 1 GiB
+more                            2 dedicated  a file of its own
+none, but a URI                 3 external   nowhere: the URI is kept
+==============================  ===========  ===================================================================
+
+The limits are those of pylance, and the field metadata that changes them too. Values that stand together in memory are
+written together, without padding between them. Packed files are shared by all columns of a data file; ids count up from 1.
+A URI below one of the table's base paths is kept as the id of that and the path below it, which takes the place of a blob id.
+
+What is left of a value is 16 to 25 bytes that say where it is, which is what pages hold: memory does not grow with the blobs.
+
+Specification: format/file, "Blobs".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lance_spark.encoding.arrow_blocks import bitmap
+from lance_spark.errors import InvalidInputError
+from lance_spark.file.blobs.fields import FIRST_V2, PLACE
+from lance_spark.file.blobs.mapping import Lengths, replace_blobs
+from lance_spark.file.blobs.values import BlobValues, below_bases, binary_parts, not_absolute
+from lance_spark.file.footer import align_output
+from lance_spark.file.schema.schema import BLOB_DESCRIPTOR, Field
+from lance_spark.storage.source import ByteRange, ByteSource
+from lance_spark.storage.write.output import OutputFile
+
+INLINE_BYTES = 64 * 1024
+PACKED_BYTES = 4 * 1024 * 1024
+PACK_FILE_BYTES = 1 << 30
+_INLINE_KEY = "lance-encoding:blob-inline-size-threshold"
+_PACKED_KEY = "lance-encoding:blob-dedicated-size-threshold"
+_PACK_FILE_KEY = "lance-encoding:blob-pack-file-size-threshold"
+#: Values that are smaller are copied together before they are written.
+_WORTH_A_WRITE = 64 * 1024
+_INLINE, _PACKED, _DEDICATED, _EXTERNAL = range(4)
+
+
+@dataclass(frozen=True, slots=True)
+class BlobOptions:
+    """How blobs are written.
+
+    Attributes
+    ----------
+    external : str
+        Values that are URIs: ``refuse`` those outside the bases, keep a ``reference`` to any, or ``ingest`` what they name.
+    pack_file_bytes : int or None
+        A packed file never has more bytes, unless one value has; the field's metadata or 1 GiB if None.
+    bases : mapping of int to str
+        Absolute URIs of base paths of the table that references may be relative to, by their ids.
+    """
+
+    external: str = "refuse"
+    pack_file_bytes: int | None = None
+    bases: Mapping[int, str] = field(default_factory=dict)
+
+
+def blob_options(
+    external_blob_mode: str, allow_external_blob_outside_bases: bool, pack_file_bytes: int | None
+) -> BlobOptions:
+    """Return the options that a caller gives by the names that pylance has for them.
+
+    Raises
+    ------
+    InvalidInputError
+        There is no such mode, references are allowed and not made, or a limit is not positive.
+    """
+    if external_blob_mode not in ("reference", "ingest"):
+        raise InvalidInputError(
+            f"external_blob_mode {external_blob_mode!r} is neither reference nor ingest"
+        )
+    if pack_file_bytes is not None and pack_file_bytes < 1:
+        raise InvalidInputError(
+            f"blob_pack_file_size_threshold must be at least 1, not {pack_file_bytes}"
+        )
+    if external_blob_mode == "ingest":
+        if allow_external_blob_outside_bases:
+            raise InvalidInputError(
+                "allow_external_blob_outside_bases is for references; with external_blob_mode='ingest' leave it out"
+            )
+        return BlobOptions("ingest", pack_file_bytes)
+    kept = "reference" if allow_external_blob_outside_bases else "refuse"
+    return BlobOptions(kept, pack_file_bytes)
+
+
+class BlobWriter:
+    """Writes the blobs of one data file.
+
+    Parameters
+    ----------
+    output : OutputFile
+        The data file.
+    version : tuple of int
+    open_sidecar : callable
+        Starts the file with a blob id.
+    open_external : callable
+        Opens the object that a URI names.
+    options : BlobOptions
+    """
+
+    def __init__(
+        self,
+        output: OutputFile,
+        version: tuple[int, int],
+        open_sidecar: Callable[[int], OutputFile],
+        open_external: Callable[[str], ByteSource],
+        options: BlobOptions,
+    ) -> None:
+        self._output = output
+        self._version = version
+        self._open_sidecar = open_sidecar
+        self._open_external = open_external
+        self._options = options
+        self._last_id = 0
+        self._pack: OutputFile | None = None
+        self._pack_id = 0
+
+    def store(self, array: pa.Array, column: Field) -> pa.Array:
+        """Write the blobs of an array; return it with what says where they are in their place.
+
+        Parameters
+        ----------
+        array : pyarrow.Array
+            Of the type of `blob_fields.input_field`.
+        column : Field
+
+        Raises
+        ------
+        InvalidInputError
+            A value has both bytes and a URI, or neither; URIs are refused; a limit in the metadata is no number.
+        StorageError
+        """
+        return replace_blobs(array, column, self._store)
+
+    def finish(self) -> None:
+        """Close the packed file, if there is one."""
+        pack = self._pack
+        if pack is not None:
+            # What fails to close can still be aborted.
+            pack.close()
+            self._pack = None
+
+    def abort(self) -> None:
+        """Drop the packed file, if one is open. Files that are closed stay."""
+        pack, self._pack = self._pack, None
+        if pack is not None:
+            pack.abort()
+
+    def _store(self, array: pa.Array, column: Field) -> pa.Array:
+        if self._version < FIRST_V2:
+            return self._store_v1(array)
+        values = BlobValues.of(array, column.name)
+        found = _Descriptions(len(array))
+        limits = _Limits.of(column, self._options)
+        self._store_bytes(values, limits, found)
+        named = values.named()
+        if not len(named):
+            return found.array(values.live)
+        if self._options.external == "ingest":
+            for at in named.tolist():
+                self._ingest(values, at, limits, found)
+        else:
+            self._refer(values, named, column.name, found)
+        return found.array(values.live)
+
+    def _store_v1(self, array: pa.Array) -> pa.Array:
+        live = array.is_valid().to_numpy(zero_copy_only=False)
+        offsets, data = binary_parts(array)
+        sizes = np.where(live, np.diff(offsets), 0)
+        start = align_output(self._output)
+        if int(offsets[-1] - offsets[0]):
+            self._output.write(data[int(offsets[0]) : int(offsets[-1])])
+        positions = np.where(sizes == 0, 0, start + offsets[:-1] - offsets[0])
+        if self._version == (2, 0):
+            # These pages have no nulls: they are told by a position.
+            positions[~live] = 1
+            live = np.ones_like(live)
+        columns = [pa.array(positions.astype(np.uint64)), pa.array(sizes.astype(np.uint64))]
+        return _struct(columns, PLACE, live)
+
+    def _store_bytes(self, values: BlobValues, limits: _Limits, found: _Descriptions) -> None:
+        offsets, data, sizes = values.offsets, values.data, values.sizes
+        found.sizes[:] = sizes
+        stored = np.flatnonzero(sizes)
+        if not len(stored):
+            return
+        kinds = np.where(sizes[stored] <= limits.inline, _INLINE, _PACKED)
+        kinds[sizes[stored] > limits.packed] = _DEDICATED
+        found.kinds[stored] = kinds
+        alone = np.flatnonzero(kinds == _DEDICATED)
+        for segment in np.split(np.arange(len(stored)), alone):
+            # All but the first begin with a value that gets a file of its own, which keeps ids in the order of the rows.
+            for kind in (_DEDICATED, _INLINE, _PACKED):
+                run = stored[segment[kinds[segment] == kind]]
+                for part, edges, content in _together(run, offsets, data):
+                    self._store_run(kind, part, edges, content, limits, found)
+
+    def _store_run(
+        self,
+        kind: int,
+        run: Lengths,
+        edges: Lengths,
+        data: npt.NDArray[np.uint8],
+        limits: _Limits,
+        found: _Descriptions,
+    ) -> None:
+        if kind == _PACKED:
+            self._store_packed(run, edges, data, limits, found)
+        elif kind == _INLINE:
+            found.positions[run] = align_output(self._output) + edges[:-1] - edges[0]
+            self._output.write(data[int(edges[0]) : int(edges[-1])])
+        else:
+            found.blob_ids[run] = self._dedicated(data[int(edges[0]) : int(edges[-1])])
+
+    def _store_packed(
+        self,
+        run: Lengths,
+        edges: Lengths,
+        data: npt.NDArray[np.uint8],
+        limits: _Limits,
+        found: _Descriptions,
+    ) -> None:
+        at = 0
+        while at < len(run):
+            pack = self._pack
+            if pack is None:
+                self._last_id += 1
+                self._pack_id = self._last_id
+                pack = self._pack = self._open_sidecar(self._pack_id)
+            begin = int(edges[at])
+            room = begin + limits.pack_file - pack.tell()
+            stop = int(np.searchsorted(edges, room, side="right")) - 1
+            if stop <= at:
+                if pack.tell():
+                    self.finish()
+                    continue
+                # A value that is larger than a packed file may be has one for itself.
+                stop = at + 1
+            found.positions[run[at:stop]] = pack.tell() + edges[at:stop] - begin
+            found.blob_ids[run[at:stop]] = self._pack_id
+            pack.write(data[begin : int(edges[stop])])
+            at = stop
+
+    def _dedicated(self, data: npt.NDArray[np.uint8]) -> int:
+        self._last_id += 1
+        file = self._open_sidecar(self._last_id)
+        try:
+            file.write(data)
+        except BaseException:
+            file.abort()
+            raise
+        file.close()
+        return self._last_id
+
+    def _refer(self, values: BlobValues, named: Lengths, name: str, found: _Descriptions) -> None:
+        assert values.uris is not None
+        bases, uris = below_bases(values.uris.take(pa.array(named)), self._options.bases)
+        outside = np.flatnonzero(bases == 0)
+        if len(outside):
+            if self._options.external == "refuse":
+                raise InvalidInputError(
+                    f"column {name!r}: value {int(named[outside[0]])} of a batch is a URI"
+                    f"{' that is below no base path of the table' if self._options.bases else ''}. Say "
+                    "external_blob_mode='ingest' to store what it names, or allow_external_blob_outside_bases to keep a "
+                    "reference to it"
+                )
+            relative = not_absolute(uris.take(pa.array(outside)))
+            if len(relative):
+                uri = uris[int(outside[relative[0]])].as_py()
+                raise InvalidInputError(
+                    f"column {name!r}: {uri!r} cannot be kept as a reference; give an absolute URI, such as file:///data/x.bin"
+                )
+        found.kinds[named] = _EXTERNAL
+        found.positions[named] = values.starts[named]
+        found.sizes[named] = values.lengths[named]
+        found.blob_ids[named] = bases
+        found.refer(named, uris)
+
+    def _ingest(self, values: BlobValues, at: int, limits: _Limits, found: _Descriptions) -> None:
+        assert values.uris is not None
+        source = self._open_external(values.uris[at].as_py())
+        try:
+            start = int(values.starts[at])
+            size = int(values.lengths[at]) or source.size
+            (data,) = source.read([ByteRange(start, size)])
+        finally:
+            source.close()
+        single = _Descriptions(1)
+        ends = np.array([0, size], np.int64)
+        one = BlobValues(np.ones(1, np.bool_), ends, data, ends[1:])
+        self._store_bytes(one, limits, single)
+        for name in ("kinds", "positions", "sizes", "blob_ids"):
+            getattr(found, name)[at] = getattr(single, name)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    inline: int
+    packed: int
+    pack_file: int
+
+    @classmethod
+    def of(cls, column: Field, options: BlobOptions) -> _Limits:
+        return cls(
+            _limit(column, _INLINE_KEY, 0, INLINE_BYTES),
+            _limit(column, _PACKED_KEY, 1, PACKED_BYTES),
+            options.pack_file_bytes or _limit(column, _PACK_FILE_KEY, 1, PACK_FILE_BYTES),
+        )
+
+
+def _limit(column: Field, key: str, least: int, default: int) -> int:
+    value = column.metadata.get(key)
+    if value is None:
+        return default
+    if not value.isdigit() or len(value) > 18 or int(value) < least:
+        raise InvalidInputError(
+            f"column {column.name!r}: metadata {key!r} must be a number of bytes from {least} on, not {value!r}"
+        )
+    return int(value)
+
+
+def _together(
+    run: Lengths, offsets: Lengths, data: npt.NDArray[np.uint8]
+) -> Iterator[tuple[Lengths, Lengths, npt.NDArray[np.uint8]]]:
+    """Yield values in parts that are contiguous: where they are, if the parts are large; else copied into one.
+
+    A part is its values, the edges between them, and the bytes that the edges count in.
+    """
+    if not len(run):
+        return
+    starts, ends = offsets[run], offsets[run + 1]
+    breaks = np.flatnonzero(starts[1:] != ends[:-1]) + 1
+    if len(breaks) and int((ends - starts).sum()) < _WORTH_A_WRITE * (len(breaks) + 1):
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+        whole = pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
+        yield run, *binary_parts(whole.take(pa.array(run)))
+        return
+    for first, last in zip([0, *breaks.tolist()], [*breaks.tolist(), len(run)], strict=True):
+        yield run[first:last], np.append(starts[first:last], ends[last - 1]), data
+
+
+class _Descriptions:
+    """What is known of the values of a column of the second kind, while they are written."""
+
+    def __init__(self, count: int) -> None:
+        self.kinds = np.zeros(count, np.uint8)
+        self.positions = np.zeros(count, np.int64)
+        self.sizes = np.zeros(count, np.int64)
+        self.blob_ids = np.zeros(count, np.int64)
+        self._uris: pa.Array | None = None
+
+    def refer(self, named: Lengths, uris: pa.Array) -> None:
+        """Set the URIs of some values."""
+        places = np.full(len(self.kinds), len(uris), np.int64)
+        places[named] = np.arange(len(uris))
+        self._uris = pa.concat_arrays([uris, pa.array([""], uris.type)]).take(pa.array(places))
+
+    def array(self, live: npt.NDArray[np.bool_]) -> pa.Array:
+        """Return what the pages hold."""
+        count = len(live)
+        uris = self._uris
+        if uris is None:
+            uris = pa.array([""], pa.string()).take(pa.array(np.zeros(count, np.int8)))
+        columns = [
+            pa.array(self.kinds),
+            pa.array(self.positions.astype(np.uint64)),
+            pa.array(self.sizes.astype(np.uint64)),
+            pa.array(self.blob_ids.astype(np.uint32)),
+            uris,
+        ]
+        return _struct(columns, BLOB_DESCRIPTOR, live)
+
+
+def _struct(columns: list[pa.Array], kind: pa.StructType, live: npt.NDArray[np.bool_]) -> pa.Array:
+    mask = None if live.all() else bitmap(live)
+    return pa.Array.from_buffers(kind, len(live), [mask], children=columns)

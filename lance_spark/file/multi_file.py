@@ -1,0 +1,104 @@
+"""Several data files read as if they were one, with the rows of all of them.
+
+Small fragments cost what it takes to open and read a file, whatever they hold. Files of one schema and version have pages that can be
+decoded together: their columns are put together to columns of many pages, their bytes to those of one file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from lance_spark.encoding.meta import ColumnMeta, PageMeta
+from lance_spark.errors import UnsupportedEncodingError
+from lance_spark.file.reader import PAGE_BYTES, FileReader
+from lance_spark.file.schema.schema import Field
+from lance_spark.storage.local import LocalSource
+from lance_spark.storage.read.concat_source import JoinedSource
+from lance_spark.storage.source import ByteRange, Bytes
+
+
+class JoinedReader(FileReader):
+    """Reads rows of several files, counted from the first row of the first file on.
+
+    Parameters
+    ----------
+    readers : sequence of FileReader
+        At least one, all `alike`. Closed with this one.
+    at_once : int
+        How many files are read at the same time.
+    """
+
+    def __init__(self, readers: Sequence[FileReader], at_once: int = 1) -> None:
+        first = readers[0]
+        self._parts = readers
+        self._joined = JoinedSource(
+            [one._source for one in readers], [one._tail.whole for one in readers], at_once
+        )
+        rows = sum([one.num_rows for one in readers])
+        super().__init__(
+            self._joined, first._tail, first._footer, first._tree, first._metadata, rows
+        )
+        self._ranges = self._joined
+
+    def close(self) -> None:
+        """Close the files; arrays handed out before stay valid."""
+        super().close()
+        for part in self._parts:
+            part.close()
+
+    def _load(self, columns: Sequence[int]) -> None:
+        missing = sorted(set(columns) - self._columns.keys())
+        if not missing:
+            return
+        for part in self._parts:
+            part._load(missing)
+        for number in missing:
+            self._columns[number] = self._join([part._columns[number] for part in self._parts])
+
+    def _join(self, columns: Sequence[ColumnMeta]) -> ColumnMeta:
+        first = columns[0]
+        if any(one.buffers or one.encoding != first.encoding for one in columns):
+            raise UnsupportedEncodingError("columns that cannot be read together")
+        rows = 0
+        pages = []
+        for start, part, column in zip(self._joined.starts, self._parts, columns, strict=True):
+            for page in column.pages:
+                buffers = tuple([ByteRange(start + at, size) for at, size in page.buffers])
+                pages.append(PageMeta(buffers, page.num_rows, rows + page.priority, page.encoding))
+            rows += part.num_rows
+        return ColumnMeta(tuple(pages), (), first.encoding)
+
+
+def alike(first: FileReader, second: FileReader) -> bool:
+    """Whether two files can be read together."""
+    return first._tree is second._tree and first.version == second.version
+
+
+def can_join(field: Field, version: tuple[int, int]) -> bool:
+    """Whether a top-level field can be read of several files of a version together.
+
+    A blob's values lie elsewhere in its own file, and pages of nested columns of version 2.0 refer to one another.
+    """
+    if any(node.is_blob for node in field.walk()):
+        return False
+    return version > (2, 0) or (version == (2, 0) and not field.children)
+
+
+def most_bytes(reader: FileReader, fields: Sequence[Field], column_of: Mapping[int, int]) -> int:
+    """Return at most how many bytes some fields of a file have once they are decoded."""
+    total = 0
+    known = reader.version in ((2, 1), (2, 2))
+    if known:
+        from lance_spark.encoding.v2_1.decoded_size import most_bytes as of_page
+    tail = reader._tail
+    near = tail.whole is not None or isinstance(reader.source, LocalSource)
+
+    def read(place: ByteRange) -> Bytes:
+        (data,) = tail.read([place])
+        return data
+
+    for column in reader.column_metas(fields, column_of):
+        for page in column.pages:
+            most = of_page(page, read if near else None) if known else None
+            total += PAGE_BYTES if most is None else most
+    return total

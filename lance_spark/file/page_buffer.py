@@ -1,0 +1,306 @@
+"""Rows of one column that wait for their page, and where pages are cut.
+
+A page is worth writing when its Arrow bytes reach a limit. The bytes of dictionaries are counted once for all batches that
+share them, because a page stores them once.
+
+Rows are copied once, when the batches of a page are joined. Until then columns hold on to the batches as they came, and a
+batch stays in memory as long as any of its columns waits. `BorrowedBatches` bounds what is held for nothing: the columns that
+wait longest copy their rows out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from lance_spark.encoding.arrow_blocks import fixed_width, is_plain
+
+#: Rows of a page at most: columns of nulls have no bytes, but their levels take memory while they are encoded.
+MAX_PAGE_ROWS = 64 * 1024 * 1024
+#: How many pieces are joined to one, so that batches of few rows do not pile up as objects.
+_FAN_IN = 64
+#: How many pieces a column holds on to before they are joined: more of them are tiny.
+_MAX_LENT = 1024
+#: Pages whose bytes may be held in batches beyond those of the rows that wait.
+_HELD_PAGES = 4
+#: How many times the bytes of its rows a batch may hold, and of those that wait once pages are written: memory of batches
+#: that go away is used for the next ones, which costs less than to take new.
+_MOST_HELD = 2
+_MOST_LEFT = 4
+
+
+class PageBuffer:
+    """Collects arrays of one type until they are worth a page.
+
+    Parameters
+    ----------
+    page_bytes : int
+
+    Attributes
+    ----------
+    lent_bytes : int
+        Of the rows that lie in the memory of batches.
+    newest_bytes : int
+        Of those in the last of these batches.
+    oldest_loan : int or None
+        Number of the first of them.
+    """
+
+    def __init__(self, page_bytes: int) -> None:
+        self._page_bytes = page_bytes
+        # Every row is copied once for each level: 64 pieces of one level are joined to one of the next.
+        self._levels: list[list[pa.Array]] = [[]]
+        self._lent: list[pa.Array] = []
+        self.lent_bytes = self.newest_bytes = 0
+        self.oldest_loan: int | None = None
+        self._dictionaries: list[pa.Array] = []
+        self._has_dictionary: bool | None = None
+        self._bytes = 0
+        self._rows = 0
+
+    def add(self, array: pa.Array, loan: int | None = None) -> bool:
+        """Add rows; return whether a page should be written now.
+
+        Parameters
+        ----------
+        array : pa.Array
+        loan : int, optional
+            Number of the batch whose memory may be held; without, the rows are copied unless they fill the page.
+        """
+        if self._has_dictionary is None:
+            self._has_dictionary = _has_dictionary(array.type)
+        size = value_bytes(array) if self._has_dictionary else _array_bytes(array)
+        self._bytes += size
+        if self._has_dictionary:
+            self._bytes += self._new_dictionaries(array)
+        self._rows += len(array)
+        full = self._bytes >= self._page_bytes or self._rows >= MAX_PAGE_ROWS
+        if full or loan is not None:
+            self._lent.append(array)
+            self.lent_bytes += size
+            self.newest_bytes = size
+            if self.oldest_loan is None:
+                self.oldest_loan = loan
+            if len(self._lent) >= _MAX_LENT and not full:
+                self.keep()
+        else:
+            self.keep()
+            # A slice may hold the memory of a whole message of many columns; what has to wait is copied out of it.
+            self._keep([array])
+        return full
+
+    def keep(self) -> None:
+        """Copy the rows that lie in the memory of batches."""
+        lent = self._take_lent()
+        if lent:
+            self._keep(lent)
+
+    def take(self) -> list[pa.Array]:
+        """Hand over all rows as pages of about the size wanted, in order."""
+        arrays = [array for level in reversed(self._levels) for array in level]
+        arrays += self._take_lent()
+        small = self._bytes <= self._page_bytes and self._rows <= MAX_PAGE_ROWS
+        self._levels = [[]]
+        self._dictionaries = []
+        self._bytes = self._rows = 0
+        joined = _joined(arrays)
+        if small:
+            return joined
+        return [page for array in joined for page in cut(array, self._page_bytes)]
+
+    def _take_lent(self) -> list[pa.Array]:
+        lent, self._lent = self._lent, []
+        self.lent_bytes = self.newest_bytes = 0
+        self.oldest_loan = None
+        return lent
+
+    def _keep(self, arrays: list[pa.Array]) -> None:
+        joined = _joined(arrays)
+        own = joined if len(joined) < len(arrays) else [pa.concat_arrays([one]) for one in arrays]
+        self._levels[0] += own
+        self._join()
+
+    def _join(self) -> None:
+        for depth, level in enumerate(self._levels):
+            if len(level) < _FAN_IN:
+                return
+            joined = _joined(level)
+            if len(joined) > 1:
+                return
+            if depth + 1 == len(self._levels):
+                self._levels.append([])
+            self._levels[depth + 1] += joined
+            self._levels[depth] = []
+
+    def _new_dictionaries(self, array: pa.Array) -> int:
+        found = dictionaries(array)
+        known = self._dictionaries
+        self._dictionaries = found
+        if len(known) != len(found):
+            known = [None] * len(found)
+        return sum(
+            int(new.nbytes)
+            for old, new in zip(known, found, strict=True)
+            if old is None or not _same_memory(old, new)
+        )
+
+
+class BorrowedBatches:
+    """The batches that the columns of a file hold on to.
+
+    Parameters
+    ----------
+    columns : sequence of PendingRows
+    page_bytes : int
+    """
+
+    def __init__(self, columns: Sequence[PageBuffer], page_bytes: int) -> None:
+        self._columns = columns
+        self._max_bytes = _HELD_PAGES * page_bytes
+        self._held: deque[tuple[int, int]] = deque()
+        self._bytes = 0
+        self._count = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the batches that are held."""
+        return self._bytes
+
+    def open(self, columns: Sequence[pa.Array]) -> int | None:
+        """Return the number under which the columns of a batch may be held; None if that holds far more than its rows."""
+        size = _memory(columns)
+        if size > _MOST_HELD * sum(map(_array_bytes, columns)):
+            return None
+        self._count += 1
+        self._held.append((self._count, size))
+        self._bytes += size
+        return self._count
+
+    def settle(self) -> None:
+        """Let go of the batches that no column holds, and of those that too few rows wait in."""
+        if self._held:
+            left = sum(at.newest_bytes for at in self._columns)
+            if self._held[-1][1] > _MOST_LEFT * left:
+                for column in self._columns:
+                    column.keep()
+        while self._held:
+            loans = [at.oldest_loan for at in self._columns if at.oldest_loan is not None]
+            oldest = min(loans, default=self._count + 1)
+            while self._held and self._held[0][0] < oldest:
+                self._bytes -= self._held.popleft()[1]
+            if self._bytes - sum(at.lent_bytes for at in self._columns) <= self._max_bytes:
+                return
+            for column in self._columns:
+                if column.oldest_loan == oldest:
+                    column.keep()
+
+
+def _memory(columns: Sequence[pa.Array]) -> int:
+    """Return the bytes that arrays keep in memory: those of messages whose slices their buffers are."""
+    buffers = [buffer for array in columns for buffer in array.buffers()]
+    wholes = [_whole(buffer) for buffer in buffers if buffer is not None]
+    return sum({buffer.address: int(buffer.size) for buffer in wholes}.values())
+
+
+def _whole(buffer: pa.Buffer) -> pa.Buffer:
+    while buffer.parent is not None:
+        buffer = buffer.parent
+    return buffer
+
+
+def cut(array: pa.Array, page_bytes: int) -> Iterator[pa.Array]:
+    """Yield slices of about `page_bytes`; rows may differ much in size, so that slices are measured again."""
+    size, rows = value_bytes(array), len(array)
+    pieces = max(round(size / page_bytes), math.ceil(rows / MAX_PAGE_ROWS))
+    if pieces <= 1 or rows <= 1:
+        yield array
+        return
+    step = math.ceil(rows / min(pieces, rows))
+    for start in range(0, rows, step):
+        piece = array.slice(start, step)
+        if len(piece) > 1 and value_bytes(piece) > 2 * page_bytes:
+            yield from cut(piece, page_bytes)
+        else:
+            yield piece
+
+
+def value_bytes(array: pa.Array) -> int:
+    """Return the bytes of an array's values, lists and validity, without its dictionaries."""
+    if not _has_dictionary(array.type):
+        return _array_bytes(array)
+    if pat.is_dictionary(array.type):
+        return int(array.indices.nbytes)
+    return len(array) * 8 + sum(value_bytes(child) for child in _children(array))
+
+
+def _array_bytes(array: pa.Array) -> int:
+    """Return what `nbytes` says of an array; Arrow takes longer to count it for the most common types."""
+    kind = array.type
+    # Types without fields have short keys.
+    bits = 0 if kind.num_fields else _value_bits(kind)
+    if not bits or array.null_count:
+        return int(array.nbytes)
+    return (len(array) * bits + 7) // 8
+
+
+@lru_cache(maxsize=256)
+def _value_bits(kind: pa.DataType) -> int:
+    """Return the bits of a value; 0 if values are of different sizes, or hold others."""
+    return fixed_width(kind) if is_plain(kind) else 0
+
+
+def dictionaries(array: pa.Array) -> list[pa.Array]:
+    """Return the dictionaries in an array, depth-first."""
+    if not _has_dictionary(array.type):
+        return []
+    if pat.is_dictionary(array.type):
+        return [array.dictionary]
+    return [found for child in _children(array) for found in dictionaries(child)]
+
+
+def _children(array: pa.Array) -> list[pa.Array]:
+    kind = array.type
+    if pat.is_struct(kind):
+        return [array.field(at) for at in range(kind.num_fields)]
+    if pat.is_fixed_size_list(kind):
+        size = kind.list_size
+        return [array.values.slice(array.offset * size, len(array) * size)]
+    offsets = array.offsets
+    start = offsets[0].as_py()
+    length = offsets[-1].as_py() - start
+    if pat.is_map(kind):
+        return [array.keys.slice(start, length), array.items.slice(start, length)]
+    return [array.values.slice(start, length)]
+
+
+def _has_dictionary(kind: pa.DataType) -> bool:
+    if not kind.num_fields:
+        return bool(pat.is_dictionary(kind))
+    return any(_has_dictionary(kind.field(at).type) for at in range(kind.num_fields))
+
+
+def _same_memory(one: pa.Array, other: pa.Array) -> bool:
+    places = [
+        [(array.offset, len(array))]
+        + [
+            (0, 0) if buffer is None else (buffer.address, buffer.size)
+            for buffer in array.buffers()
+        ]
+        for array in (one, other)
+    ]
+    return places[0] == places[1]
+
+
+def _joined(arrays: list[pa.Array]) -> list[pa.Array]:
+    if len(arrays) <= 1:
+        return arrays
+    try:
+        return [pa.concat_arrays(arrays)]
+    except pa.ArrowInvalid:
+        # Dictionaries that do not fit one index type, or 2 GiB of strings: each keeps its own page.
+        return arrays

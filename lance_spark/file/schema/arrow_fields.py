@@ -1,0 +1,148 @@
+"""What a Lance schema keeps of an Arrow field: its type string, its children, and its metadata.
+
+Extension types are stored as their storage types; name and serialised parameters become field metadata, as in Arrow's
+own exchange formats. pyarrow does not show the parameters of built-in extension types, so they are read from the
+C data interface, where the metadata of a field is::
+
+    int32 pairs | per pair: int32 length, key, int32 length, value
+
+Specification: format/table/schema; Arrow C data interface.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from functools import lru_cache
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from lance_spark.errors import UnsupportedTypeError
+from lance_spark.file.schema.logical_types import (
+    ARROW_JSON,
+    EXTENSION_METADATA,
+    EXTENSION_NAME,
+    JSON,
+    is_leaf_type,
+    logical_type,
+    storage_type,
+)
+
+
+class FieldParts(NamedTuple):
+    """An Arrow field taken apart.
+
+    Attributes
+    ----------
+    logical_type : str
+    children : list of pyarrow.Field
+        The fields that a Lance schema lists below it.
+    metadata : dict of str to bytes
+    """
+
+    logical_type: str
+    children: list[pa.Field]
+    metadata: dict[str, bytes]
+
+
+def field_parts(field: pa.Field) -> FieldParts:
+    """Take an Arrow field apart.
+
+    Raises
+    ------
+    UnsupportedTypeError
+        Lance cannot store the type.
+    """
+    tags = field.metadata
+    if tags is None and is_leaf_type(field.type):
+        return FieldParts(_leaf_name(field.type) or logical_type(field.type, field.name), [], {})
+    kind = storage_type(field.type)
+    metadata = {key.decode(errors="replace"): value for key, value in (tags or {}).items()}
+    if isinstance(field.type, pa.BaseExtensionType):
+        metadata[EXTENSION_NAME] = str(field.type.extension_name).encode()
+        metadata[EXTENSION_METADATA] = _extension_parameters(field.type)
+    tag = metadata.get(EXTENSION_NAME)
+    name = logical_type(kind, field.name)
+    if tag == JSON.encode() and name == "large_binary":
+        name = "json"
+    elif tag == ARROW_JSON.encode():
+        if name not in ("string", "large_string"):
+            raise UnsupportedTypeError(
+                f"field {field.name!r}: arrow.json is an extension of strings, not of {kind}"
+            )
+        name = "json"
+        metadata[EXTENSION_NAME] = JSON.encode()
+    return FieldParts(name, _children(kind), metadata)
+
+
+@lru_cache(maxsize=256)
+def _leaf_name(kind: pa.DataType) -> str | None:
+    """Return the logical type of a type that holds no other; None if Lance cannot store it."""
+    try:
+        return logical_type(kind, "")
+    except UnsupportedTypeError:
+        return None
+
+
+def _children(kind: pa.DataType) -> list[pa.Field]:
+    if pat.is_struct(kind):
+        return [kind.field(i) for i in range(kind.num_fields)]
+    if pat.is_list(kind) or pat.is_large_list(kind):
+        return [kind.value_field]
+    if pat.is_map(kind):
+        entries = pa.struct([kind.key_field, kind.item_field])
+        return [pa.field("entries", entries, nullable=False)]
+    if pat.is_fixed_size_list(kind) and pat.is_struct(storage_type(kind.value_type)):
+        return [kind.value_field]
+    return []
+
+
+class _ArrowSchema(ctypes.Structure):
+    """The C struct of that name."""
+
+
+_ArrowSchema._fields_ = [
+    ("format", ctypes.c_char_p),
+    ("name", ctypes.c_char_p),
+    ("metadata", ctypes.c_void_p),
+    ("flags", ctypes.c_int64),
+    ("n_children", ctypes.c_int64),
+    ("children", ctypes.c_void_p),
+    ("dictionary", ctypes.c_void_p),
+    ("release", ctypes.CFUNCTYPE(None, ctypes.POINTER(_ArrowSchema))),
+    ("private_data", ctypes.c_void_p),
+]
+
+
+def _extension_parameters(kind: pa.BaseExtensionType) -> bytes:
+    if isinstance(kind, pa.ExtensionType):
+        return bytes(kind.__arrow_ext_serialize__())
+    exported = _ArrowSchema()
+    kind._export_to_c(ctypes.addressof(exported))
+    try:
+        return _parse_metadata(exported.metadata).get(EXTENSION_METADATA.encode(), b"")
+    finally:
+        exported.release(ctypes.byref(exported))
+
+
+def _parse_metadata(address: int | None) -> dict[bytes, bytes]:
+    found: dict[bytes, bytes] = {}
+    if not address:
+        return found
+
+    def take() -> bytes:
+        nonlocal address
+        assert address is not None
+        (length,) = struct.unpack("=i", ctypes.string_at(address, 4))
+        value = ctypes.string_at(address + 4, length)
+        address += 4 + length
+        return value
+
+    (pairs,) = struct.unpack("=i", ctypes.string_at(address, 4))
+    address += 4
+    for _ in range(pairs):
+        key = take()
+        found[key] = take()
+    return found

@@ -1,0 +1,286 @@
+"""Arrow types as the logical type strings of a Lance schema, and back.
+
+==========================================  ==================================================
+string                                      Arrow type
+==========================================  ==================================================
+null bool int8 .. int64 uint8 .. uint64     the same; halffloat, float, double are the 16, 32 and
+halffloat float double                      64-bit floats
+string binary large_string large_binary     the same; views are stored as string and binary
+fixed_size_binary:N                         N bytes
+date32:day date64:ms                        dates
+time32:{s|ms} time64:{us|ns}                times of day
+timestamp:{unit}:{zone}                     zone ``-`` for none; it may contain colons
+duration:{unit}                             durations
+decimal:{128|256}:P:S                       precision P, scale S
+fixed_size_list:{item}:N                    item spelled out; only ``struct`` has child fields
+fixed_size_list:lance.bfloat16:N            two bytes per item, tagged with the extension name
+list large_list                             one child field
+list.struct large_list.struct               the same, when the child is a struct
+struct                                      one child field per field
+map                                         one child field ``entries``: a struct of key and value
+dict:{value}:{index}:{ordered}              dictionary; pylance writes ``false`` and ignores it
+blob                                        large_binary, as old writers called blob columns
+json                                        string that holds JSON; see `lance_spark.file.schema.json_fields`
+==========================================  ==================================================
+
+Specification: format/table/schema. An item of a fixed-size list keeps neither name nor nullability: it
+comes back as a nullable ``item``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from lance_spark.errors import UnsupportedTypeError
+
+EXTENSION_NAME = "ARROW:extension:name"
+EXTENSION_METADATA = "ARROW:extension:metadata"
+BFLOAT16 = "lance.bfloat16"
+JSON = "lance.json"
+ARROW_JSON = "arrow.json"
+
+_MAX_NESTING = 32
+_COUNT = re.compile(r"[0-9]{1,10}")
+_SIGNED = re.compile(r"-?[0-9]{1,3}")
+_UNITS = ("s", "ms", "us", "ns")
+
+_PLAIN: dict[str, pa.DataType] = {
+    "null": pa.null(),
+    "bool": pa.bool_(),
+    "int8": pa.int8(),
+    "uint8": pa.uint8(),
+    "int16": pa.int16(),
+    "uint16": pa.uint16(),
+    "int32": pa.int32(),
+    "uint32": pa.uint32(),
+    "int64": pa.int64(),
+    "uint64": pa.uint64(),
+    "halffloat": pa.float16(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "large_string": pa.large_string(),
+    "large_binary": pa.large_binary(),
+    "date32:day": pa.date32(),
+    "date64:ms": pa.date64(),
+    "time32:s": pa.time32("s"),
+    "time32:ms": pa.time32("ms"),
+    "time64:us": pa.time64("us"),
+    "time64:ns": pa.time64("ns"),
+    **{f"duration:{unit}": pa.duration(unit) for unit in _UNITS},
+}
+_NAMES: dict[pa.DataType, str] = {kind: name for name, kind in _PLAIN.items()}
+#: Strings with no Arrow type of their own.
+_ALIASES: dict[str, pa.DataType] = {"blob": pa.large_binary(), "json": pa.string()}
+
+
+def logical_type(kind: pa.DataType, name: str) -> str:
+    """Return the string that stands for an Arrow type in a Lance schema.
+
+    Parameters
+    ----------
+    kind : pyarrow.DataType
+        Extension types count as their storage types.
+    name : str
+        The field, for error messages.
+
+    Raises
+    ------
+    UnsupportedTypeError
+        Lance cannot store the type.
+    """
+    kind = storage_type(kind)
+    plain = _NAMES.get(kind)
+    if plain is not None:
+        return plain
+    if pat.is_timestamp(kind):
+        return f"timestamp:{kind.unit}:{kind.tz or '-'}"
+    if pat.is_decimal128(kind) or pat.is_decimal256(kind):
+        return f"decimal:{kind.bit_width}:{kind.precision}:{kind.scale}"
+    if pat.is_fixed_size_binary(kind):
+        return f"fixed_size_binary:{kind.byte_width}"
+    if pat.is_struct(kind):
+        return "struct"
+    if pat.is_list(kind) or pat.is_large_list(kind):
+        base = "list" if pat.is_list(kind) else "large_list"
+        return f"{base}.struct" if pat.is_struct(storage_type(kind.value_type)) else base
+    if pat.is_fixed_size_list(kind):
+        return _fixed_size_list_name(kind, name)
+    if pat.is_map(kind):
+        if kind.keys_sorted:
+            raise _unsupported(name, kind, "maps with sorted keys cannot be stored")
+        return "map"
+    if pat.is_dictionary(kind):
+        value = logical_type(kind.value_type, name)
+        if ":" in value or pat.is_nested(kind.value_type):
+            raise _unsupported(name, kind, "store the values themselves: cast the column")
+        return f"dict:{value}:{logical_type(kind.index_type, name)}:false"
+    # Views: what they hold is stored without them.
+    text = str(kind)
+    if text in ("string_view", "binary_view"):
+        return text.removesuffix("_view")
+    raise _unsupported(name, kind, "cast the column to a type that Lance has")
+
+
+def arrow_type(logical: str, children: Sequence[pa.Field], name: str) -> pa.DataType:
+    """Return the Arrow type that a logical type string stands for.
+
+    Parameters
+    ----------
+    logical : str
+    children : sequence of pyarrow.Field
+        Child fields, as many as the type has in a Lance schema.
+    name : str
+        The field, for error messages.
+
+    Raises
+    ------
+    UnsupportedTypeError
+        The string is unknown, or the children do not fit it.
+    """
+    return _arrow_type(logical, children, name, 0)
+
+
+def storage_type(kind: pa.DataType) -> pa.DataType:
+    """Return what an extension type is stored as; other types as they are."""
+    while isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    return kind
+
+
+def is_leaf_type(kind: pa.DataType) -> bool:
+    """Whether a type is no extension, and holds no fields: equal types of this kind are the same type.
+
+    Nested types compare equal whatever the metadata of their fields is.
+    """
+    return not kind.num_fields and not isinstance(kind, pa.BaseExtensionType)
+
+
+def takes_children(logical: str) -> bool:
+    """Whether the Arrow type of a logical type is made from those of the field's children."""
+    return logical in _NESTED or logical.startswith("fixed_size_list:struct:")
+
+
+def is_json(field: pa.Field) -> bool:
+    """Whether an Arrow field is text that holds JSON."""
+    return _extension_of(field) == ARROW_JSON
+
+
+def _arrow_type(logical: str, children: Sequence[pa.Field], name: str, depth: int) -> pa.DataType:
+    plain = _PLAIN.get(logical) or _ALIASES.get(logical)
+    if plain is not None:
+        return plain
+    nested = _NESTED.get(logical)
+    try:
+        if nested is not None:
+            return nested(children)
+        if depth < _MAX_NESTING:
+            kind = _parameterised(logical, children, name, depth)
+            if kind is not None:
+                return kind
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise UnsupportedTypeError(
+            f"field {name!r}: logical type {logical!r} cannot be read: {error}"
+        ) from None
+    raise UnsupportedTypeError(f"field {name!r}: logical type {logical!r} is unknown")
+
+
+def _parameterised(
+    logical: str, children: Sequence[pa.Field], name: str, depth: int
+) -> pa.DataType | None:
+    kind, _, rest = logical.partition(":")
+    if kind == "timestamp":
+        unit, _, zone = rest.partition(":")
+        if unit in _UNITS and zone:
+            return pa.timestamp(unit, None if zone == "-" else zone)
+    elif kind == "decimal":
+        parts = rest.split(":")
+        if len(parts) == 3 and _COUNT.fullmatch(parts[1]) and _SIGNED.fullmatch(parts[2]):
+            make = {"128": pa.decimal128, "256": pa.decimal256}.get(parts[0])
+            return make(int(parts[1]), int(parts[2])) if make else None
+    elif kind == "fixed_size_binary":
+        # pa.binary(-1) would be the variable-width type.
+        if _COUNT.fullmatch(rest):
+            return pa.binary(int(rest))
+    elif kind == "fixed_size_list":
+        item, _, size = rest.rpartition(":")
+        if item and _COUNT.fullmatch(size) and int(size) > 0:
+            return pa.list_(_item(item, children, name, depth), int(size))
+    elif kind == "dict":
+        value_index, _, ordered = rest.rpartition(":")
+        value, _, index = value_index.rpartition(":")
+        if value and index and ordered in ("true", "false"):
+            return pa.dictionary(
+                _arrow_type(index, (), name, depth + 1),
+                _arrow_type(value, (), name, depth + 1),
+                ordered == "true",
+            )
+    return None
+
+
+def _item(logical: str, children: Sequence[pa.Field], name: str, depth: int) -> pa.Field:
+    if logical == BFLOAT16:
+        tags = {EXTENSION_NAME: BFLOAT16, EXTENSION_METADATA: ""}
+        return pa.field("item", pa.binary(2), metadata=tags)
+    if logical == "struct":
+        return _only(children)
+    return pa.field("item", _arrow_type(logical, (), name, depth + 1))
+
+
+def _only(children: Sequence[pa.Field]) -> pa.Field:
+    if len(children) != 1:
+        raise ValueError(f"it has {len(children)} child fields instead of 1")
+    return children[0]
+
+
+def _map(children: Sequence[pa.Field]) -> pa.DataType:
+    entries = _only(children).type
+    if not pat.is_struct(entries) or entries.num_fields != 2:
+        raise ValueError(f"its entries are {entries} instead of a struct of key and value")
+    return pa.map_(entries.field(0).with_nullable(False), entries.field(1))
+
+
+_NESTED: dict[str, Callable[[Sequence[pa.Field]], pa.DataType]] = {
+    "struct": lambda children: pa.struct(list(children)),
+    "list": lambda children: pa.list_(_only(children)),
+    "list.struct": lambda children: pa.list_(_only(children)),
+    "large_list": lambda children: pa.large_list(_only(children)),
+    "large_list.struct": lambda children: pa.large_list(_only(children)),
+    "map": _map,
+}
+
+
+def _fixed_size_list_name(kind: pa.FixedSizeListType, name: str) -> str:
+    item = kind.value_field
+    if _extension_of(item) == BFLOAT16:
+        return f"fixed_size_list:{BFLOAT16}:{kind.list_size}"
+    inner = storage_type(item.type)
+    if kind.list_size < 1:
+        raise _unsupported(name, kind, "fixed-size lists need at least one item")
+    if pat.is_list(inner) or pat.is_large_list(inner) or pat.is_map(inner):
+        raise _unsupported(name, kind, "use a list around lists or maps, not a fixed-size list")
+    if pat.is_fixed_size_list(inner) and pat.is_struct(_innermost(inner)):
+        raise _unsupported(name, kind, "structs can be in one fixed-size list, not in two")
+    return f"fixed_size_list:{logical_type(inner, name)}:{kind.list_size}"
+
+
+def _innermost(kind: pa.DataType) -> pa.DataType:
+    while pat.is_fixed_size_list(kind):
+        kind = storage_type(kind.value_type)
+    return kind
+
+
+def _extension_of(field: pa.Field) -> str | None:
+    if isinstance(field.type, pa.BaseExtensionType):
+        return str(field.type.extension_name)
+    tag = (field.metadata or {}).get(EXTENSION_NAME.encode())
+    return None if tag is None else tag.decode(errors="replace")
+
+
+def _unsupported(name: str, kind: pa.DataType, way_out: str) -> UnsupportedTypeError:
+    return UnsupportedTypeError(f"field {name!r}: type {kind} cannot be stored; {way_out}")

@@ -1,0 +1,207 @@
+"""Dictionaries of tables of version 0.1: each column has one, which the manifest and all data files hold alike.
+
+pylance reads the values from the manifest and the positions from the files, so that a file with another dictionary would give
+other values. A writer therefore brings all rows to the dictionary of the table. The values of a new table are those of its first
+rows; the commit copies them from the data files into the manifest, in front of its sections.
+
+=====================  ==========================================================================
+place                  content
+=====================  ==========================================================================
+manifest, data file    a page of values for each such field, see `lance_spark.encoding.v0_1.dictionary`
+`Field.dictionary`     position of that page in the manifest's or the data file, number of values
+=====================  ==========================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+from lance_spark.encoding.v0_1.dictionary import encode_values, open_values
+from lance_spark.encoding.v0_1.pages import Pages
+from lance_spark.errors import InvalidInputError
+from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.proto import file_pb2
+from lance_spark.storage.source import ByteRange, Bytes, run_plans
+from lance_spark.storage.write.output import OutputFile
+
+
+def has_dictionaries(schema: Schema) -> bool:
+    """Whether a schema has a column of a dictionary type, at any depth."""
+    return any(_is_dictionary(node) for node in schema.walk())
+
+
+def with_dictionaries(schema: Schema, data: bytes) -> Schema:
+    """Return the schema of a manifest with the bytes that its dictionaries lie in.
+
+    Parameters
+    ----------
+    schema : Schema
+        Parsed from the manifest.
+    data : bytes
+        The beginning of the manifest's file.
+    """
+    if not data:
+        return schema
+    return replace(schema, fields=tuple(_with_pages(field, data) for field in schema.fields))
+
+
+def encode_dictionaries(
+    protos: Iterable[file_pb2.Field], values: dict[int, pa.Array], start: int
+) -> list[Bytes]:
+    """Return the pages of some dictionaries, and set in the messages of their fields where each of them lies.
+
+    Parameters
+    ----------
+    protos : iterable of file_pb2.Field
+    values : dict of int to pyarrow.Array
+        By the ids of the fields.
+    start : int
+        Where the first page will stand.
+    """
+    buffers: list[Bytes] = []
+    for proto in protos:
+        if proto.id not in values:
+            continue
+        encoded = encode_values(values[proto.id], start)
+        proto.dictionary.offset = int(encoded.pages.positions[0])
+        proto.dictionary.length = int(encoded.pages.lengths[0])
+        buffers += encoded.buffers
+        start += encoded.size
+    return buffers
+
+
+def read_dictionary(field: Field) -> pa.Array | None:
+    """Return the values of a field's dictionary as the table has them; None if the table does not say.
+
+    Raises
+    ------
+    CorruptFileError
+        They lie outside the manifest, or are damaged.
+    UnsupportedTypeError
+        Version 0.1 has no dictionaries of such values.
+    """
+    message = file_pb2.Field.FromString(field.carried)
+    if not field.dictionary_pages or not message.HasField("dictionary"):
+        return None
+    at, data = message.dictionary, field.dictionary_pages
+    pages = Pages(np.array([at.offset], np.int64), np.array([at.length], np.int64))
+    reader = open_values(field.arrow_field.type.value_type, pages, len(data))
+    (values,) = run_plans(_Memory(data), [reader.read(range(at.length))])
+    return values
+
+
+@dataclass(slots=True)
+class FileDictionaries:
+    """The dictionaries of one file that is written.
+
+    Attributes
+    ----------
+    values : dict of int to pyarrow.Array
+        By the ids of the fields.
+    name : str
+        What errors call the file.
+    """
+
+    values: dict[int, pa.Array]
+    name: str
+
+    @classmethod
+    def of(cls, schema: Schema, name: str) -> FileDictionaries:
+        """Return those that a table has already."""
+        known = {node.id: read_dictionary(node) for node in schema.walk() if _is_dictionary(node)}
+        return cls({number: one for number, one in known.items() if one is not None}, name)
+
+    def fit(self, array: pa.Array, field: Field, first_row: int) -> pa.Array:
+        """Return rows of a field with every dictionary in it replaced by that of the file.
+
+        Parameters
+        ----------
+        array : pyarrow.Array
+            Without nulls in structs and lists.
+        field : Field
+        first_row : int
+            Number of the first row in the file, for errors.
+
+        Raises
+        ------
+        InvalidInputError
+            A value is not in the dictionary.
+        """
+        kind = array.type
+        if not any(_is_dictionary(node) for node in field.walk()):
+            return array
+        if pat.is_dictionary(kind):
+            return self._mapped(array, field, first_row)
+        if pat.is_struct(kind):
+            children = [
+                self.fit(array.field(at), child, first_row)
+                for at, child in enumerate(field.children)
+            ]
+            return pa.Array.from_buffers(kind, len(array), [None], children=children)
+        offsets = array.offsets.to_numpy()
+        start, stop = int(offsets[0]), int(offsets[-1])
+        items = self.fit(array.values.slice(start, stop - start), field.children[0], first_row)
+        own = [None, pa.py_buffer(offsets - offsets.dtype.type(start))]
+        return pa.Array.from_buffers(kind, len(array), own, children=[items])
+
+    def _mapped(self, array: pa.DictionaryArray, field: Field, first_row: int) -> pa.Array:
+        values = self.values.setdefault(field.id, array.dictionary)
+        if array.dictionary.equals(values):
+            return pa.DictionaryArray.from_arrays(
+                array.indices, values, ordered=array.type.ordered, safe=False
+            )
+        places = pc.index_in(array.dictionary, value_set=values)
+        indices = places.take(array.indices)
+        if indices.null_count:
+            row = int(np.argmax(indices.is_null().to_numpy(zero_copy_only=False)))
+            raise InvalidInputError(
+                f"{self.name}: column {field.name!r}, rows from {first_row} on: {_shown(array[row])} is not in the "
+                f"dictionary of {len(values)} values that all data files of version 0.1 of a table share; give rows of "
+                "these values, or write the table with data storage version 2.2"
+            )
+        return pa.DictionaryArray.from_arrays(
+            indices.cast(array.type.index_type), values, ordered=array.type.ordered, safe=False
+        )
+
+
+def _shown(scalar: pa.DictionaryScalar) -> str:
+    try:
+        return repr(scalar.as_py())
+    except UnicodeDecodeError:
+        # A damaged file can have any bytes in a dictionary of strings.
+        return repr(scalar.value.as_buffer().to_pybytes())
+
+
+class _Memory:
+    """Bytes in memory that read plans read from."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = np.frombuffer(data, np.uint8)
+
+    def read(self, ranges: Sequence[ByteRange]) -> list[Bytes]:
+        return [self._data[offset : offset + length] for offset, length in ranges]
+
+
+def write_buffers(output: OutputFile, buffers: Iterable[Bytes]) -> None:
+    """Write buffers back to back, but those without bytes."""
+    for buffer in buffers:
+        if len(buffer):
+            output.write(buffer)
+
+
+def _is_dictionary(field: Field) -> bool:
+    return field.logical_type.startswith("dict:")
+
+
+def _with_pages(field: Field, data: bytes) -> Field:
+    if not any(_is_dictionary(node) for node in field.walk()):
+        return field
+    children = tuple(_with_pages(child, data) for child in field.children)
+    pages = data if _is_dictionary(field) else b""
+    return replace(field, children=children, dictionary_pages=pages)

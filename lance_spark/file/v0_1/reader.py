@@ -1,0 +1,279 @@
+"""Reads rows of the columns of one file of version 0.1.
+
+Opening reads the end of the file once; a field's entries in the page table are read when it is first asked for. The page table is
+an array over field ids, from the smallest id of the file on: a file that was added to a fragment later holds ids from, say, 5 on.
+
+Version 0.1 stores no validity. What comes back for a null is what pylance reads too:
+
+=============================  ============================================================
+stored as null                 read as
+=============================  ============================================================
+number, date, fixed-size list  whatever the writer's array had in that slot: 0, as a rule
+or binary
+bool                           false
+string or bytes                the same, as a rule an empty string; and empty strings come back
+                               as nulls, if the field may be null
+list                           an empty list
+struct                         a struct of its children
+dictionary                     the first value, as a rule
+=============================  ============================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pat
+
+from lance_spark.encoding.meta import FieldReader
+from lance_spark.encoding.rows import Rows
+from lance_spark.encoding.v0_1.dictionary import open_values
+from lance_spark.encoding.v0_1.field import Node, has_pages, open_field
+from lance_spark.encoding.v0_1.pages import Pages
+from lance_spark.encoding.v0_1.sizes import stored_bytes
+from lance_spark.errors import CorruptFileError, UnsupportedTypeError
+from lance_spark.file.footer import Tail, open_tail
+from lance_spark.file.read_checks import check_rows, named
+from lance_spark.file.schema.json_fields import paged_json, read_json
+from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.file.v0_1.footer import (
+    LegacyFooter,
+    first_field_id,
+    read_legacy_footer,
+    read_pages,
+)
+from lance_spark.file.v0_1.statistics import PageStatistics, read_statistics
+from lance_spark.proto import file_pb2
+from lance_spark.storage.source import ByteSource, ReadPlan, run_plans
+
+VERSION = (0, 1)
+
+
+class LegacyFileReader:
+    """One open data file of version 0.1; make it with `open`."""
+
+    def __init__(self, source: ByteSource, tail: Tail, footer: LegacyFooter, first_id: int) -> None:
+        self._source = source
+        self._tail = tail
+        self._footer = footer
+        self._first_id = first_id
+        self._counts = np.diff(footer.bounds)
+        self._pages: dict[int, Pages] = {}
+        self._readers: dict[tuple[int, ...], FieldReader] = {}
+
+    @classmethod
+    def open(
+        cls, source: ByteSource, field_ids: Sequence[int] = (), tail: Tail | None = None
+    ) -> LegacyFileReader:
+        """Read the end of a file.
+
+        Parameters
+        ----------
+        source : ByteSource
+            The reader closes it.
+        field_ids : sequence of int, optional
+            Ids of the fields in the file, as the manifest has them; see `first_field_id`.
+        tail : Tail, optional
+            The end of the file, if it was read already.
+
+        Raises
+        ------
+        CorruptFileError
+            The file is damaged.
+        """
+        tail = tail or open_tail(source)
+        try:
+            footer = read_legacy_footer(tail)
+            first_id = first_field_id(tail, footer, field_ids)
+        except BaseException:
+            source.close()
+            raise
+        return cls(source, tail, footer, first_id)
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """Major and minor version: (0, 1), whatever the footer says."""
+        return VERSION
+
+    @property
+    def schema(self) -> Schema:
+        """The schema that the file was written with; without fields if the file does not say."""
+        return self._footer.schema or Schema(())
+
+    @property
+    def source(self) -> ByteSource:
+        """The file itself."""
+        return self._source
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows the file has."""
+        return int(self._footer.bounds[-1])
+
+    @property
+    def num_batches(self) -> int:
+        """How many batches it is cut into: pages that each column has."""
+        return self._footer.num_batches
+
+    def read(
+        self, fields: Sequence[Field], rows: Rows, column_of: Mapping[int, int] | None = None
+    ) -> list[pa.Array]:
+        """Read rows of some top-level fields.
+
+        Parameters
+        ----------
+        fields : sequence of Field
+            Fields by their ids, structs with any of their children.
+        rows : Rows
+            Inside the file.
+        column_of : mapping of int to int, optional
+            Has no meaning here: fields are found by their ids.
+
+        Returns
+        -------
+        list of pyarrow.Array
+            For each field, one value per row, of the field's Arrow type.
+
+        Raises
+        ------
+        InvalidInputError
+            Rows lie outside the file, or are too many for one array.
+        CorruptFileError
+            The file does not have a field, or is damaged.
+        UnsupportedTypeError
+            Version 0.1 cannot store the type of a field.
+        """
+        check_rows(rows, self.num_rows, self._source.name)
+        self._load(fields)
+        plans = [
+            named(self._plan(field, rows), self._source.name, field, len(rows)) for field in fields
+        ]
+        return [
+            read_json(array, field, self._source.name)
+            for array, field in zip(run_plans(self._source, plans), fields, strict=True)
+        ]
+
+    def check_columns(
+        self, fields: Sequence[Field], column_of: Mapping[int, int] | None = None
+    ) -> None:
+        """Check that the file has the columns of some top-level fields, with a value for each row. Reads no values.
+
+        Raises
+        ------
+        CorruptFileError, UnsupportedEncodingError, UnsupportedTypeError, StorageError
+        """
+        self._load(fields)
+        for field in fields:
+            self._reader(field)
+
+    def column_bytes(
+        self, fields: Sequence[Field], column_of: Mapping[int, int] | None = None
+    ) -> int:
+        """Return the bytes that the pages of some fields take in the file; those of strings are an estimate."""
+        if self.schema.fields:
+            fields = [field for field in fields if self.schema.field_by_id(field.id)]
+        self._load(fields)
+        size = self._source.size
+        return sum(
+            run_plans(self._source, [stored_bytes(self._node(field), size) for field in fields])
+        )
+
+    def full_page_rows(
+        self, fields: Sequence[Field], column_of: Mapping[int, int] | None = None
+    ) -> int | None:
+        """Return None: pages end with a batch of rows, whatever their bytes."""
+        return None
+
+    def statistics(self, field_id: int) -> PageStatistics | None:
+        """Return what the file notes about the values of a field in each batch; None if there is nothing.
+
+        Raises
+        ------
+        CorruptFileError
+            The statistics are damaged.
+        """
+        own = self.schema.field_by_id(field_id)
+        if own is not None and own.logical_type == "json":
+            # They compare the bytes of JSONB.
+            return None
+        return read_statistics(self._source, self._tail, self._footer, field_id)
+
+    def dictionary(self, field: Field) -> pa.Array:
+        """Return the values of the dictionary that the file has of a field.
+
+        Raises
+        ------
+        CorruptFileError
+            The file has none, or it is damaged.
+        UnsupportedTypeError
+            Version 0.1 has no dictionaries of such values.
+        """
+        pages = self._dictionary(field)
+        if pages is None:
+            raise CorruptFileError(
+                f"{self._source.name}: field {field.name!r} has no dictionary in the file"
+            )
+        reader = open_values(field.arrow_field.type.value_type, pages, self._source.size)
+        (values,) = run_plans(self._source, [reader.read(range(int(pages.lengths[0])))])
+        return values
+
+    def forget_pages(self) -> None:
+        """Let go of what is known of pages: search structures, dictionaries, levels, decompressed bytes."""
+        self._readers.clear()
+
+    def close(self) -> None:
+        """Close the source; arrays handed out before stay valid."""
+        self._readers.clear()
+        self._source.close()
+
+    def _load(self, fields: Sequence[Field]) -> None:
+        """Read the entries of fields, and of all below them, in the page table."""
+        wanted = [
+            node.id
+            for field in fields
+            for node in field.walk()
+            if node.id not in self._pages and has_pages(node.arrow_field.type)
+        ]
+        if wanted:
+            footer = self._footer
+            self._pages.update(
+                read_pages(
+                    self._tail, footer.page_table, self._first_id, footer.num_batches, wanted
+                )
+            )
+
+    def _plan(self, field: Field, rows: Rows) -> ReadPlan[pa.Array]:
+        return (yield from self._reader(field).read(rows))
+
+    def _reader(self, field: Field) -> FieldReader:
+        key = tuple(node.id for node in field.walk())
+        reader = self._readers.get(key)
+        if reader is None:
+            reader = open_field(self._node(field), self._counts, self._source.size)
+            self._readers[key] = reader
+        return reader
+
+    def _node(self, field: Field) -> Node:
+        field = paged_json(field)
+        kind = field.arrow_field.type
+        if field.children and not (
+            pat.is_struct(kind) or pat.is_list(kind) or pat.is_large_list(kind)
+        ):
+            raise UnsupportedTypeError(
+                f"file version 0.1 cannot store {field.name!r} of type {kind}"
+            )
+        dictionary = self._dictionary(field) if pat.is_dictionary(kind) else None
+        children = tuple(self._node(child) for child in field.children)
+        return Node(field.arrow_field, self._pages.get(field.id), children, dictionary)
+
+    def _dictionary(self, field: Field) -> Pages | None:
+        own = self.schema.field_by_id(field.id)
+        if own is None:
+            return None
+        message = file_pb2.Field.FromString(own.carried)
+        if not message.HasField("dictionary"):
+            return None
+        at = message.dictionary
+        return Pages(np.array([at.offset], np.int64), np.array([at.length], np.int64))

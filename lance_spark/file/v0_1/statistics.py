@@ -1,0 +1,231 @@
+"""Statistics of version 0.1: null count, least and greatest value of each batch, and which batches a condition rules out.
+
+The statistics of a file are one batch of a small table: its schema, `StatisticsMetadata.schema`, has a struct for each field
+that has statistics, named by the field's id, and its rows are the batches of the file:
+
+==========  ======================  ===================================================================
+child       type                    value
+==========  ======================  ===================================================================
+null_count  int64, not null         nulls of the batch
+min_value   that of the field       least value, without nulls and NaN; of strings, the first 64 bytes
+max_value   that of the field       greatest value, without nulls and NaN; of strings longer than 64
+                                    bytes, a value of at most 64 bytes that is greater
+==========  ======================  ===================================================================
+
+Pages and page table are like those of the file, with ids from 0 on. A bound that is unknown (all values null, no greater value) is the
+least or greatest value of the type, or an empty string. Empty strings come back as nulls here as everywhere in
+version 0.1, so that a null bound says nothing. pylance keeps statistics for bools, integers, floats of 32 and 64 bits,
+dates, strings, bytes and decimals of 128 bits, at top level and in structs.
+
+Each child may be missing. A missing null count means that each batch may have nulls, a missing bound is unknown for each batch, and
+without both bounds there are no statistics of the field. Children with other names are ignored.
+
+What is ruled out is judged by what reading gives. Where the writer saw a null, whatever its array had there is read, and the bounds do
+not tell: batches with nulls are kept, as long as that column can be anything but null. Empty strings are nulls. NaN may be greater than
+all (Spark) or unordered (Arrow).
+
+Specification: format/file of the legacy format, "Statistics".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+from lance_spark.encoding.arrow_blocks import is_variable
+from lance_spark.encoding.rows import runs_of
+from lance_spark.encoding.v0_1.field import Node, open_field
+from lance_spark.encoding.v0_1.pages import Numbers
+from lance_spark.errors import CorruptFileError, InvalidInputError, LanceError
+from lance_spark.file.footer import Tail
+from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.file.v0_1.footer import LegacyFooter, read_pages
+from lance_spark.storage.source import ByteSource, run_plans
+
+Op = Literal["==", "!=", "<", "<=", ">", ">=", "is_null", "is_not_null"]
+Flags = npt.NDArray[np.bool_]
+
+#: Strings of that many bytes may have been cut.
+_CUT = 64
+_PARTS = ("null_count", "min_value", "max_value")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PageStatistics:
+    """What a file notes about the values of one field, batch by batch.
+
+    Attributes
+    ----------
+    bounds : int64 array
+        First row of each batch, and the number of all rows.
+    null_count : pa.Int64Array
+        Nulls that the writer saw; they are not stored as nulls. Null if unknown.
+    minimum, maximum : pa.Array
+        Of the field's type; no value of the batch is outside, NaN apart. Null if unknown.
+    """
+
+    bounds: Numbers
+    null_count: pa.Int64Array
+    minimum: pa.Array
+    maximum: pa.Array
+
+
+def read_statistics(
+    source: ByteSource, tail: Tail, footer: LegacyFooter, field_id: int
+) -> PageStatistics | None:
+    """Read the statistics of a field; None if the file has none of it.
+
+    Raises
+    ------
+    CorruptFileError
+        They are damaged.
+    """
+    if footer.statistics is None:
+        return None
+    try:
+        schema = Schema.from_protos(footer.statistics.schema)
+        field = next((f for f in schema.fields if f.name == str(field_id)), None)
+        if field is None:
+            return None
+        return _read(source, tail, footer, field)
+    except LanceError as error:
+        if tail.name in str(error):
+            raise
+        raise CorruptFileError(
+            f"{tail.name}: the statistics of field {field_id} are damaged: {error}"
+        ) from None
+
+
+def prune(statistics: PageStatistics, op: Op, value: Any = None) -> list[range]:
+    """Return the rows that a condition on the field can hold for, all others being ruled out.
+
+    Parameters
+    ----------
+    statistics : PageStatistics
+    op : str
+        ``==``, ``!=``, ``<``, ``<=``, ``>``, ``>=`` (the field's value on the left side), ``is_null`` or ``is_not_null``.
+    value : Any
+        A Python value or an Arrow scalar; one that does not fit the field's type rules nothing out.
+
+    Returns
+    -------
+    list of range
+        Whole batches, neighbours joined, in order. Never too few rows: what is unknown is kept.
+
+    Raises
+    ------
+    InvalidInputError
+        There is no such operator.
+    """
+    keep = _kept(statistics, op, value)
+    keep &= np.diff(statistics.bounds) > 0
+    return runs_of(statistics.bounds, keep)
+
+
+def _read(
+    source: ByteSource, tail: Tail, footer: LegacyFooter, field: Field
+) -> PageStatistics | None:
+    assert footer.statistics is not None
+    parts = {child.name: child for child in field.children if child.name in _PARTS}
+    bounds = [parts[name].arrow_field.type for name in _PARTS[1:] if name in parts]
+    if not bounds:
+        return None
+    if "null_count" in parts and not pat.is_int64(parts["null_count"].arrow_field.type):
+        raise CorruptFileError(
+            f"null_count is expected to be int64, not {parts['null_count'].logical_type}"
+        )
+    if bounds[0] != bounds[-1]:
+        raise CorruptFileError(f"min_value is {bounds[0]}, max_value is {bounds[-1]}")
+    table = footer.statistics.page_table_position
+    pages = read_pages(tail, table, 0, 1, [part.id for part in parts.values()])
+    counts = np.array([footer.num_batches], np.int64)
+    plans = [
+        open_field(Node(part.arrow_field, pages[part.id]), counts, source.size).read(
+            range(footer.num_batches)
+        )
+        for part in parts.values()
+    ]
+    values = dict(zip(parts, run_plans(source, plans), strict=True))
+    unknown = pa.nulls(footer.num_batches, bounds[0])
+    return PageStatistics(
+        footer.bounds,
+        values.get("null_count", pa.nulls(footer.num_batches, pa.int64())),
+        values.get("min_value", unknown),
+        values.get("max_value", unknown),
+    )
+
+
+def _kept(statistics: PageStatistics, op: Op, value: Any) -> Flags:
+    kind = statistics.minimum.type
+    with_nulls = _flags(pc.not_equal(statistics.null_count, 0))
+    everything = np.ones(len(with_nulls), np.bool_)
+    if op == "is_null":
+        # Only strings are read as nulls, those that are empty.
+        empty = _flags(pc.is_null(statistics.minimum))
+        return with_nulls | empty if is_variable(kind) else ~everything
+    if op == "is_not_null":
+        return everything
+    if op not in ("==", "!=", "<", "<=", ">", ">="):
+        raise InvalidInputError(f"{op!r} is no operator that statistics know")
+    wanted = _values(value, kind)
+    if wanted is None or (pat.is_floating(kind) and op in ("!=", ">", ">=")):
+        # A NaN may be there, and may be greater than all.
+        return everything
+    low, high = statistics.minimum, statistics.maximum
+    least, greatest = wanted
+    found = everything
+    if op in ("==", "<=", "<"):
+        found = found & _flags((pc.less if op == "<" else pc.less_equal)(low, greatest))
+    if op in ("==", ">=", ">"):
+        found = found & _flags((pc.greater if op == ">" else pc.greater_equal)(high, least))
+    if op == "!=":
+        same = _flags(pc.equal(low, least), False) & _flags(pc.equal(high, least), False)
+        found = ~same if not is_variable(kind) or len(least.as_py()) < _CUT // 4 else everything
+    # What is read where the writer saw a null, nobody knows.
+    return found | with_nulls
+
+
+def _values(value: Any, kind: pa.DataType) -> tuple[pa.Scalar, pa.Scalar] | None:
+    """Return a value in the type of the field, rounded down and up; None if it has no place there."""
+    try:
+        scalar = value if isinstance(value, pa.Scalar) else pa.scalar(value)
+        exact = scalar if scalar.type == kind else _cast(value, scalar, kind)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return None
+    if not exact.is_valid:
+        return None
+    if not pat.is_floating(kind):
+        return exact, exact
+    # Whoever compares may do so in either precision.
+    near = scalar.cast(pa.float64())
+    pair = sorted([near.as_py(), exact.cast(pa.float64()).as_py()])
+    if np.isnan(pair).any():
+        return None
+    return pa.scalar(pair[0], pa.float64()), pa.scalar(pair[1], pa.float64())
+
+
+def _cast(value: Any, scalar: pa.Scalar, kind: pa.DataType) -> pa.Scalar:
+    """Return a value in the type of the field; an error of Arrow or Python if it is not the same value there."""
+    if pat.is_floating(kind) and (pat.is_floating(scalar.type) or pat.is_integer(scalar.type)):
+        return scalar.cast(pa.float64()).cast(kind, safe=False)
+    if pat.is_decimal(kind) and isinstance(value, int):
+        return pa.scalar(Decimal(value), kind)
+    if is_variable(scalar.type) != is_variable(kind):
+        raise TypeError(f"{scalar.type} for {kind}")
+    found = scalar.cast(kind)
+    # Some casts cut silently: times of dates, for example.
+    if not found.cast(scalar.type).equals(scalar):
+        raise ValueError(f"{value!r} is no {kind}")
+    return found
+
+
+def _flags(array: pa.Array, unknown: bool = True) -> Flags:
+    flags: Flags = pc.fill_null(array, unknown).to_numpy(zero_copy_only=False).astype(np.bool_)
+    return flags

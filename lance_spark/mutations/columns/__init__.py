@@ -1,0 +1,1 @@
+"""Mutations of columns: add, alter, drop and fill columns."""

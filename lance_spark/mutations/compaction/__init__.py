@@ -1,0 +1,1 @@
+"""Compaction: few large fragments replace many small ones; rows are reordered."""

@@ -1,0 +1,85 @@
+"""What must not become of columns of a table with a MemWAL.
+
+Rows of its logs and SSTables have the fields that the table had when they were written, and are matched by field id. A column that
+gets a new id, by a cast, or that must not be null has no values in them; a column that is computed is not computed for them. pylance
+refuses these three. Dropping a column of the key, or one that rows are assigned to shards by, makes the shards unreadable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from google.protobuf.message import DecodeError
+
+from lance_spark.errors import CorruptTableError, UnsupportedFeatureError
+from lance_spark.mutations.rows.merge import primary_key
+from lance_spark.proto import table_pb2
+from lance_spark.table.indexes.sections import MEM_WAL, section_of
+from lance_spark.table.open import OpenTable
+
+
+def check_no_mem_wal(table: OpenTable, change: str) -> None:
+    """Refuse a change of columns on a table with a MemWAL.
+
+    Parameters
+    ----------
+    table : OpenTable
+    change : str
+        What the change would do, for example "column 'a' cannot be cast".
+
+    Raises
+    ------
+    UnsupportedFeatureError
+    CorruptTableError
+        The indexes cannot be read.
+    """
+    if _details(table) is not None:
+        raise _refusal(table, change)
+
+
+def check_droppable(table: OpenTable, fields: Collection[int]) -> None:
+    """Refuse to drop columns that a MemWAL finds its rows by.
+
+    Parameters
+    ----------
+    table : OpenTable
+    fields : collection of int
+        Ids of the fields to drop.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+    CorruptTableError
+        The indexes cannot be read.
+    """
+    details = _details(table)
+    if details is None:
+        return
+    used = {field.id for path in primary_key(table.schema) for field in path}
+    for spec in details.sharding_specs:
+        for field in spec.fields:
+            used.update(field.source_ids)
+    dropped = [field for field in table.schema.walk() if field.id in used.intersection(fields)]
+    if dropped:
+        raise _refusal(
+            table, f"column {dropped[0].name!r} of its key or sharding cannot be dropped"
+        )
+
+
+def _details(table: OpenTable) -> table_pb2.MemWalIndexDetails | None:
+    for index in section_of(table.manifest).indices:
+        if index.name == MEM_WAL:
+            try:
+                return table_pb2.MemWalIndexDetails.FromString(index.index_details.value)
+            except DecodeError as error:
+                raise CorruptTableError(
+                    f"{table.manifest.name}: no readable details of index {MEM_WAL}: {error}"
+                ) from None
+    return None
+
+
+def _refusal(table: OpenTable, change: str) -> UnsupportedFeatureError:
+    return UnsupportedFeatureError(
+        f"{table.store.display}: {change}: the table has a MemWAL (index {MEM_WAL}), whose rows this change would not reach; compact "
+        "its rows into the table and drop the index first"
+    )

@@ -1,0 +1,208 @@
+"""Appends that bring new columns: rows and schema change in one version.
+
+| part of the `Merge` | content |
+| --- | --- |
+| schema | the table's columns, then the new ones, nullable, with ids that no field ever had |
+| fragments | those of the table, whose rows are null in the new columns, then the new ones |
+
+The new rows may lack columns of the table that are nullable. New columns can be children of structs too, from files of version 2.2 on.
+If others commit first, the `Merge` is planned anew on the newest version, as long as its columns are the ones that the write was planned
+with: the data files name the ids of their fields. Specification: table/commit/transaction.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from lance_spark.errors import (
+    CommitConflictError,
+    InvalidOptionError,
+    UnsupportedFeatureError,
+)
+from lance_spark.file.blobs.fields import new_schema
+from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.mutations.columns.add import renumbered
+from lance_spark.mutations.retry import retry_on_conflict
+from lance_spark.storage.store import ObjectStore
+from lance_spark.storage.uri import parse_uri
+from lance_spark.table.append_schema import filled_by
+from lance_spark.table.commit.commit import commit
+from lance_spark.table.commit.idempotency import WriteToken
+from lance_spark.table.commit.transaction import Transaction
+from lance_spark.table.commit.write_job import WriteJob, begin_write
+from lance_spark.table.fragments.fragment import Fragment
+from lance_spark.table.fragments.row_counts import counted_fragments
+from lance_spark.table.manifest.manifest import Manifest
+from lance_spark.table.manifest.schema_changes import max_field_id
+from lance_spark.table.open import OpenTable
+from lance_spark.table.operations.data.merge import Merge
+from lance_spark.table.rows.ids import check_names
+
+#: pylance reads tables whose structs have children that files lack from this version on.
+_FIRST_WITH_NEW_CHILDREN = (2, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class MergingWrite(WriteJob):
+    """An append that brings new columns. Can be pickled; holds no manifest.
+
+    Attributes
+    ----------
+    merged : Schema
+        All columns of the table afterwards.
+    """
+
+    merged: Schema = field(default_factory=lambda: Schema(()))
+
+    def commit_manifest(
+        self,
+        fragments: Sequence[Fragment],
+        properties: Mapping[str, str] | None = None,
+        once: WriteToken | None = None,
+    ) -> Manifest:
+        """Make the fragments and their columns part of the table; see `WriteJob.commit_manifest`.
+
+        Raises
+        ------
+        CommitConflictError
+            Others changed the columns.
+        LanceError
+            What `commit` raises.
+        """
+        store = ObjectStore.from_uri(self.uri, self.storage_options)
+        base = self.base(store)
+
+        def change(current: OpenTable) -> Manifest:
+            if _columns(current.manifest) != _columns(base):
+                raise _OvertakenError(current.version)
+            operation = Merge(
+                fragments=(*counted_fragments(current.paths, current.manifest), *fragments),
+                schema=tuple(self.merged.to_protos()),
+                preserves_nullability=True,
+            )
+            transaction = Transaction.new(current.version, operation, properties)
+            return commit(
+                store, transaction, current.manifest, max_retries=self.commit_retries, once=once
+            )
+
+        table = OpenTable(self.paths(), base)
+        try:
+            return retry_on_conflict(table, change, self.commit_retries).manifest
+        except _OvertakenError as overtaken:
+            raise CommitConflictError(
+                f"{store.display}: version {overtaken.version} has other columns than version {base.version}, which this "
+                "append with new columns was planned on; write again",
+                retryable=True,
+            ) from None
+
+
+class _OvertakenError(Exception):
+    """Others changed the columns."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__(version)
+        self.version = version
+
+
+def begin_merging_write(uri: str, schema: pa.Schema, **options: Any) -> WriteJob:
+    """Plan an append of data that may have columns which the table does not have.
+
+    Parameters
+    ----------
+    uri : str
+        Root of the table, or of one of its branches.
+    schema : pa.Schema
+        Of the data.
+    **options
+        Of `begin_write`.
+
+    Returns
+    -------
+    WriteJob
+        A `MergingWrite`, if there are new columns.
+
+    Raises
+    ------
+    SchemaMismatchError
+        Columns that the table has are of other types, or must not be null and are missing.
+    UnsupportedFeatureError, UnsupportedTypeError
+        The files of the table cannot have such columns.
+    LanceError
+        What `begin_write` raises.
+    """
+    if options.get("mode", "append") != "append":
+        raise InvalidOptionError(
+            f"{parse_uri(uri).display}: schemas are merged by appends; an overwrite replaces them"
+        )
+    fit = _Fit(schema)
+    job = begin_write(uri, schema, fit=fit, **options)
+    if fit.merged is None:
+        return job
+    return job.become(MergingWrite, merged=fit.merged)
+
+
+class _Fit:
+    """Fits data to a table that gets the data's new columns.
+
+    Attributes
+    ----------
+    merged : Schema or None
+        All columns of the table afterwards, if there are new ones.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self.merged: Schema | None = None
+
+    def __call__(self, base: Manifest, data: Schema, name: str) -> Schema:
+        """Return the fields of the data files."""
+        version = base.data_storage_version
+        given = new_schema(self._schema, version)
+        first = max_field_id(base.to_proto()) + 1
+        merged, after = _with_new(base.schema.fields, given.fields, -1, first)
+        table = base.schema
+        if after > first:
+            check_names(one.name for one in merged)
+            inside = [
+                one.name
+                for one, old in zip(merged, table.fields, strict=False)
+                if len(list(one.walk())) != len(list(old.walk()))
+            ]
+            if inside and version < _FIRST_WITH_NEW_CHILDREN:
+                raise UnsupportedFeatureError(
+                    f"{name}: column {inside[0]!r} gets no new children in data files of version {version[0]}.{version[1]}; "
+                    "overwrite the table with data storage version 2.2"
+                )
+            table = self.merged = replace(table, fields=merged)
+        return filled_by(table, data, name)
+
+
+def _with_new(
+    there: Sequence[Field], given: Sequence[Field], parent_id: int, next_id: int
+) -> tuple[tuple[Field, ...], int]:
+    """Return fields with those that only the data has behind them, and the id that the next new one gets."""
+    places = {one.name: at for at, one in enumerate(there)}
+    found = list(there)
+    for one in given:
+        at = places.get(one.name)
+        if at is None:
+            added, next_id = renumbered(replace(one, nullable=True), next_id, parent_id)
+            found.append(added)
+            continue
+        old = found[at]
+        if old.logical_type == one.logical_type == "struct" and not old.is_packed:
+            children, next_id = _with_new(old.children, one.children, old.id, next_id)
+            if children != tuple(old.children):
+                found[at] = replace(old, children=children)
+    return tuple(found), next_id
+
+
+def _columns(manifest: Manifest) -> tuple[list[bytes], int]:
+    """Return what tells the columns of a version, and the ids that are free."""
+    proto = manifest.to_proto()
+    described = [one.SerializeToString(deterministic=True) for one in proto.fields]
+    return described, max_field_id(proto)

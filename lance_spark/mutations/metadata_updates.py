@@ -1,0 +1,177 @@
+"""Configuration of a table, metadata of the table, its schema and its fields; older versions brought back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from lance_spark.errors import InvalidInputError, MissingFileError
+from lance_spark.file.schema.schema import Field
+from lance_spark.mutations.commits import change_schema, check_writable, commit_operation
+from lance_spark.mutations.retry import at_version
+from lance_spark.storage.uri import parse_uri
+from lance_spark.table.base_files import missing_files
+from lance_spark.table.bases import BaseLike, base_path
+from lance_spark.table.commit.commit import DEFAULT_MAX_RETRIES
+from lance_spark.table.open import OpenTable, read_latest
+from lance_spark.table.operations.metadata.restore import Restore
+from lance_spark.table.operations.metadata.update_bases import UpdateBases
+from lance_spark.table.operations.metadata.update_config import MapUpdate, UpdateConfig, map_update
+from lance_spark.table.paths import BasePath, TablePaths
+
+_PRIMARY_KEY = "lance-schema:unenforced-primary-key"
+Values = Mapping[str, str | None]
+
+
+def update_config(
+    table: OpenTable,
+    *,
+    config: Values | None = None,
+    table_metadata: Values | None = None,
+    schema_metadata: Values | None = None,
+    field_metadata: Mapping[str, Values] | None = None,
+    replace: bool = False,
+    properties: Mapping[str, str] | None = None,
+    max_retries: int = DEFAULT_MAX_RETRIES,
+) -> OpenTable:
+    """Change configuration and metadata in one commit.
+
+    Parameters
+    ----------
+    table : OpenTable
+    config, table_metadata, schema_metadata : mapping of str to str or None, optional
+        Values to set; None deletes.
+    field_metadata : mapping of str to such a mapping, optional
+        By name of a column, or dotted path of a child.
+    replace : bool
+        Whether what is not named goes.
+    properties : mapping of str to str, optional
+        Of the transaction.
+    max_retries : int
+
+    Returns
+    -------
+    OpenTable
+        At the new version.
+
+    Raises
+    ------
+    InvalidInputError
+        There is no such field, or a value is no string.
+    CommitConflictError
+        Others changed the same keys, or the metadata of the same thing.
+    LanceError
+        What `commit` raises.
+    """
+    maps = {"config": config, "table_metadata": table_metadata, "schema_metadata": schema_metadata}
+    updates = {
+        name: map_update(values, replace=replace, what=name)
+        for name, values in maps.items()
+        if values is not None
+    }
+
+    def plan(current: OpenTable) -> UpdateConfig:
+        fields = {}
+        for path, values in (field_metadata or {}).items():
+            node = current.schema.path(path)
+            update = map_update(values, replace=replace, what=f"metadata of {path}")
+            _check_key(node, update, path)
+            fields[node[-1].id] = update
+        return UpdateConfig(**updates, field_metadata=fields)
+
+    return change_schema(table, plan, properties=properties, max_retries=max_retries)
+
+
+def add_bases(
+    table: OpenTable,
+    new_bases: Iterable[BaseLike],
+    *,
+    properties: Mapping[str, str] | None = None,
+    max_retries: int = DEFAULT_MAX_RETRIES,
+) -> OpenTable:
+    """Add base paths; see `Dataset.add_bases`."""
+    bases = tuple(base_path("new_bases", base) for base in new_bases)
+    return change_schema(
+        table, lambda _: UpdateBases(bases), properties=properties, max_retries=max_retries
+    )
+
+
+def repoint_base(
+    table: OpenTable,
+    base: int | str,
+    path: str,
+    *,
+    properties: Mapping[str, str] | None = None,
+    max_retries: int = DEFAULT_MAX_RETRIES,
+) -> OpenTable:
+    """Give a base path another path; see `Dataset.repoint_base`."""
+
+    def plan(current: OpenTable) -> UpdateBases:
+        name = current.store.display
+        bases = current.manifest.base_paths
+        found = _base(bases, base, name)
+        moved = replace(found, path=parse_uri(path).uri)
+        shown = parse_uri(moved.path).display
+        if moved == found:
+            raise InvalidInputError(f"{name}: base path {base!r} leads to {shown} already")
+        paths = TablePaths(current.store, {**bases, found.id: moved}, current.store.options)
+        needed, missing = missing_files(paths, current.manifest, moved)
+        if missing:
+            raise MissingFileError(
+                f"{name}: {len(missing)} of the {needed} files of base path {base!r} are not below {shown}, or have other sizes "
+                f"there: {missing[0]} for one; copy them there first"
+            )
+        return UpdateBases((moved,), replaces=True)
+
+    return change_schema(table, plan, properties=properties, max_retries=max_retries)
+
+
+def _base(bases: Mapping[int, BasePath], wanted: int | str, table: str) -> BasePath:
+    for number, one in bases.items():
+        if wanted == (number if isinstance(wanted, int) else one.name):
+            return one
+    known = ", ".join(f"{one.id} ({one.name!r})" for one in bases.values()) or "none"
+    raise InvalidInputError(f"{table} has no base path {wanted!r}; it has {known}")
+
+
+def restore(
+    table: OpenTable,
+    *,
+    properties: Mapping[str, str] | None = None,
+    max_retries: int = DEFAULT_MAX_RETRIES,
+) -> OpenTable:
+    """Make the version that a table is open at the newest.
+
+    Parameters
+    ----------
+    table : OpenTable
+    properties : mapping of str to str, optional
+        Of the transaction.
+    max_retries : int
+
+    Returns
+    -------
+    OpenTable
+        At the new version.
+
+    Raises
+    ------
+    VersionNotFoundError
+        A cleanup is removing the version.
+    LanceError
+        What `commit` raises.
+    """
+    newest = at_version(table, read_latest(table.store))
+    check_writable(newest)
+    operation = Restore(table.version, table.manifest.identity)
+    manifest = commit_operation(newest, operation, properties=properties, max_retries=max_retries)
+    return at_version(table, manifest)
+
+
+def _check_key(path: tuple[Field, ...], update: MapUpdate, name: str) -> None:
+    """Refuse a primary key that could be null, which pylance does not open."""
+    chosen = update.entries.get(_PRIMARY_KEY) or ""
+    if chosen.lower() in ("true", "1", "yes") and any(node.nullable for node in path):
+        raise InvalidInputError(
+            f"column {name!r} can be null, and so cannot be a primary key; make it and what it lies in not nullable first"
+        )

@@ -1,0 +1,1 @@
+"""Readers and writers that copy rows or columns of a table into new data files."""

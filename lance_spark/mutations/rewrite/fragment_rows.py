@@ -1,0 +1,166 @@
+"""Rows of several fragments, which a change reads in their order; small fragments are read together.
+
+A change of a table of many small fragments costs what it takes to open and decode a fragment, many times over.
+`lance_spark.scan.fragment.small_fragments` reads such fragments as one. A fragment that it leaves out has a `RowReader` of its own: large
+ones, and those with blobs or overlays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap
+
+from lance_spark.file.blobs.fields import Handling, handled
+from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.mutations.rewrite.row_reader import BATCH_ROWS, RowReader
+from lance_spark.scan.fragment.reader import FragmentReader, batches_of
+from lance_spark.scan.fragment.row_meta import CREATED_AT, ROW_ADDRESS, ROW_ID
+from lance_spark.scan.fragment.small_fragments import SmallFragmentScan, Whole
+from lance_spark.scan.metrics import ScanMetrics
+from lance_spark.scan.predicates.conditions import Condition
+from lance_spark.table.fragments.fragment import Fragment
+from lance_spark.table.paths import BasePath, TablePaths
+from lance_spark.table.rows.deletion_writer import bitmap_of
+from lance_spark.table.rows.index import OFFSET_BITS, first_address
+from lance_spark.table.rows.u64_segments import Words
+
+_OFFSET_MASK = np.uint64((1 << OFFSET_BITS) - 1)
+
+
+class AddressedRows(NamedTuple):
+    """Some live rows of one or more fragments.
+
+    Attributes
+    ----------
+    values : pa.RecordBatch
+    addresses : uint64 array
+        Where the rows are; those of one fragment follow one another, increasing.
+    row_ids, created : uint64 array
+        Their ids, and the versions that they were created in; empty if they were not asked for.
+    """
+
+    values: pa.RecordBatch
+    addresses: Words
+    row_ids: Words
+    created: Words
+
+
+def live_values(
+    paths: TablePaths,
+    fragments: Iterable[Fragment],
+    fields: Sequence[Field],
+    version: tuple[int, int],
+    base_paths: Mapping[int, BasePath],
+) -> Iterator[pa.RecordBatch]:
+    """Yield the values of the live rows of fragments, in order, in the shape that a writer of the table takes.
+
+    Parameters
+    ----------
+    paths : TablePaths
+    fragments : iterable of Fragment
+    fields : sequence of Field
+        Top-level fields of the table.
+    version : tuple of int
+        Of the table's data files.
+    base_paths : mapping of int to BasePath
+        Of the table.
+    """
+    schema = handled(Schema(tuple(fields)), Handling.BINARY, version)
+    for source in _sources(paths, fragments, schema, ()):
+        if not isinstance(source, Fragment):
+            yield source
+            continue
+        reader = RowReader(paths, source, fields, version, base_paths)
+        try:
+            yield from reader.live()
+        finally:
+            reader.close()
+
+
+def matching_rows(
+    paths: TablePaths,
+    fragments: Iterable[Fragment],
+    fields: Sequence[Field],
+    version: tuple[int, int],
+    base_paths: Mapping[int, BasePath],
+    filters: Sequence[Condition],
+    *,
+    with_lineage: bool,
+) -> Iterator[AddressedRows]:
+    """Yield the live rows of fragments that meet all filters, in order; see `live_values`.
+
+    `with_lineage` says whether their ids and versions are wanted.
+    """
+    schema = handled(Schema(tuple(fields)), Handling.BINARY, version)
+    about = (ROW_ADDRESS, ROW_ID, CREATED_AT) if with_lineage else (ROW_ADDRESS,)
+    none = np.empty(0, np.uint64)
+    width = len(schema.fields)
+    for source in _sources(paths, fragments, Schema(schema.fields + about), filters):
+        if not isinstance(source, Fragment):
+            for batch in batches_of(source, BATCH_ROWS):
+                meta = [column.to_numpy() for column in batch.columns[width:]]
+                row_ids, created = meta[1:] if with_lineage else (none, none)
+                yield AddressedRows(batch.select(range(width)), meta[0], row_ids, created)
+            continue
+        reader = RowReader(paths, source, fields, version, base_paths, filters)
+        first = np.uint64(first_address(source))
+        try:
+            for rows in reader.matching():
+                addresses = rows.offsets.astype(np.uint64) + first
+                yield AddressedRows(rows.values, addresses, rows.row_ids, rows.created)
+        finally:
+            reader.close()
+
+
+def matching_offsets(
+    paths: TablePaths, fragments: Iterable[Fragment], filters: Sequence[Condition]
+) -> dict[int, BitMap]:
+    """Return where the live rows that meet all filters are: offsets by fragment, for those that have such rows."""
+    found: dict[int, BitMap] = {}
+    for source in _sources(paths, fragments, Schema((ROW_ADDRESS,)), filters):
+        if not isinstance(source, Fragment):
+            add_offsets(found, source.column(0).to_numpy())
+            continue
+        reader = FragmentReader(paths, source, Schema(()), filters)
+        rows = BitMap()
+        try:
+            for offsets in reader.matching_windows():
+                rows |= bitmap_of(offsets)
+        finally:
+            reader.close()
+        if rows:
+            found[source.id] = rows
+    return found
+
+
+def add_offsets(found: dict[int, BitMap], addresses: Words) -> None:
+    """Add rows to the offsets of each fragment; the addresses of one fragment follow one another, increasing."""
+    if not len(addresses):
+        return
+    numbers = addresses >> np.uint64(OFFSET_BITS)
+    offsets = (addresses & _OFFSET_MASK).astype(np.int64)
+    ends = [*(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
+    start = 0
+    for end in ends:
+        number = int(numbers[start])
+        rows = bitmap_of(offsets[start:end])
+        found[number] = found[number] | rows if number in found else rows
+        start = end
+
+
+def _sources(
+    paths: TablePaths, fragments: Iterable[Fragment], schema: Schema, filters: Sequence[Condition]
+) -> Iterator[pa.RecordBatch | Fragment]:
+    """Yield the rows of small fragments as they are read, and each fragment that has to be read alone, in order."""
+    runs = SmallFragmentScan(paths, schema, filters, ScanMetrics())
+    for fragment in fragments:
+        if runs.fits(fragment):
+            yield from runs.add(Whole(fragment, None))
+            continue
+        yield from runs.flush()
+        yield fragment
+    yield from runs.flush()

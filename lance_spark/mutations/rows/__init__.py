@@ -1,0 +1,1 @@
+"""Mutations of rows: delete, update, merge and partial overwrite."""

@@ -1,0 +1,210 @@
+"""The keys that a merge inserts, noted so that two merges that insert one key at the same time are noticed.
+
+| part | what |
+| --- | --- |
+| bytes of a key | integers extended to 8 bytes, little-endian; strings in UTF-8; binary as it is; of several columns each part and a zero byte |
+| hash | XXH64 with seed 0 of these bytes |
+| place | block ``(hash >> 32) * 1024 >> 32`` of 32 bytes; in its word i the bit ``(hash * SALT[i] mod 2^32) >> 27`` |
+
+The filter has the one size that all clients can compare: 32,768 bytes, made for 8,192 keys. With many more it says that any key may
+be in it, which costs a retry, and no row. Keys of types without such bytes set all bits; those with a null are equal to none, and not
+noted. Specification: table/commit/transaction.md, `KeyExistenceFilter`; split-block Bloom filters are Parquet's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+from lance_spark.table.operations.data.inserted_keys import BloomFilter, InsertedKeys
+
+_BLOCKS = 1024
+_WORDS = 8
+_NUM_BITS = _BLOCKS * _WORDS * 32
+_NUM_ITEMS = 8192
+#: As pylance notes it; others are no filters that it compares with its own.
+_PROBABILITY = 0.00057
+_SALTS = (
+    *(0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D),
+    *(0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31),
+)
+#: Bytes that are hashed at once, about.
+_AT_ONCE = 4 * 1024 * 1024
+
+_U64 = npt.NDArray[np.uint64]
+_P1, _P2, _P3, _P4, _P5 = (
+    np.uint64(one)
+    for one in (
+        0x9E3779B185EBCA87,
+        0xC2B2AE3D27D4EB4F,
+        0x165667B19E3779F9,
+        0x85EBCA77C2B2AE63,
+        0x27D4EB2F165667C5,
+    )
+)
+
+
+class KeyFilter:
+    """Keys of rows, one or more columns each.
+
+    Parameters
+    ----------
+    types : sequence of pyarrow.DataType
+        Of the columns of the key, in its order.
+    """
+
+    def __init__(self, types: Sequence[pa.DataType]) -> None:
+        self._types = tuple(types)
+        self._words = np.zeros((_BLOCKS, _WORDS), np.uint32)
+        self.num_keys = 0
+
+    def add(self, keys: pa.RecordBatch) -> None:
+        """Note keys.
+
+        Parameters
+        ----------
+        keys : pyarrow.RecordBatch
+            The columns of the key, in its order.
+        """
+        known = [column.is_valid() for column in keys.columns]
+        whole = known[0]
+        for one in known[1:]:
+            whole = pc.and_(whole, one)
+        keys = keys.filter(whole)
+        if not keys.num_rows:
+            return
+        self.num_keys += keys.num_rows
+        if not all(map(_has_bytes, self._types)):
+            self._words[:] = np.uint32(0xFFFFFFFF)
+            return
+        parts = [_bytes_of(column) for column in keys.columns]
+        if len(parts) > 1:
+            end = pa.scalar(b"", pa.binary())
+            parts = [pc.binary_join_element_wise(*parts, end, pa.scalar(b"\0", pa.binary()))]
+        for hashes in _hashes(parts[0]):
+            blocks = (hashes >> np.uint64(32)) * np.uint64(_BLOCKS) >> np.uint64(32)
+            low = hashes.astype(np.uint32)
+            for word, salt in enumerate(_SALTS):
+                bits = np.uint32(1) << (low * np.uint32(salt) >> np.uint32(27))
+                np.bitwise_or.at(self._words[:, word], blocks.astype(np.int64), bits)
+
+    def merge(self, other: KeyFilter) -> None:
+        """Note all keys that another filter of the same columns has."""
+        self._words |= other._words
+        self.num_keys += other.num_keys
+
+    def inserted(self, field_ids: Sequence[int]) -> InsertedKeys:
+        """Return what a transaction notes.
+
+        Parameters
+        ----------
+        field_ids : sequence of int
+            Of the columns, in the order of the key.
+        """
+        bitmap = self._words.astype("<u4").tobytes()
+        bloom = BloomFilter(bitmap, _NUM_BITS, _NUM_ITEMS, _PROBABILITY)
+        return InsertedKeys(tuple(field_ids), bloom)
+
+
+def xxh64(rows: npt.NDArray[np.uint8]) -> _U64:
+    """Return the XXH64 hashes, with seed 0, of texts that are equally long.
+
+    Parameters
+    ----------
+    rows : uint8 array of shape (n, length)
+
+    Returns
+    -------
+    uint64 array of shape (n,)
+    """
+    count, length = rows.shape
+    at = 0
+    if length >= 32:
+        zero = np.zeros(count, np.uint64)
+        lanes = [zero + _P1 + _P2, zero + _P2, zero, zero - _P1]
+        while at + 32 <= length:
+            for lane in range(4):
+                word = _words(rows, at + 8 * lane, 8)
+                lanes[lane] = _round(lanes[lane], word)
+            at += 32
+        found = sum(
+            (_rotated(one, by) for one, by in zip(lanes, (1, 7, 12, 18), strict=True)), start=zero
+        )
+        for one in lanes:
+            found = (found ^ _round(zero, one)) * _P1 + _P4
+    else:
+        found = np.full(count, _P5, np.uint64)
+    found = found + np.uint64(length)
+    while at + 8 <= length:
+        found = found ^ _round(np.zeros(count, np.uint64), _words(rows, at, 8))
+        found = _rotated(found, 27) * _P1 + _P4
+        at += 8
+    if at + 4 <= length:
+        found = _rotated(found ^ _words(rows, at, 4) * _P1, 23) * _P2 + _P3
+        at += 4
+    while at < length:
+        found = _rotated(found ^ rows[:, at].astype(np.uint64) * _P5, 11) * _P1
+        at += 1
+    found = (found ^ (found >> np.uint64(33))) * _P2
+    found = (found ^ (found >> np.uint64(29))) * _P3
+    return found ^ (found >> np.uint64(32))
+
+
+def _round(lane: _U64, word: _U64) -> _U64:
+    return _rotated(lane + word * _P2, 31) * _P1
+
+
+def _rotated(values: _U64, by: int) -> _U64:
+    return values << np.uint64(by) | values >> np.uint64(64 - by)
+
+
+def _words(rows: npt.NDArray[np.uint8], at: int, size: int) -> _U64:
+    part = np.ascontiguousarray(rows[:, at : at + size])
+    return part.view(f"<u{size}").reshape(-1).astype(np.uint64)
+
+
+def _has_bytes(kind: pa.DataType) -> bool:
+    return bool(
+        pat.is_integer(kind)
+        or pat.is_string(kind)
+        or pat.is_large_string(kind)
+        or pat.is_binary(kind)
+        or pat.is_large_binary(kind)
+    )
+
+
+def _bytes_of(column: pa.Array) -> pa.Array:
+    """Return the bytes of values without nulls, as a binary array."""
+    kind = column.type
+    if not pat.is_integer(kind):
+        return column.cast(pa.large_binary() if _is_long(kind) else pa.binary()).cast(pa.binary())
+    wide = column.cast(pa.uint64() if pat.is_unsigned_integer(kind) else pa.int64())
+    numbers = np.ascontiguousarray(wide.to_numpy(zero_copy_only=False)).astype(
+        "<u8" if pat.is_unsigned_integer(kind) else "<i8"
+    )
+    data = pa.py_buffer(numbers.tobytes())
+    return pa.Array.from_buffers(pa.binary(8), len(numbers), [None, data]).cast(pa.binary())
+
+
+def _is_long(kind: pa.DataType) -> bool:
+    return bool(pat.is_large_string(kind) or pat.is_large_binary(kind))
+
+
+def _hashes(texts: pa.Array) -> Iterator[_U64]:
+    """Yield the hashes of texts, those of one length at a time."""
+    _, ends, data = texts.buffers()
+    offsets = np.frombuffer(ends, np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    content = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+    lengths = np.diff(offsets)
+    starts = offsets[:-1].astype(np.int64)
+    for length in np.unique(lengths).tolist():
+        chosen = starts[lengths == length]
+        step = max(_AT_ONCE // max(length, 1), 1)
+        for at in range(0, len(chosen), step):
+            places = chosen[at : at + step, None] + np.arange(length)
+            yield xxh64(content[places])

@@ -1,0 +1,346 @@
+"""The part of an update that workers do: they write the new files of some fragments; nothing refers to them yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap
+
+from lance_spark.errors import StorageError
+from lance_spark.file.blobs.fields import input_schema
+from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.mutations.columns.assignments import Assignment, assign, field_ids
+from lance_spark.mutations.rewrite.fragment_rows import AddressedRows, add_offsets, matching_rows
+from lance_spark.mutations.rewrite.row_reader import (
+    RowReader,
+    keeping_references,
+    replace_data_file,
+    splice,
+)
+from lance_spark.mutations.rows.delete import (
+    FragmentDeletion,
+    delete_offsets,
+)
+from lance_spark.mutations.rows.delete import undo as undo_deletions
+from lance_spark.scan.fragment.reader import WINDOW_BYTES
+from lance_spark.scan.predicates.conditions import Condition
+from lance_spark.table.align import align
+from lance_spark.table.bases import Target
+from lance_spark.table.fragments.fragment import Fragment
+from lance_spark.table.fragments.writer import (
+    DEFAULT_MAX_BYTES_PER_FILE,
+    DEFAULT_MAX_ROWS_PER_FILE,
+    FragmentWriter,
+    delete_fragments,
+)
+from lance_spark.table.paths import BasePath, TablePaths
+from lance_spark.table.placement import Placement
+from lance_spark.table.rows.deletion_writer import encode_bitmap
+from lance_spark.table.rows.deletions import Offsets, offsets_of
+from lance_spark.table.rows.ids import carry
+from lance_spark.table.rows.u64_segments import Words
+
+Mode = Literal["rows", "columns"]
+_NO_LIMIT = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedColumns:
+    """A fragment that has new files for some columns.
+
+    Attributes
+    ----------
+    fragment : Fragment
+    bitmap : bytes
+        Offsets of the rows that changed, as a Roaring bitmap.
+    field_ids : tuple of int
+        Those of the new file.
+    num_rows : int
+        Rows that changed.
+    """
+
+    fragment: Fragment
+    bitmap: bytes
+    field_ids: tuple[int, ...]
+    num_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateResult:
+    """What a task wrote. Small, and can be pickled.
+
+    Attributes
+    ----------
+    new_fragments : tuple of Fragment
+        With the ids of their rows, and the versions that these were created in, in tables with stable row ids.
+    deletions : tuple of FragmentDeletion
+        The same rows where they were.
+    columns : tuple of ChangedColumns
+    """
+
+    new_fragments: tuple[Fragment, ...] = ()
+    deletions: tuple[FragmentDeletion, ...] = ()
+    columns: tuple[ChangedColumns, ...] = ()
+
+    @property
+    def num_rows(self) -> int:
+        """Rows that changed."""
+        moved = sum(one.num_rows for one in self.deletions)
+        return moved + sum(one.num_rows for one in self.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateTask:
+    """Fragments that one worker updates rows of. Can be pickled, if the functions can; holds no manifest.
+
+    Attributes
+    ----------
+    uri : str
+        Root of the table.
+    schema : Schema
+        Of the table.
+    file_version : tuple of int
+    fragments : tuple of Fragment
+    read_version : int
+        The version that the update is planned on.
+    assignments : tuple of Assignment
+    filters : tuple of Condition
+        Rows that meet all of them are updated.
+    mode : str
+        "rows" or "columns".
+    stable_row_ids : bool
+        Whether rows keep their ids.
+    max_rows_per_file : int
+    base_paths : mapping of int to BasePath
+        Other roots that data files may stand in, by id.
+    storage_options : mapping, not shown by `repr`
+    tag : bytes
+        Which the new files carry.
+    placement : Placement
+        Where they go.
+    first : int
+        Which of several target bases comes first; see `FragmentWriter`.
+    """
+
+    uri: str = field(repr=False)
+    schema: Schema
+    file_version: tuple[int, int]
+    fragments: tuple[Fragment, ...]
+    read_version: int
+    assignments: tuple[Assignment, ...]
+    filters: tuple[Condition, ...] = ()
+    mode: Mode = "rows"
+    stable_row_ids: bool = False
+    max_rows_per_file: int = DEFAULT_MAX_ROWS_PER_FILE
+    base_paths: Mapping[int, BasePath] = field(default_factory=dict)
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    tag: bytes = b""
+    placement: Placement = field(default_factory=Placement)
+    first: int = 0
+
+    def run(self) -> UpdateResult:
+        """Write the new files; if that fails, delete them again.
+
+        Raises
+        ------
+        InvalidInputError
+            A function returns what its column cannot have.
+        CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
+        """
+        paths = TablePaths.open(self.uri, self.storage_options, self.base_paths)
+        return self._rewrite_rows(paths) if self.mode == "rows" else self._rewrite_columns(paths)
+
+    def _rewrite_rows(self, paths: TablePaths) -> UpdateResult:
+        results: list[UpdateResult] = []
+        try:
+            for targets, fragments in self.placement.groups(self.fragments):
+                results.append(self._rewrite_rows_of(paths, fragments, targets))
+        except BaseException:
+            for result in results:
+                with suppress(StorageError):
+                    undo(paths, result)
+            raise
+        return UpdateResult(
+            tuple(one for result in results for one in result.new_fragments),
+            tuple(one for result in results for one in result.deletions),
+        )
+
+    def _rewrite_rows_of(
+        self, paths: TablePaths, fragments: Sequence[Fragment], targets: Sequence[Target]
+    ) -> UpdateResult:
+        """Rewrite rows of fragments whose files go to the same places."""
+        writer = self._writer(paths, self.schema, self.max_rows_per_file, targets)
+        ids, created = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
+        found: dict[int, BitMap] = {}
+        try:
+            for rows in self._matching(paths, fragments):
+                writer.write(assign(rows.values, self.assignments, self.schema))
+                add_offsets(found, rows.addresses)
+                if self.stable_row_ids:
+                    ids.append(rows.row_ids)
+                    created.append(rows.created)
+            new = writer.finish()
+            deletions = delete_offsets(paths, fragments, found, self.read_version, self.tag)
+        except BaseException:
+            writer.abort()
+            raise
+        if self.stable_row_ids:
+            new = carrying(new, np.concatenate(ids), np.concatenate(created))
+        return UpdateResult(tuple(new), tuple(deletions))
+
+    def _matching(
+        self, paths: TablePaths, fragments: Sequence[Fragment]
+    ) -> Iterator[AddressedRows]:
+        return matching_rows(
+            paths,
+            fragments,
+            self._read_fields(),
+            self.file_version,
+            self.base_paths,
+            self.filters,
+            with_lineage=self.stable_row_ids,
+        )
+
+    def _rewrite_columns(self, paths: TablePaths) -> UpdateResult:
+        changed: list[ChangedColumns] = []
+        try:
+            for fragment in self.fragments:
+                one = self._rewrite_columns_of(paths, fragment)
+                if one is not None:
+                    changed.append(one)
+        except BaseException:
+            undo(paths, UpdateResult(columns=tuple(changed)))
+            raise
+        return UpdateResult(columns=tuple(changed))
+
+    def _rewrite_columns_of(self, paths: TablePaths, fragment: Fragment) -> ChangedColumns | None:
+        schema = Schema(tuple(one.field for one in self.assignments))
+        reader = self._reader(paths, fragment, self._read_fields())
+        there = self._reader(paths, fragment, schema.fields)
+        writer = self._writer(paths, schema, _NO_LIMIT, self.placement.of_one_file(fragment))
+        try:
+            found = reader.matching_offsets()
+            if not found:
+                return None
+            # Constants can be wider than what they take the place of.
+            window = min(there.window_rows(), self._rows_of_constants())
+            for start in range(0, fragment.physical_rows, window):
+                rows = range(start, min(start + window, fragment.physical_rows))
+                for batch in self._new_columns(reader, there, schema, found, rows):
+                    writer.write(batch)
+            ((file,),) = (one.files for one in writer.finish())
+        except BaseException:
+            writer.abort()
+            raise
+        finally:
+            reader.close()
+            there.close()
+        superseded = set(field_ids(self.assignments)) | set(file.fields)
+        state = replace_data_file(paths, fragment, file, superseded)
+        return ChangedColumns(state, encode_bitmap(found), file.fields, len(found))
+
+    def _rows_of_constants(self) -> int:
+        constants = (one.value for one in self.assignments if isinstance(one.value, pa.Scalar))
+        width: int = sum(pa.repeat(value, 1).nbytes for value in constants)
+        return max(WINDOW_BYTES // max(width, 1), 1)
+
+    def _new_columns(
+        self, reader: RowReader, there: RowReader, schema: Schema, found: BitMap, rows: range
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the columns of some physical rows: new values at the offsets `found`, what is there elsewhere."""
+        arrow = input_schema(schema)
+        if found.range_cardinality(rows.start, rows.stop) == len(rows):
+            for moved in reader.matching(rows):
+                yield align(assign(moved.values, self.assignments, schema), arrow)
+            return
+        for piece, batch in there.pieces(rows):
+            old = align(batch, arrow)
+            offsets = _within(found, piece)
+            if not len(offsets):
+                yield old
+                continue
+            parts = [
+                align(assign(moved.values, self.assignments, schema), arrow)
+                for moved in reader.matching(piece)
+            ]
+            new = pa.Table.from_batches(parts, arrow)
+            order = np.arange(len(piece))
+            order[offsets - piece.start] = len(piece) + np.arange(len(new))
+            columns = [
+                splice(one, other, pa.array(order))
+                for one, other in zip(old.columns, new.columns, strict=True)
+            ]
+            yield from pa.Table.from_arrays(columns, schema=arrow).combine_chunks().to_batches()
+
+    def _read_fields(self) -> tuple[Field, ...]:
+        """Return the fields that have to be read of rows that change."""
+        given = {one.field.name for one in self.assignments}
+        wanted: set[str] = set()
+        for one in self.assignments:
+            if one.reads is None:
+                return self.schema.fields
+            wanted |= one.reads
+        if self.mode == "rows":
+            wanted |= {one.name for one in self.schema.fields if one.name not in given}
+        return tuple(one for one in self.schema.fields if one.name in wanted)
+
+    def _reader(self, paths: TablePaths, fragment: Fragment, fields: Sequence[Field]) -> RowReader:
+        return RowReader(paths, fragment, fields, self.file_version, self.base_paths, self.filters)
+
+    def _writer(
+        self, paths: TablePaths, schema: Schema, max_rows: int, targets: Sequence[Target]
+    ) -> FragmentWriter:
+        return FragmentWriter(
+            paths,
+            schema,
+            self.file_version,
+            max_rows_per_file=max_rows,
+            max_bytes_per_file=_NO_LIMIT if max_rows == _NO_LIMIT else DEFAULT_MAX_BYTES_PER_FILE,
+            blobs=keeping_references(self.base_paths),
+            tag=self.tag,
+            targets=targets,
+            first=self.first,
+        )
+
+
+def undo(paths: TablePaths, result: UpdateResult) -> None:
+    """Delete the files of a task that is not committed.
+
+    Raises
+    ------
+    StorageError
+    """
+    undo_deletions(paths.store, result.deletions)
+    new = [Fragment(0, one.fragment.files[-1:], 0) for one in result.columns]
+    delete_fragments(paths, [*result.new_fragments, *new])
+
+
+def carrying(fragments: Iterable[Fragment], ids: Words, created: Words) -> list[Fragment]:
+    """Return new fragments with the ids of their rows, and the versions that these were created in.
+
+    Parameters
+    ----------
+    fragments : iterable of Fragment
+        In the order of the rows.
+    ids, created : uint64 array
+        One value for each row.
+    """
+    start = 0
+    found = []
+    for fragment in fragments:
+        stop = start + fragment.physical_rows
+        proto = fragment.to_proto()
+        carry(proto, row_ids=ids[start:stop], created=created[start:stop])
+        found.append(Fragment.from_proto(proto, "new fragment"))
+        start = stop
+    return found
+
+
+def _within(offsets: BitMap, rows: range) -> Offsets:
+    """Return those of some offsets that are among some rows, increasing."""
+    return offsets_of(offsets & BitMap(rows))

@@ -1,0 +1,1 @@
+"""The bytes of blobs, loaded after the rows of a scan are known."""

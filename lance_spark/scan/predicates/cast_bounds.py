@@ -1,0 +1,255 @@
+"""A comparison of cast values as a comparison of the column's own values, which needs no cast.
+
+A cast that keeps the order of values makes of ``cast(column) < value`` a bound on the column itself: the least value of
+the column that the cast does not take below. The values of a type are numbered in their order for that, without NaN, which
+comes after all others. Statistics of pages and zone maps know the column's own values only, and so serve all literals.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from lance_spark.scan.predicates import times
+from lance_spark.scan.predicates.common_types import decimal_for
+from lance_spark.scan.predicates.comparison import Op
+from lance_spark.scan.predicates.rounding import decimal_of, half_up, to_float32, to_float64
+from lance_spark.scan.predicates.sql_settings import SqlSettings
+from lance_spark.scan.predicates.tree import And, Column, Compare, Constant, Predicate
+from lance_spark.scan.predicates.typed_values import CLOCK, INSTANT, Typed, type_name
+
+_DAY = 86_400_000_000
+#: Ticks in a second of the units of timestamps, times of day and intervals.
+_TICKS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+
+
+class Order(ABC):
+    """The values of a type by their places in its order, from `low` to `high`.
+
+    Attributes
+    ----------
+    dtype : pa.DataType
+        Of the scalars: as kernels take the column's values.
+    low, high : int
+    """
+
+    def __init__(self, dtype: pa.DataType, low: int, high: int) -> None:
+        self.dtype, self.low, self.high = dtype, low, high
+
+    @abstractmethod
+    def number(self, place: int) -> Any:
+        """Return the value at a place: an exact number, a float, or of dates days, of other times microseconds."""
+
+    @abstractmethod
+    def scalar(self, place: int) -> pa.Scalar:
+        """Return the value at a place as a scalar of Arrow."""
+
+    def places(self, value: Any) -> tuple[int, int]:
+        """Return the first place that is not below a value, and the first that is above it."""
+        first = self.first(lambda place: self.number(place) >= value)
+        return first, self.first(lambda place: self.number(place) > value)
+
+    def first(self, holds: Callable[[int], bool]) -> int:
+        """Return the first place for which something holds that holds for all later ones; one past the last for none."""
+        low, high = self.low, self.high + 1
+        while low < high:
+            middle = (low + high) // 2
+            if holds(middle):
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+
+class _Steps(Order):
+    """Integers, decimals, dates, times and intervals: each value is a number of steps."""
+
+    def __init__(self, dtype: pa.DataType, low: int, high: int, step: Fraction) -> None:
+        super().__init__(dtype, low, high)
+        self._step = step
+
+    def number(self, place: int) -> Fraction:
+        return place * self._step
+
+    def places(self, value: Any) -> tuple[int, int]:
+        steps = Fraction(value) / self._step
+        first, after = math.ceil(steps), math.floor(steps) + 1
+        return self._within(first), self._within(after)
+
+    def _within(self, place: int) -> int:
+        return min(max(place, self.low), self.high + 1)
+
+    def scalar(self, place: int) -> pa.Scalar:
+        if pat.is_decimal(self.dtype):
+            return pa.scalar(decimal_of(place, self.dtype.scale), self.dtype)
+        return pa.scalar(place, self.dtype)
+
+
+class _Floats(Order):
+    """Floats of 32 or 64 bits: the bits of those from 0 on are in their order. Both zeros have one place."""
+
+    def __init__(self, dtype: pa.DataType) -> None:
+        single = pat.is_float32(dtype)
+        self._codes = ("<f", "<I") if single else ("<d", "<Q")
+        last = 0x7F800000 if single else 0x7FF0000000000000
+        super().__init__(dtype, -last, last)
+
+    def number(self, place: int) -> float:
+        size = float(struct.unpack(self._codes[0], struct.pack(self._codes[1], abs(place)))[0])
+        return -size if place < 0 else size
+
+    def places(self, value: Any) -> tuple[int, int]:
+        # The least place of a float of this size that is not below the value.
+        rounded = to_float32 if self._codes[0] == "<f" else to_float64
+        near = rounded(value)
+        (bits,) = struct.unpack(self._codes[1], struct.pack(self._codes[0], abs(near)))
+        place = -bits if near < 0 else bits
+        first = place if near >= value else place + 1
+        return first, first + (near == value)
+
+    def scalar(self, place: int) -> pa.Scalar:
+        return pa.scalar(self.number(place) if place <= self.high else math.nan, self.dtype)
+
+
+def order_of(dtype: pa.DataType) -> Order | None:
+    """Return the order of the values of a column; None if it is not one of numbers or times.
+
+    Parameters
+    ----------
+    dtype : pa.DataType
+        As `Column.values` gives them.
+    """
+    if pat.is_integer(dtype):
+        signed = pat.is_signed_integer(dtype)
+        size = 1 << dtype.bit_width - signed
+        return _Steps(dtype, -size if signed else 0, size - 1, Fraction(1))
+    if pat.is_float32(dtype) or pat.is_float64(dtype):
+        return _Floats(dtype)
+    if pat.is_decimal(dtype):
+        last = 10**dtype.precision - 1
+        return _Steps(dtype, -last, last, Fraction(10) ** -dtype.scale)
+    if pat.is_date32(dtype):
+        return _Steps(dtype, -(1 << 31), (1 << 31) - 1, Fraction(1))
+    if pat.is_date64(dtype):
+        return _Steps(dtype, -(1 << 63), (1 << 63) - 1, Fraction(1, _DAY // 1000))
+    if pat.is_timestamp(dtype) or pat.is_duration(dtype) or pat.is_time(dtype):
+        size = 1 << dtype.bit_width - 1
+        return _Steps(dtype, -size, size - 1, Fraction(1_000_000, _TICKS[dtype.unit]))
+    return None
+
+
+def bounded(
+    column: Column,
+    order: Order,
+    shown: pa.DataType,
+    op: Op,
+    literal: Typed,
+    settings: SqlSettings,
+) -> Predicate:
+    """Return the condition that a column, cast to a literal's type, stands in an order to it.
+
+    Parameters
+    ----------
+    column : Column
+        Without a type to cast to.
+    order : Order
+        Of its values.
+    shown : pa.DataType
+        The type that Spark shows the column as.
+    op : str
+    literal : Typed
+        Not null; of the type in which both are compared.
+    settings : SqlSettings
+
+    Raises
+    ------
+    ValueError, OverflowError
+        The cast does not keep the order.
+    """
+    return _compared(column, order, op, *places(order, shown, literal, settings))
+
+
+def places(
+    order: Order, shown: pa.DataType, literal: Typed, settings: SqlSettings
+) -> tuple[int, int]:
+    """Return the first place whose value, cast, is not below a literal, and the first above it; see `bounded`."""
+    common, value = literal.dtype, literal.value
+    if isinstance(value, float) and math.isnan(value):
+        # NaN comes after all other values, and only floats have it.
+        nan = order.high + 1
+        return nan, nan + isinstance(order, _Floats)
+    if pat.is_decimal(common):
+        _check_digits(shown, common)
+    if pat.is_floating(common) and not pat.is_floating(shown):
+        return _rounded(order, to_float64 if pat.is_float64(common) else to_float32, value)
+    if pat.is_decimal(common) and pat.is_decimal(shown) and common.scale < shown.scale:
+        units = half_up(Fraction(value), common.scale)
+        return _rounded(order, lambda number: half_up(number, common.scale), units)
+    if pat.is_timestamp(common) and not common.equals(shown):
+        if pat.is_date(shown):
+            return _days(order, common, value, settings.time_zone)
+        if shown.equals(CLOCK):
+            first, after = (
+                times.first_local(value, settings.time_zone, after=later) for later in (False, True)
+            )
+            return order.places(first)[0], order.places(after)[0]
+    return order.places(value)
+
+
+def _check_digits(shown: pa.DataType, common: pa.DataType) -> None:
+    dtype = decimal_for(shown) if pat.is_integer(shown) else shown
+    if dtype.precision - dtype.scale > common.precision - common.scale:
+        raise ValueError(f"{type_name(common)}, in which both are compared, has too few digits")
+
+
+def _rounded(order: Order, cast: Callable[[Any], Any], value: Any) -> tuple[int, int]:
+    first = order.first(lambda place: bool(cast(order.number(place)) >= value))
+    return first, order.first(lambda place: bool(cast(order.number(place)) > value))
+
+
+def _days(order: Order, common: pa.DataType, value: int, zone: str | None) -> tuple[int, int]:
+    if common.equals(INSTANT):
+        day = times.to_local(value, zone) // _DAY
+        begins = times.start_of_day(day, zone) == value
+    else:
+        day, rest = divmod(value, _DAY)
+        begins = not rest
+    first, after = day if begins else day + 1, day + 1
+    return order.places(first)[0], order.places(after)[0]
+
+
+def _compared(column: Column, order: Order, op: Op, first: int, after: int) -> Predicate:
+    """Return a comparison with the values from one place up to another."""
+    if op in ("==", "!="):
+        equal = _equal(column, order, first, after)
+        return equal if op == "==" else equal.negated()
+    place = first if op in ("<", ">=") else after
+    if isinstance(order, _Floats):
+        # NaN has the place after the last.
+        if place > order.high + 1:
+            return Constant(op in ("<", "<="), column)
+        below: Op = "<" if op in ("<", "<=") else ">="
+        if op in ("<=", ">") and order.low < place <= order.high + 1:
+            return Compare(column, op, order.scalar(place - 1))
+        return Compare(column, below, order.scalar(place))
+    if place <= order.low or place > order.high:
+        return Constant((op in ("<", "<=")) == (place > order.high), column)
+    if op in ("<=", ">"):
+        return Compare(column, op, order.scalar(place - 1))
+    return Compare(column, op, order.scalar(place))
+
+
+def _equal(column: Column, order: Order, first: int, after: int) -> Predicate:
+    if first >= after:
+        return Constant(False, column)
+    if after == first + 1:
+        return Compare(column, "==", order.scalar(first))
+    low = Compare(column, ">=", order.scalar(first))
+    return And((low, Compare(column, "<=", order.scalar(after - 1))))

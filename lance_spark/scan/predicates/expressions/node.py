@@ -1,0 +1,259 @@
+"""Expressions: what is computed for each row, its type, and the columns that it reads."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from lance_spark.errors import EvaluationError, InvalidInputError
+from lance_spark.scan.predicates.comparison import widened
+from lance_spark.scan.predicates.tree import (
+    Column,
+    Constant,
+    Predicate,
+    evaluated_where,
+)
+from lance_spark.scan.predicates.typed_values import Typed, shown_type, type_name
+
+#: Computes an array of a type from the arrays of the arguments and what else the call says.
+Kernel = Callable[[Sequence[pa.Array], Any, pa.DataType], pa.Array]
+
+
+class RowError(ValueError):
+    """A kernel has no value for a row."""
+
+
+class Expression(ABC):
+    """A value of each row. Immutable, and can be pickled."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def dtype(self) -> pa.DataType:
+        """The type of the values: one of the table of `typed`."""
+
+    @abstractmethod
+    def evaluate(self, batch: pa.RecordBatch) -> pa.Array:
+        """Return the value of each row of a batch that has the columns.
+
+        Raises
+        ------
+        EvaluationError
+            Spark raises an error for one of the rows.
+        """
+
+    @abstractmethod
+    def columns(self) -> Iterator[Column]:
+        """Yield the columns that it reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnValue(Expression):
+    """The value of a column, in the type that Spark shows it as."""
+
+    column: Column
+
+    @property
+    def dtype(self) -> pa.DataType:
+        """The type that Spark shows the column as, or that it is cast to."""
+        shown = shown_type(self.column.kind or self.column.field.arrow_field.type)
+        if shown is None:
+            raise InvalidInputError(
+                f"filter on {str(self.column)!r}: there are no expressions of "
+                f"{self.column.field.arrow_field.type}"
+            )
+        return shown
+
+    def evaluate(self, batch: pa.RecordBatch) -> pa.Array:
+        """Return the values."""
+        import pyarrow.compute as pc
+
+        array, dtype = self.column.values(batch), self.dtype
+        if array.type.equals(dtype):
+            return array
+        if pat.is_timestamp(dtype) and pat.is_timestamp(array.type):
+            array = array.view(pa.timestamp(array.type.unit, dtype.tz))
+            # Spark reads the microseconds that a nanosecond is in.
+            if array.type.unit == "ns":
+                array = pc.floor_temporal(array, unit="microsecond")
+        if pat.is_integer(dtype):
+            try:
+                return array.cast(dtype)
+            except pa.ArrowInvalid:
+                raise EvaluationError(
+                    f"filter on {str(self.column)!r}: a value does not fit {type_name(dtype)}, "
+                    "as which Spark reads the column"
+                ) from None
+        return widened(array, dtype)
+
+    def columns(self) -> Iterator[Column]:
+        """Yield the column."""
+        yield self.column
+
+
+@dataclass(frozen=True, slots=True)
+class Literal(Expression):
+    """The same value for all rows."""
+
+    typed: Typed
+
+    @property
+    def dtype(self) -> pa.DataType:
+        """The type of the literal."""
+        return self.typed.dtype
+
+    def evaluate(self, batch: pa.RecordBatch) -> pa.Array:
+        """Return the value for each row."""
+        return pa.repeat(pa.scalar(self.typed.value, self.typed.dtype), batch.num_rows)
+
+    def columns(self) -> Iterator[Column]:
+        """Yield nothing."""
+        yield from ()
+
+
+@dataclass(frozen=True, slots=True)
+class Truth(Expression):
+    """The truth value of a condition."""
+
+    predicate: Predicate
+
+    @property
+    def dtype(self) -> pa.DataType:
+        """Boolean."""
+        return pa.bool_()
+
+    def evaluate(self, batch: pa.RecordBatch) -> pa.Array:
+        """Return true, false or null for each row."""
+        return self.predicate.evaluate(batch)
+
+    def columns(self) -> Iterator[Column]:
+        """Yield the columns of the condition."""
+        yield from self.predicate.columns()
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Expression):
+    """What a kernel makes of the values of arguments.
+
+    Attributes
+    ----------
+    name : str
+        Of the kernel, in the table of `functions`.
+    args : tuple of Expression
+    result : pa.DataType
+    detail : object
+        What else the kernel is given: a hashable value.
+    """
+
+    name: str
+    args: tuple[Expression, ...]
+    result: pa.DataType
+    detail: Any = None
+
+    @property
+    def dtype(self) -> pa.DataType:
+        """The type of the result."""
+        return self.result
+
+    def evaluate(self, batch: pa.RecordBatch) -> pa.Array:
+        """Return the result for each row."""
+        from lance_spark.scan.predicates.expressions.functions import KERNELS
+
+        arrays = [arg.evaluate(batch) for arg in self.args]
+        try:
+            return KERNELS[self.name](arrays, self.detail, self.result)
+        except (ValueError, pa.ArrowException, OverflowError) as error:
+            # A `RowError`, or a time zone that is missing or not known.
+            names = ", ".join(dict.fromkeys(str(column) for column in self.columns()))
+            where = f" on {names!r}" if names else ""
+            raise EvaluationError(f"filter{where}: {error}") from None
+
+    def columns(self) -> Iterator[Column]:
+        """Yield the columns of the arguments."""
+        for arg in self.args:
+            yield from arg.columns()
+
+
+@dataclass(frozen=True, slots=True)
+class Choice(Expression):
+    """The value of the first branch whose condition is true.
+
+    Attributes
+    ----------
+    branches : tuple of (Predicate, Expression)
+    otherwise : Expression
+        Of the same type as all branches.
+    """
+
+    branches: tuple[tuple[Predicate, Expression], ...]
+    otherwise: Expression
+
+    @property
+    def dtype(self) -> pa.DataType:
+        """The type of every branch."""
+        return self.otherwise.dtype
+
+    def evaluate(self, batch: pa.RecordBatch) -> pa.Array:
+        """Return the value of the branch of each row; errors of branches that a row does not take do not count."""
+        import pyarrow.compute as pc
+
+        left = pa.repeat(pa.scalar(True), batch.num_rows)
+        chosen: list[tuple[pa.Array, pa.Array]] = []
+        for condition, value in self.branches:
+            met = evaluated_where(condition.evaluate, batch, left).fill_null(False)
+            taken = pc.and_(left, met)
+            left = pc.and_not(left, taken)
+            chosen.append((taken, evaluated_where(value.evaluate, batch, taken)))
+        result = evaluated_where(self.otherwise.evaluate, batch, left)
+        for taken, values in reversed(chosen):
+            result = pc.if_else(taken, values, result)
+        return result
+
+    def columns(self) -> Iterator[Column]:
+        """Yield the columns of all branches."""
+        for condition, value in self.branches:
+            yield from condition.columns()
+            yield from value.columns()
+        yield from self.otherwise.columns()
+
+
+def folded(expression: Expression) -> Expression:
+    """Return an expression of no columns as the literal that it is.
+
+    Raises
+    ------
+    EvaluationError
+        It has no value.
+    """
+    if isinstance(expression, Literal) or next(iter(expression.columns()), None) is not None:
+        return expression
+    row = pa.record_batch([pa.nulls(1)], ["none"])
+    return Literal(typed_of(expression.evaluate(row)[0], expression.dtype))
+
+
+def typed_of(scalar: pa.Scalar, dtype: pa.DataType) -> Typed:
+    """Return a scalar of one of the types of `typed` as a literal that the text does not have."""
+    if not scalar.is_valid:
+        return Typed(None, dtype)
+    if pat.is_temporal(dtype):
+        return Typed(scalar.value, dtype)
+    return Typed(scalar.as_py(), dtype)
+
+
+def as_expression(operand: Column | Typed | Predicate | Expression) -> Expression:
+    """Return a column, a literal or a condition as an expression."""
+    if isinstance(operand, Expression):
+        return operand
+    if isinstance(operand, Column):
+        return ColumnValue(operand)
+    if isinstance(operand, Typed):
+        return Literal(operand)
+    if isinstance(operand, Constant) and operand.where_valid is None:
+        return Literal(Typed(operand.value, pa.bool_()))
+    return Truth(operand)

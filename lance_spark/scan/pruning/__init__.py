@@ -1,0 +1,1 @@
+"""Pruning: fragments and row ranges that cannot hold a matching row are left out."""

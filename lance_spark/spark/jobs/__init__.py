@@ -1,0 +1,1 @@
+"""Spark jobs that run tasks of this package."""

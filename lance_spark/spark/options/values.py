@@ -1,0 +1,240 @@
+"""Values of options, parsed from the texts that Spark hands over: each error names the option, what was expected, and what was given."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from lance_spark.errors import InvalidOptionError
+from lance_spark.spark.options import storage as storage_options
+
+_FILE_VERSIONS = ("stable", "legacy", "0.1", "2.0", "2.1", "2.2")
+_INT64_MAX = 2**63 - 1
+_MOST_FRAGMENTS = 10_000_000
+
+
+def whole(
+    name: str, plain: Mapping[str, str], *, limit: int = _INT64_MAX, least: int = 1
+) -> int | None:
+    """Return a whole number, None if the option is not given.
+
+    Raises
+    ------
+    InvalidOptionError
+    """
+    text = plain.get(name)
+    if text is None:
+        return None
+    if re.fullmatch(r"\s*\+?[0-9]{1,20}\s*", text) and least <= int(text) <= limit:
+        return int(text)
+    raise InvalidOptionError(
+        f"option {name}: give a whole number from {least} to {limit}, not {shown(text)}"
+    )
+
+
+def flag(name: str, plain: Mapping[str, str]) -> bool:
+    """Return whether the option is true; false if it is not given.
+
+    Raises
+    ------
+    InvalidOptionError
+    """
+    return storage_options.parse_flag(name, plain.get(name, "false"))
+
+
+def choice(name: str, plain: Mapping[str, str], choices: tuple[str, ...]) -> str | None:
+    """Return one of some words, in lower case, None if the option is not given.
+
+    Raises
+    ------
+    InvalidOptionError
+    """
+    text = plain.get(name)
+    if text is None:
+        return None
+    chosen = text.strip().lower()
+    if chosen not in choices:
+        raise InvalidOptionError(
+            f"option {name}: give one of {', '.join(choices)}, not {shown(text)}"
+        )
+    return chosen
+
+
+def name_of(name: str, plain: Mapping[str, str]) -> str | None:
+    """Return a text that is not blank, None if the option is not given.
+
+    Raises
+    ------
+    InvalidOptionError
+    """
+    text = plain.get(name)
+    if text is not None and not text.strip():
+        raise InvalidOptionError(f"option {name} is empty: give a name, or leave it out")
+    return text
+
+
+def timezone_of(plain: Mapping[str, str]) -> str | None:
+    """Return the name or offset of the option timezone, None if it is not given.
+
+    Raises
+    ------
+    InvalidOptionError
+    """
+    text = name_of("timezone", plain)
+    if text is None:
+        return None
+    from lance_spark.scan.predicates.times import tzinfo_of
+
+    try:
+        tzinfo_of(text.strip())
+    except ValueError:
+        raise InvalidOptionError(
+            f"option timezone: give a name such as Europe/Berlin, or an offset such as +01:00, not {shown(text)}"
+        ) from None
+    return text.strip()
+
+
+def moment(text: str | None, name: str = "timestamp") -> datetime | None:
+    """Return a time in UTC, which a text without an offset is in already.
+
+    Raises
+    ------
+    InvalidOptionError
+    """
+    if text is None:
+        return None
+    try:
+        parsed = datetime.fromisoformat(text.strip())
+        return parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise InvalidOptionError(
+            f"option {name}: give a time as 2026-01-31T12:00:00+01:00, or without an offset for UTC, "
+            f"not {shown(text)}"
+        ) from None
+
+
+def column_names(name: str, text: str | None) -> tuple[str, ...] | None:
+    """Return names of columns, each once: of a JSON list, or with commas between.
+
+    Raises
+    ------
+    InvalidOptionError
+    """
+    if text is None:
+        return None
+    names = json_list(text) if text.lstrip().startswith("[") else text.split(",")
+    if names is None or not all(isinstance(name, str) and name.strip() for name in names):
+        raise InvalidOptionError(
+            f'option {name}: give names with commas between, or a JSON list such as ["id", "point.x"]; '
+            f"{shown(text)} is neither"
+        )
+    found = tuple(name.strip() for name in names)
+    twice = sorted({name for name in found if found.count(name) > 1})
+    if twice:
+        raise InvalidOptionError(f"option {name} names {', '.join(twice)} more than once")
+    return found
+
+
+def fragment_ids(text: str | None) -> tuple[int, ...] | None:
+    """Return numbers of fragments, increasing: numbers and ranges with commas between.
+
+    Raises
+    ------
+    InvalidOptionError
+    """
+    if text is None:
+        return None
+    found: list[range] = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        match = re.fullmatch(r"([0-9]{1,10})(?:-([0-9]{1,10}))?", part)
+        if match is None:
+            raise InvalidOptionError(
+                f"option fragment_ids: give numbers and ranges with commas between, as 3,7-9, not {shown(text)}"
+            )
+        first, last = int(match[1]), int(match[2] or match[1])
+        found.append(range(first, last + 1))
+    if sum(map(len, found)) > _MOST_FRAGMENTS:
+        raise InvalidOptionError(
+            f"option fragment_ids: these are more than {_MOST_FRAGMENTS:,} fragments; leave it out"
+        )
+    return tuple(sorted({number for part in found for number in part}))
+
+
+def file_version(text: str | None) -> str | None:
+    """Return a file version that can be written.
+
+    Raises
+    ------
+    InvalidOptionError
+    """
+    if text is None:
+        return None
+    version = text.strip().lower()
+    if version not in _FILE_VERSIONS:
+        raise InvalidOptionError(
+            f"option data_storage_version: {shown(text)} cannot be written; give one of {', '.join(_FILE_VERSIONS)}"
+        )
+    return version
+
+
+def filter_tree(text: str | None) -> dict[str, Any] | None:
+    """Return the tree of a condition, None if it is not given.
+
+    Raises
+    ------
+    InvalidOptionError
+    """
+    if text is None:
+        return None
+    import json
+
+    try:
+        tree = json.loads(text)
+    except (ValueError, RecursionError):
+        tree = None
+    if not isinstance(tree, dict):
+        raise InvalidOptionError(
+            "option filter_tree is for LanceTable, which gives a condition as JSON: use the option filter"
+        )
+    return tree
+
+
+def json_list(text: str) -> list[Any] | None:
+    """Return a JSON list, None if the text is none."""
+    import json
+
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, list) else None
+
+
+def json_object(text: str, name: str = "storage_options") -> dict[str, Any]:
+    """Return the JSON object of an option about stores.
+
+    Raises
+    ------
+    InvalidOptionError
+    """
+    import json
+
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    # Not even a part of the text is shown: it holds secrets.
+    if not isinstance(value, dict):
+        raise InvalidOptionError(
+            f'option {name}: give a JSON object, such as {{"endpoint": "http://localhost:9000"}}'
+            if name == "storage_options"
+            else f"option {name}: give a JSON object, from the path of each base path to its storage options"
+        )
+    return value
+
+
+def shown(text: str) -> str:
+    """Return a text as messages quote it: its start, if it is long."""
+    return repr(text if len(text) <= 60 else text[:57] + "...")

@@ -1,0 +1,1 @@
+"""Push-down: Spark hands columns, filters, limits and aggregates to the scan."""

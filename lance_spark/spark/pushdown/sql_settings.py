@@ -1,0 +1,33 @@
+"""Settings of sessions of the Spark release that is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lance_spark.scan.predicates.sql_settings import SPARK_NAMES, SqlSettings
+
+
+def settings_of_session(conf: Mapping[str, str | None]) -> SqlSettings:
+    """Return the settings of a session of this release of Spark.
+
+    Parameters
+    ----------
+    conf : mapping of str to str
+        Values by Spark's names. Names without a value have the default of this release.
+
+    Raises
+    ------
+    InvalidInputError
+        A value is not one that Spark allows.
+    """
+    if not _doubled_quotes_are_quotes():
+        # Spark 4.0 ignores a setting that it does not have.
+        conf = {**conf, SPARK_NAMES["consecutive_string_literals"]: "true"}
+    return SqlSettings.from_conf(conf)
+
+
+def _doubled_quotes_are_quotes() -> bool:
+    """Tell whether a doubled quote in a string can be a quote: from Spark 4.1 on."""
+    import pyspark
+
+    return tuple(int(part) for part in pyspark.__version__.split(".")[:2]) >= (4, 1)

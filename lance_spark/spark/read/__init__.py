@@ -1,0 +1,1 @@
+"""Reads through Spark: the driver plans partitions, executors decode them."""

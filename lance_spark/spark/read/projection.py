@@ -1,0 +1,125 @@
+"""Which columns of a table a schema or an option asks for.
+
+A column is named as Spark names it: exactly, or in other letters' case if that leaves one. Children of structs stand behind dots;
+a struct is read by its wanted children alone. Lists and maps are read whole. A child whose own name has a dot cannot be said by a
+path: its struct is read whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import types as spark
+
+from lance_spark.errors import InvalidOptionError, SchemaMismatchError
+from lance_spark.file.blobs.fields import is_v1
+
+
+def find(names: Sequence[str], wanted: str) -> int:
+    """Return the position of a name: exactly, else without regard to case; -1 if there is none, or more than one."""
+    if wanted in names:
+        return names.index(wanted)
+    lower = wanted.lower()
+    found = [i for i, name in enumerate(names) if name.lower() == lower]
+    return found[0] if len(found) == 1 else -1
+
+
+def find_exactly(names: Sequence[str], wanted: str) -> int:
+    """Return the position of a name; -1 if there is none of the same case."""
+    return names.index(wanted) if wanted in names else -1
+
+
+def finder(session: Any) -> Callable[[Sequence[str], str], int]:
+    """Return how a session finds columns by their names: `find_exactly` where spark.sql.caseSensitive is true."""
+    exact = str(session.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
+    return find_exactly if exact else find
+
+
+def select(schema: pa.Schema, columns: Iterable[str], table: str) -> pa.Schema:
+    """Return the part of a schema that paths name, columns in the order of the paths.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+    columns : iterable of str
+        Names, with dots before children of structs.
+    table : str
+        What messages call the table.
+
+    Raises
+    ------
+    InvalidOptionError
+        There is no such column.
+    """
+    wanted: dict[int, list[list[str]]] = {}
+    for column in columns:
+        steps = column.split(".")
+        index = find(schema.names, steps[0])
+        if index < 0:
+            raise InvalidOptionError(_missing(column, steps[0], schema.names, table))
+        wanted.setdefault(index, []).append(steps[1:])
+    return pa.schema(
+        [_narrow(schema.field(index), rests, table) for index, rests in wanted.items()],
+        schema.metadata,
+    )
+
+
+def paths_for(schema: pa.Schema, wanted: spark.StructType, table: str) -> list[str]:
+    """Return the paths of what a Spark schema asks of a table.
+
+    Raises
+    ------
+    SchemaMismatchError
+        A column is missing.
+    """
+    paths: list[str] = []
+    for field in wanted:
+        index = find(schema.names, field.name)
+        if index < 0:
+            raise SchemaMismatchError(_missing(field.name, field.name, schema.names, table))
+        paths += _paths(schema.field(index), field.dataType, schema.field(index).name, table)
+    return paths
+
+
+def _paths(field: pa.Field, wanted: spark.DataType, path: str, table: str) -> list[str]:
+    if not (pa.types.is_struct(field.type) and isinstance(wanted, spark.StructType)):
+        return [path]
+    if is_v1(field):
+        # What says where a blob is comes whole.
+        return [path]
+    names = [field.type.field(i).name for i in range(field.type.num_fields)]
+    found: list[str] = []
+    whole = len(wanted) == len(names)
+    for child in wanted:
+        index = find(names, child.name)
+        if index < 0:
+            raise SchemaMismatchError(_missing(f"{path}.{child.name}", child.name, names, table))
+        below = f"{path}.{names[index]}"
+        deeper = _paths(field.type.field(index), child.dataType, below, table)
+        whole = whole and deeper == [below]
+        found += deeper
+    if whole or not found or any("." in names[find(names, child.name)] for child in wanted):
+        return [path]
+    return found
+
+
+def _narrow(field: pa.Field, rests: list[list[str]], table: str) -> pa.Field:
+    if any(not rest for rest in rests):
+        return field
+    if not pa.types.is_struct(field.type):
+        raise InvalidOptionError(
+            f"table {table}: column {field.name} is {field.type}, only children of structs can be chosen"
+        )
+    children = pa.schema([field.type.field(i) for i in range(field.type.num_fields)])
+    narrowed = select(children, [".".join(rest) for rest in rests], table)
+    return pa.field(field.name, pa.struct(list(narrowed)), field.nullable, field.metadata)
+
+
+def _missing(path: str, name: str, names: Sequence[str], table: str) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, names, 1, 0.5)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names[:50])}"
+    return f"table {table} has no column {path}; {hint}"

@@ -1,0 +1,1 @@
+"""Streams: a table as the source or the sink of a streaming query."""

@@ -1,0 +1,305 @@
+"""The change feed of a table as a DataFrame: rows that versions inserted, updated and deleted.
+
+    spark.read.format("lance").option("readChangeFeed", True).option("startingVersion", 5).load(path)
+
+Versions are told of one by one, so that a row which was changed by three versions comes three times. The columns are those of the
+last version that is read, and `_change_type`, `_commit_version` and `_commit_timestamp`. What has been cleaned up cannot be told of:
+that is an error, never a part of the changes. The rule of Spark's optimizer leaves change feeds alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from lance_spark.change_feed.diff import VersionChanges, changes_between
+from lance_spark.change_feed.tasks import (
+    CHANGE_FIELDS,
+    TARGET_ROWS,
+    ChangeTask,
+    FeedColumns,
+    plan_changes,
+)
+from lance_spark.errors import InvalidOptionError, SchemaMismatchError, VersionNotFoundError
+from lance_spark.spark.options.feed_options import FeedOptions
+from lance_spark.spark.options.options import ReadOptions
+from lance_spark.spark.read.planning import DEFAULT_BATCH_SIZE
+from lance_spark.spark.read.projection import find
+from lance_spark.spark.read.reader import display
+from lance_spark.spark.types.convert import BatchConverter
+from lance_spark.spark.types.mapping import batch_schema
+from lance_spark.table.manifest.codec import read_version
+from lance_spark.table.manifest.history import manifest_as_of
+from lance_spark.table.manifest.versions import list_manifests
+from lance_spark.table.open import OpenTable, open_table
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from pyspark.sql.types import StructType
+
+    from lance_spark.storage.store import ObjectStore
+    from lance_spark.table.manifest.manifest import Manifest
+
+_MICROSECOND = timedelta(microseconds=1)
+_OWN = tuple(field.name for field in CHANGE_FIELDS)
+
+
+class ChangePartition(InputPartition):
+    """One task of a feed; none if nothing changed."""
+
+    def __init__(self, task: ChangeTask | None) -> None:
+        super().__init__(None)
+        self.task = task
+
+
+class ChangeFeedReader(DataSourceReader):
+    """Reads the changes of some versions.
+
+    Parameters
+    ----------
+    options : ReadOptions
+    feed : FeedOptions
+    schema : StructType
+        The feed's own schema, or a user's, which may ask for fewer columns and for wider types.
+    """
+
+    def __init__(self, options: ReadOptions, feed: FeedOptions, schema: StructType) -> None:
+        self.options = options
+        self.feed = feed.of_batch(options)
+        self.spark_schema = schema
+
+    def partitions(self) -> list[InputPartition]:
+        """Find out what changed, and cut it into tasks.
+
+        Raises
+        ------
+        VersionNotFoundError
+            A version whose changes are wanted, or the one before it, is not there (any more).
+        SchemaMismatchError
+            A column is missing, or has another type in one of the versions.
+        """
+        span = Span.of(self.options, self.feed)
+        told = list(changes_between(span.table, span.first, span.last))
+        tasks = tasks_of(span.table, told, span.manifest(), self.options, self.spark_schema)
+        return [ChangePartition(task) for task in tasks] or [ChangePartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one partition, in batches of exactly the Arrow schema that Spark expects."""
+        assert isinstance(partition, ChangePartition)
+        if partition.task is not None:
+            yield from spark_rows(partition.task, self.spark_schema, self.options)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Versions of a table whose changes are read.
+
+    Attributes
+    ----------
+    table : OpenTable
+        The newest version.
+    first, last : int
+        Both inclusive; none if the first is greater.
+    """
+
+    table: OpenTable
+    first: int
+    last: int
+
+    @classmethod
+    def of(cls, options: ReadOptions, feed: FeedOptions) -> Span:
+        """Find the versions that options name.
+
+        Raises
+        ------
+        VersionNotFoundError
+            There is no such version.
+        InvalidOptionError
+            The last is before the first.
+        """
+        table = newest_of(options)
+        last = _last(table, feed)
+        first = first_version(table, feed)
+        if first is None or first > table.version + 1:
+            raise VersionNotFoundError(
+                f"{table.store.display}: startingVersion is {first}, but the newest version is {table.version}"
+            )
+        # Nothing may have been committed between two times.
+        if first > last + 1:
+            raise InvalidOptionError(
+                f"{table.store.display}: the changes of a feed begin with version {first}, and end with version {last}: "
+                "give an end that is not before the start"
+            )
+        return cls(table, first, last)
+
+    def manifest(self) -> Manifest:
+        """Return the manifest of the last version."""
+        return _manifest(self.table, self.last)
+
+
+def newest_of(options: ReadOptions) -> OpenTable:
+    """Open the newest version of the branch that options name."""
+    return open_table(
+        options.path, branch=options.branch, storage_options=options.storage_options or None
+    )
+
+
+def feed_schema(options: ReadOptions, feed: FeedOptions) -> pa.Schema:
+    """Return the Arrow schema of a feed.
+
+    Raises
+    ------
+    VersionNotFoundError, InvalidInputError, InvalidOptionError
+    """
+    table = newest_of(options)
+    manifest = _manifest(table, _last(table, feed))
+    return FeedColumns.of(manifest, _chosen(options, manifest), options.blob_handling).to_arrow()
+
+
+def tasks_of(
+    table: OpenTable,
+    told: list[VersionChanges],
+    manifest: Manifest,
+    options: ReadOptions,
+    schema: StructType,
+    *,
+    same_life: bool = True,
+) -> list[ChangeTask]:
+    """Cut changes into tasks that give the columns of a Spark schema.
+
+    Parameters
+    ----------
+    table : OpenTable
+    told : list of VersionChanges
+    manifest : Manifest
+        Of the last of the versions, or of a later one.
+    options : ReadOptions
+    schema : StructType
+    same_life : bool
+        Whether field ids mean the same columns in both; see `plan_changes`.
+
+    Raises
+    ------
+    SchemaMismatchError
+    """
+    visible = FeedColumns.of(
+        manifest, _chosen(options, manifest, whole=True), options.blob_handling
+    ).to_arrow()
+    names: list[str] = []
+    for field in schema:
+        at = find(visible.names, field.name)
+        if at < 0:
+            raise SchemaMismatchError(
+                f"table {display(options.path)} has no column {field.name} in version {manifest.version}; there are "
+                f"{', '.join(visible.names[:50])}"
+            )
+        if visible.names[at] not in _OWN:
+            names.append(visible.names[at])
+    columns = FeedColumns.of(manifest, names, options.blob_handling)
+    BatchConverter(columns.to_arrow(), batch_schema(schema), reading=True)
+    return plan_changes(
+        table.store.uri,
+        told,
+        columns,
+        options.storage_options,
+        target_rows=options.target_rows or TARGET_ROWS,
+        same_life=same_life,
+    )
+
+
+def spark_rows(
+    task: ChangeTask, schema: StructType, options: ReadOptions
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a task as Spark takes them."""
+    wanted = batch_schema(schema)
+    convert = BatchConverter(task.schema, wanted, reading=True)
+    for batch in task.batches(options.batch_size or DEFAULT_BATCH_SIZE):
+        yield from convert(batch) if len(wanted) else (batch.select([]),)
+
+
+def first_version(table: OpenTable, feed: FeedOptions) -> int | None:
+    """Return the first version that options name; None if they name none.
+
+    Parameters
+    ----------
+    table : OpenTable
+        The newest version of the branch.
+    feed : FeedOptions
+
+    Returns
+    -------
+    int or None
+        One more than the newest version if all are older than the time that is named.
+
+    Raises
+    ------
+    VersionNotFoundError
+        What there was before the time that is named has been cleaned up, so that nobody knows which version was its first.
+    """
+    if feed.starting_timestamp is None:
+        return feed.starting_version
+    return _first_since(table.store, feed.starting_timestamp)
+
+
+def _first_since(store: ObjectStore, timestamp: datetime) -> int:
+    try:
+        return manifest_as_of(store, timestamp - _MICROSECOND).version + 1
+    except VersionNotFoundError as error:
+        oldest = list_manifests(store)[0].version
+        if oldest > 1:
+            raise VersionNotFoundError(
+                f"{error}; what was committed before has been cleaned up, so that nobody knows which version was the first of "
+                f"that time: give startingVersion, {oldest + 1} or later"
+            ) from None
+        return oldest
+
+
+def _last(table: OpenTable, feed: FeedOptions) -> int:
+    if feed.ending_timestamp is not None:
+        return manifest_as_of(table.store, feed.ending_timestamp).version
+    if feed.ending_version is None:
+        return table.version
+    if feed.ending_version > table.version:
+        raise VersionNotFoundError(
+            f"{table.store.display}: endingVersion is {feed.ending_version}, but the newest version is {table.version}"
+        )
+    return feed.ending_version
+
+
+def _manifest(table: OpenTable, version: int) -> Manifest:
+    return table.manifest if version == table.version else read_version(table.store, version)
+
+
+def _chosen(options: ReadOptions, manifest: Manifest, *, whole: bool = False) -> list[str] | None:
+    """Return the columns that options choose, and those about rows that they ask for; None for all of the table's.
+
+    Raises
+    ------
+    InvalidOptionError
+        There is no such column, or it is a child of a struct.
+    """
+    from lance_spark.scan.fragment.row_meta import META_FIELDS, ROW_ADDRESS, ROW_ID, ROW_OFFSET
+
+    own = [field.name for field in manifest.schema.fields]
+    more = [name for name in META_FIELDS if name != ROW_OFFSET.name and name not in own]
+    if whole:
+        return own + more
+    chosen = own
+    if options.columns is not None:
+        chosen = []
+        for name in options.columns:
+            at = find(own + more, name)
+            if at < 0:
+                raise InvalidOptionError(
+                    f"option columns: a change feed of table {display(options.path)} has no column {name}; there are "
+                    f"{', '.join(own[:50])}, and no children of structs"
+                )
+            chosen.append((own + more)[at])
+    flags = ((ROW_ID.name, options.with_row_id), (ROW_ADDRESS.name, options.with_row_address))
+    return [*chosen, *(name for name, wanted in flags if wanted and name not in chosen)]

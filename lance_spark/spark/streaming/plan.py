@@ -1,0 +1,385 @@
+"""From one position of a stream to the next: which fragments of which versions a batch reads.
+
+| what made a version | what a stream of rows reads of it |
+| --- | --- |
+| append | the fragments that it brought |
+| update or merge that only brings fragments | these fragments |
+| delete, or an update that only deletes; compaction, columns, indexes, settings | nothing |
+| overwrite of a table without rows | its fragments |
+| update of rows, overwrite, restore, replaced or overlaid columns, what nobody knows | error, or nothing with skipChangeCommits |
+
+A stream of a change feed reads what `changes.version_changes` tells of a version, all of it in one batch.
+At the start of a stream the fragments of one version are read, before those that later versions brought.
+
+Fragments are read as they are in the version that brought them, so that later compactions and deletions make no difference; that
+version has to be there still.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from lance_spark.change_feed.diff import (
+    NO_ROWS,
+    ChangedRows,
+    VersionChanges,
+    changes_between,
+)
+from lance_spark.change_feed.tasks import starts_life
+from lance_spark.errors import LanceError, UnsupportedError, VersionNotFoundError
+from lance_spark.spark.streaming.offsets import Position, seen
+from lance_spark.table.commit.transaction import read_transaction
+from lance_spark.table.fragments.fragment import Fragment
+from lance_spark.table.fragments.row_counts import counted_fragments
+from lance_spark.table.manifest.codec import read_version
+from lance_spark.table.manifest.manifest import Manifest
+from lance_spark.table.manifest.versions import describe, list_manifests
+from lance_spark.table.open import OpenTable
+from lance_spark.table.operations.base import Operation
+from lance_spark.table.operations.data.append import Append
+from lance_spark.table.operations.data.update import Update, UpdateMode
+
+#: What brings no rows, and takes none that a stream has not handed on already.
+_NOTHING_NEW = NO_ROWS | {"delete"}
+#: Versions that are kept while batches are planned, and fragments that they have together, at most.
+_KEPT_PARTS = 64
+_KEPT_FRAGMENTS = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a batch reads of one version.
+
+    Attributes
+    ----------
+    manifest : Manifest
+    fragments : tuple of Fragment
+        Of rows that are added; empty in a change feed.
+    changes : VersionChanges or None
+        Of a change feed.
+    """
+
+    manifest: Manifest
+    fragments: tuple[Fragment, ...] = ()
+    changes: VersionChanges | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """How much a batch reads: at least one fragment, or the changes of one version.
+
+    Attributes
+    ----------
+    fragments, bytes, versions : int or None
+        No limit if None. Versions count whatever they bring: each has to be looked at.
+    """
+
+    fragments: int | None = None
+    bytes: int | None = None
+    versions: int | None = None
+
+
+@dataclass(slots=True)
+class _Budget:
+    """What a batch may still read."""
+
+    limit: Limit
+    fragments: int = 0
+    bytes: int = 0
+
+    def takes(self, number: int, size: int) -> bool:
+        """Count some fragments in, if they fit or are the first ones."""
+        limit = self.limit
+        if self.fragments and (
+            (limit.fragments is not None and self.fragments + number > limit.fragments)
+            or (limit.bytes is not None and self.bytes + size > limit.bytes)
+        ):
+            return False
+        self.fragments += number
+        self.bytes += size
+        return True
+
+
+@dataclass(slots=True)
+class StreamPlan:
+    """Plans the batches of a stream. What has been read of the last manifests is kept until `forget`.
+
+    Attributes
+    ----------
+    table : OpenTable
+        Any version of the branch.
+    change_feed : bool
+        Whether changes are read, not only rows that are added.
+    skip_changes : bool
+        Whether versions that changed rows are passed over.
+    """
+
+    table: OpenTable
+    change_feed: bool = False
+    skip_changes: bool = False
+    _parts: dict[tuple[int, bool], Part] = field(default_factory=dict)
+    _kinds: dict[int, str | None] = field(default_factory=dict)
+
+    def next(self, start: Position, newest: int, limit: Limit) -> Position:
+        """Return where the next batch ends; `start` if there is nothing to read.
+
+        Parameters
+        ----------
+        start : Position
+        newest : int
+            The last version to read.
+        limit : Limit
+
+        Raises
+        ------
+        VersionNotFoundError
+            A version has been cleaned up before it was read; or the table is another one than that which was read.
+        UnsupportedError
+            A version changed rows.
+        """
+        self._check_not_behind(start, newest)
+        if newest > start.last:
+            self.check_same(start)
+        budget = _Budget(limit)
+        at = Position(newest, 0, True) if start.is_beginning else start
+        if at.snapshot:
+            at = self._advance(at, budget)
+            if at.snapshot or start.is_beginning:
+                # A batch that begins at the beginning names its version by its end.
+                return at
+        last = newest if limit.versions is None else min(newest, at.version + limit.versions - 1)
+        while at.version <= last:
+            try:
+                after = self._advance(at, budget)
+            except UnsupportedError:
+                if at == start:
+                    raise
+                # What comes before is read first.
+                break
+            if after == at:
+                break
+            at = after
+            if at.index:
+                break
+        return at
+
+    def parts(self, start: Position, end: Position) -> Iterator[Part]:
+        """Yield what a batch reads, version by version.
+
+        Raises
+        ------
+        VersionNotFoundError, UnsupportedError
+            As `next`.
+        """
+        if start == end and start.seen == end.seen:
+            return
+        # Before 4.2 Spark asks for the newest position alone: of a table that has replaced this one, it may lie anywhere.
+        self._check_not_behind(start, end.last)
+        self.check_same(start)
+        self.check_same(end)
+        if start == end:
+            return
+        at = start
+        if start.is_beginning:
+            at = Position(end.version if end.snapshot else end.version - 1, 0, True)
+        if at.snapshot:
+            stop = end.index if end.snapshot else None
+            yield self._cut(self._part(at.version, snapshot=True), at.index, stop)
+            if end.snapshot:
+                return
+            at = Position(at.version + 1)
+        for version in range(at.version, end.version + 1):
+            stop = end.index if version == end.version else None
+            if stop == 0:
+                return
+            first = at.index if version == at.version else 0
+            yield self._cut(self._part(version, snapshot=False), first, stop)
+
+    def forget(self, end: Position) -> None:
+        """Drop what is kept of versions before a position."""
+        self._parts = {key: part for key, part in self._parts.items() if key[0] >= end.version}
+
+    def same_life(self, version: int, newest: int) -> bool:
+        """Tell whether field ids mean the same columns in two versions: nothing was overwritten or restored in between.
+
+        False if nobody knows, as some of the versions have been cleaned up.
+        """
+        for number in range(newest, version, -1):
+            if number not in self._kinds:
+                try:
+                    made = read_transaction(self.table.store, self._manifest(number))
+                except VersionNotFoundError:
+                    return False
+                self._kinds[number] = None if made is None else made.operation.kind
+            if starts_life(self._kinds[number]):
+                return False
+        return True
+
+    def _advance(self, at: Position, budget: _Budget) -> Position:
+        """Take what fits of one version."""
+        part = self._part(at.version, snapshot=at.snapshot)
+        if part.changes is not None and not at.snapshot:
+            changed = part.changes.changes
+            size = sum(map(_share, changed))
+            fits = not changed or budget.takes(len(changed), size)
+            return Position(at.version + 1, seen=seen(part.manifest)) if fits else at
+        fragments = _fragments(part)
+        index = at.index
+        while index < len(fragments) and budget.takes(1, fragments[index].size_bytes):
+            index += 1
+        if index >= len(fragments):
+            return Position(at.version + 1, seen=seen(part.manifest))
+        return Position(at.version, index, at.snapshot, seen(part.manifest))
+
+    def _cut(self, part: Part, first: int, stop: int | None) -> Part:
+        if part.changes is None:
+            return Part(part.manifest, part.fragments[first:stop])
+        if first == 0 and stop is None:
+            return part
+        told = part.changes
+        cut = VersionChanges(
+            told.version,
+            told.timestamp_us,
+            told.operation,
+            told.before,
+            told.after,
+            told.changes[first:stop],
+        )
+        return Part(part.manifest, (), cut)
+
+    def _part(self, version: int, *, snapshot: bool) -> Part:
+        key = version, snapshot
+        part = self._parts.get(key)
+        if part is None:
+            try:
+                part = self._snapshot(version) if snapshot else self._brought(version)
+            except VersionNotFoundError:
+                raise self._gone(version) from None
+            self._parts[key] = part
+            held = sum(map(_held, self._parts.values()))
+            while len(self._parts) > 1 and (
+                len(self._parts) > _KEPT_PARTS or held > _KEPT_FRAGMENTS
+            ):
+                held -= _held(self._parts.pop(next(iter(self._parts))))
+        return part
+
+    def _snapshot(self, version: int) -> Part:
+        manifest = self._manifest(version)
+        fragments = counted_fragments(self.table.paths.with_bases(manifest.base_paths), manifest)
+        if not self.change_feed:
+            return Part(manifest, fragments)
+        return Part(manifest, (), as_inserted(manifest, fragments))
+
+    def _brought(self, version: int) -> Part:
+        if self.change_feed:
+            (told,) = changes_between(self.table, version, version)
+            self._kinds[version] = told.operation
+            return Part(told.after, (), told)
+        manifest = self._manifest(version)
+        transaction = read_transaction(self.table.store, manifest)
+        operation = None if transaction is None else transaction.operation
+        kind = "" if operation is None else operation.kind
+        # A branch begins with the rows of its version, which are none of its own.
+        if kind in _NOTHING_NEW or (kind == "clone" and manifest.branch is not None):
+            return Part(manifest)
+        fragments = counted_fragments(self.table.paths.with_bases(manifest.base_paths), manifest)
+        if isinstance(operation, Append):
+            # New fragments have the greatest ids, and stand behind the others.
+            return Part(manifest, fragments[len(fragments) - len(operation.fragments) :])
+        before = self._manifest(version - 1) if version > 1 and kind != "clone" else None
+        if before is None or (kind == "overwrite" and not before.num_rows):
+            return Part(manifest, fragments)
+        known = {one.id for one in before.fragments}
+        new = tuple(one for one in fragments if one.id not in known)
+        if _only_adds(operation):
+            return Part(manifest, new)
+        if _only_deletes(operation) or self.skip_changes:
+            return Part(manifest)
+        raise UnsupportedError(
+            f"{self.table.store.display}: version {version} ({kind or 'unknown'}) changed rows that a stream may have handed on: "
+            "set the option skipChangeCommits to pass over such versions, or readChangeFeed to read inserted, updated and "
+            "deleted rows"
+        )
+
+    def _manifest(self, version: int) -> Manifest:
+        return read_version(self.table.store, version)
+
+    def check_same(self, position: Position) -> None:
+        """Make sure that what has been read is still of the table that there is.
+
+        Raises
+        ------
+        VersionNotFoundError
+            It was replaced by another one.
+        CorruptTableError, StorageError
+        """
+        if not position.seen:
+            return
+        try:
+            there = seen(self._manifest(position.last))
+        except VersionNotFoundError:
+            # It may be cleaned up once it has been read.
+            return
+        if there != position.seen:
+            raise self._replaced(f"another version {position.last} than the one that is there")
+
+    def _check_not_behind(self, start: Position, newest: int) -> None:
+        if start.version > newest + 1:
+            raise self._replaced(
+                f"up to version {start.version - 1}, but the newest version is {newest}"
+            )
+
+    def _replaced(self, what: str) -> VersionNotFoundError:
+        return VersionNotFoundError(
+            f"{self.table.store.display}: the stream has read {what}: the table was replaced by another one; start the stream with a "
+            "new checkpointLocation"
+        )
+
+    def _gone(self, version: int) -> LanceError:
+        there = describe(list_manifests(self.table.store))
+        return VersionNotFoundError(
+            f"{self.table.store.display}: version {version}, or the one before it, was cleaned up before the stream had read it: "
+            f"the table has {there}. Rows may be lost to the stream; start it with a new checkpointLocation, which begins with "
+            "a snapshot, or at a version that is there by startingVersion, and keep versions for as long as streams may lag"
+        )
+
+
+def as_inserted(manifest: Manifest, fragments: Sequence[Fragment]) -> VersionChanges:
+    """Return the live rows of some fragments of a version as if it had inserted them."""
+    changes = [ChangedRows("insert", one, None, one.num_rows) for one in fragments if one.num_rows]
+    stamp = manifest.timestamp_us
+    return VersionChanges(manifest.version, stamp, "append", None, manifest, tuple(changes))
+
+
+def _held(part: Part) -> int:
+    """Return how many fragments the manifests of a part have."""
+    before = None if part.changes is None else part.changes.before
+    return len(part.manifest.fragments) + (0 if before is None else len(before.fragments))
+
+
+def _fragments(part: Part) -> tuple[Fragment, ...]:
+    if part.changes is None:
+        return part.fragments
+    return tuple(one.fragment for one in part.changes.changes)
+
+
+def _share(changed: ChangedRows) -> int:
+    """Return what the changed rows have of the bytes of their fragment, about."""
+    fragment = changed.fragment
+    return fragment.size_bytes * changed.num_rows // max(fragment.physical_rows, 1)
+
+
+def _only_adds(operation: Operation | None) -> bool:
+    if isinstance(operation, Update):
+        return not operation.touched_fragments
+    return operation is not None and operation.kind == "merge"
+
+
+def _only_deletes(operation: Operation | None) -> bool:
+    return (
+        isinstance(operation, Update)
+        and not operation.new_fragments
+        and not operation.fields_modified
+        and operation.mode is UpdateMode.REWRITE_ROWS
+    )

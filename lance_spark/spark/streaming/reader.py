@@ -1,0 +1,322 @@
+"""A table as the source of a stream: first a snapshot, then what later versions bring; or the changes that they make.
+
+    spark.readStream.format("lance").load(path)
+    spark.readStream.format("lance").option("readChangeFeed", True).option("startingVersion", 5).load(path)
+
+Spark asks one object, in one Python process for as long as the query runs, where batches end and what partitions they have; other
+copies of it read the partitions. What a batch reads follows from where it starts and where it ends (`stream_offsets`), so that a
+batch which is made again after a restart has the same rows.
+
+| Spark | |
+| --- | --- |
+| 4.2 and later | asks with the start and a limit, so that batches can be small, and says when all that is there now is to be read |
+| before | asks for the newest position only: a batch is all that is there |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from lance_spark.change_feed.tasks import CHANGE_FIELDS
+from lance_spark.errors import SchemaMismatchError, UnsupportedError, VersionNotFoundError
+from lance_spark.scan.fragment.row_meta import META_FIELDS
+from lance_spark.scan.metrics import ScanMetrics
+from lance_spark.scan.predicates.tree import conjunction
+from lance_spark.scan.task import ScanTask
+from lance_spark.spark.options.feed_options import FeedOptions
+from lance_spark.spark.options.options import ReadOptions
+from lance_spark.spark.read.planning import DEFAULT_BATCH_SIZE, MIN_PARTITIONS
+from lance_spark.spark.read.projection import find, paths_for
+from lance_spark.spark.read.reader import (
+    Scan,
+    display,
+    option_filter,
+    whole_schema,
+    with_row_columns,
+)
+from lance_spark.spark.streaming.change_feed import first_version, newest_of, spark_rows, tasks_of
+from lance_spark.spark.streaming.offsets import BEGINNING, Position, seen
+from lance_spark.spark.streaming.plan import Limit, Part, StreamPlan, as_inserted
+from lance_spark.spark.types.convert import BatchConverter
+from lance_spark.spark.types.mapping import batch_schema
+from lance_spark.table.manifest.codec import read_version
+from lance_spark.table.manifest.versions import latest
+from lance_spark.table.open import OpenTable
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from lance_spark.change_feed.diff import VersionChanges
+    from lance_spark.change_feed.tasks import ChangeTask
+    from lance_spark.spark.options.predicate_text import OptionText
+    from lance_spark.table.manifest.manifest import Manifest
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxBytes,
+        ReadMaxFiles,
+        SupportsTriggerAvailableNow,
+    )
+
+    HAS_LIMITS = True
+except ImportError:
+    HAS_LIMITS = False
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        """Stands for what this release of Spark does not have."""
+
+
+#: Rows that tasks of small versions are put together to at least, and at most so many partitions are aimed at.
+_SMALL_ROWS = 100_000
+_PARTITIONS = 2 * MIN_PARTITIONS
+#: Versions that a batch looks at, at most, and changes of so many that are planned together: manifests of large tables are large.
+MOST_VERSIONS = 1_000
+_TOGETHER = 32
+_NO_LIMIT = 2**31 - 1
+
+
+class StreamPartition(InputPartition):
+    """Tasks that are read one after the other.
+
+    Parameters
+    ----------
+    tasks : sequence of ScanTask or ChangeTask
+    text : OptionText, optional
+        What the task has to check first.
+    """
+
+    def __init__(
+        self, tasks: Sequence[ScanTask | ChangeTask], text: OptionText | None = None
+    ) -> None:
+        super().__init__(None)
+        self.tasks = tuple(tasks)
+        self.text = text
+
+
+class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads a table as a stream.
+
+    Parameters
+    ----------
+    options : ReadOptions
+    feed : FeedOptions
+    schema : StructType
+        The table's own schema when the stream began, or a user's.
+
+    Raises
+    ------
+    InvalidOptionError
+    UnsupportedError
+        Batches are to be small, and this release of Spark has no word for it.
+    """
+
+    def __init__(self, options: ReadOptions, feed: FeedOptions, schema: StructType) -> None:
+        self.options = options
+        self.feed = feed.of_stream(options)
+        self.spark_schema = schema
+        self._plan: StreamPlan | None = None
+        self._start: Position | None = None
+        self._target: int | None = None
+        self._end: Position | None = None
+        self._text: OptionText | None = None
+        if not HAS_LIMITS and (feed.max_fragments or feed.max_bytes):
+            raise UnsupportedError(
+                "options maxFragmentsPerTrigger and maxBytesPerTrigger need Spark 4.2 or later, which asks a source where the "
+                "next batch ends; leave them out"
+            )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what tasks need: all else is in the partitions."""
+        return {**vars(self), "_plan": None}
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Return where the stream begins: the same place each time, also after a restart.
+
+        Raises
+        ------
+        VersionNotFoundError
+            There is no such version, or nobody knows which one was the first of that time.
+        """
+        if self._start is None:
+            self._start = self._beginning()
+        return self._start.to_json()
+
+    def latestOffset(  # noqa: N802 - Spark's name
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
+        """Return where the next batch ends.
+
+        Raises
+        ------
+        VersionNotFoundError
+            A version has been cleaned up before it was read.
+        UnsupportedError
+            A version changed rows.
+        """
+        newest = self._target if self._target is not None else self._newest()
+        if start is None:
+            return self._end_of(newest).to_json()
+        unlimited = HAS_LIMITS and isinstance(limit, ReadAllAvailable)
+        most = (
+            Limit()
+            if unlimited
+            else Limit(self.feed.max_fragments, self.feed.max_bytes, MOST_VERSIONS)
+        )
+        return self._planned().next(Position.parse(start), newest, most).to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """Return how much a batch reads."""
+        if self.feed.max_fragments is not None:
+            return ReadMaxFiles(self.feed.max_fragments)
+        if self.feed.max_bytes is not None:
+            return ReadMaxBytes(self.feed.max_bytes)
+        # Without a limit of its own a batch has one all the same: of versions. `once` alone asks for all.
+        return ReadMaxFiles(_NO_LIMIT)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
+        """Return where the table ends, for the progress of the query."""
+        return Position(self._newest() + 1).to_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Note the newest version, which is the last one that the query reads."""
+        self._target = self._newest()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Plan the tasks of a batch.
+
+        Raises
+        ------
+        VersionNotFoundError, UnsupportedError, SchemaMismatchError
+        """
+        parts = self._planned().parts(Position.parse(start), Position.parse(end))
+        now: Manifest | None = None
+        tasks: list[ScanTask | ChangeTask] = []
+        # Manifests are dropped as soon as it is known what is read of them.
+        while some := list(islice(parts, _TOGETHER if self.feed.change_feed else 1)):
+            now = now or newest_of(self.options).manifest
+            if self.feed.change_feed:
+                told = [part.changes for part in some if part.changes is not None]
+                tasks += self._changes(told, now)
+            else:
+                tasks += self._scans(some[0], now)
+        return _together(tasks, self._text)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one partition, in batches of exactly the Arrow schema that Spark expects."""
+        assert isinstance(partition, StreamPartition)
+        if partition.text is not None:
+            partition.text.check()
+        for task in partition.tasks:
+            if isinstance(task, ScanTask):
+                yield from Scan(task, ScanMetrics()).batches(batch_schema(self.spark_schema))
+            else:
+                yield from spark_rows(task, self.spark_schema, self.options)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Drop what is kept of versions that have been read."""
+        self._planned().forget(Position.parse(end))
+
+    def stop(self) -> None:
+        """Nothing is open."""
+
+    def _beginning(self) -> Position:
+        table = newest_of(self.options)
+        first = first_version(table, self.feed)
+        if first is None:
+            return BEGINNING
+        if first > table.version + 1:
+            raise VersionNotFoundError(
+                f"{table.store.display}: startingVersion is {first}, but the newest version is {table.version}"
+            )
+        return Position(first)
+
+    def _planned(self) -> StreamPlan:
+        if self._plan is None:
+            table = newest_of(self.options)
+            self._plan = StreamPlan(table, self.feed.change_feed, self.feed.skip_change_commits)
+        return self._plan
+
+    def _end_of(self, version: int) -> Position:
+        """Return the end of a version. Before Spark 4.2 it asks again and again, whether there is more or not."""
+        if self._end is None or self._end.last != version:
+            manifest = read_version(self._planned().table.store, version)
+            self._end = Position(version + 1, seen=seen(manifest))
+        return self._end
+
+    def _newest(self) -> int:
+        return latest(self._planned().table.store).version
+
+    def _changes(self, told: list[VersionChanges], now: Manifest) -> list[ChangeTask]:
+        """Return what reads changes, in the columns that the newest version has, or the last of their own."""
+        plan, last = self._planned(), told[-1].after
+        own = {field.name for field in now.schema.fields} | {field.name for field in CHANGE_FIELDS}
+        if any(name not in own and name not in META_FIELDS for name in self.spark_schema.names):
+            now = last
+        same_life = plan.same_life(last.version, now.version)
+        return tasks_of(plan.table, told, now, self.options, self.spark_schema, same_life=same_life)
+
+    def _scans(self, part: Part, now: Manifest) -> Sequence[ScanTask | ChangeTask]:
+        """Return what reads fragments, as they are in the version that brought them."""
+        if not part.fragments:
+            return []
+        if not self._has_columns_of(now, part.manifest):
+            if self.options.filter is not None:
+                raise SchemaMismatchError(
+                    f"table {display(self.options.path)}: version {part.manifest.version} has not the columns that the stream "
+                    "reads, which were added or renamed later; read it without the option filter"
+                )
+            return self._changes([as_inserted(part.manifest, part.fragments)], now)
+        from lance_spark.dataset.dataset import Dataset
+
+        paths = self._planned().table.paths.with_bases(part.manifest.base_paths)
+        dataset = Dataset(OpenTable(paths, part.manifest), self.options.storage_options)
+        visible = with_row_columns(whole_schema(dataset, self.options))
+        columns = paths_for(visible, self.spark_schema, display(self.options.path))
+        BatchConverter(visible, batch_schema(self.spark_schema), reading=True)
+        filters, self._text = option_filter(dataset, self.options)
+        return dataset.plan(
+            columns,
+            target_rows=self.options.target_rows,
+            min_partitions=MIN_PARTITIONS,
+            batch_size=self.options.batch_size or DEFAULT_BATCH_SIZE,
+            filter=conjunction(filters),
+            blob_handling=self.options.blob_handling,
+            fragment_ids=[fragment.id for fragment in part.fragments],
+        )
+
+    def _has_columns_of(self, now: Manifest, manifest: Manifest) -> bool:
+        """Tell whether a version has the columns that are read under the names and ids that they have now."""
+        there = {field.name: field.id for field in manifest.schema.fields}
+        later = {field.name: field.id for field in now.schema.fields}
+        for name in self.spark_schema.names:
+            at = find(list(later), name)
+            wanted = name if at < 0 else list(later)[at]
+            if wanted in later and there.get(wanted) != later[wanted]:
+                return False
+        return True
+
+
+def _together(
+    tasks: Sequence[ScanTask | ChangeTask], text: OptionText | None
+) -> list[StreamPartition]:
+    """Put the tasks of small versions together, in their order."""
+    enough = max(_SMALL_ROWS, sum(task.num_rows for task in tasks) // _PARTITIONS)
+    found: list[StreamPartition] = []
+    current: list[ScanTask | ChangeTask] = []
+    rows = 0
+    for task in tasks:
+        if current and rows + task.num_rows > enough:
+            found.append(StreamPartition(current, text))
+            current, rows = [], 0
+        current.append(task)
+        rows += task.num_rows
+    if current:
+        found.append(StreamPartition(current, text))
+    return found

@@ -1,0 +1,1 @@
+"""The Spark jobs behind the methods of `LanceTable`."""

@@ -1,0 +1,254 @@
+"""Updating rows by Spark: executors compute new values, and write them where the mode says.
+
+| mode | executors write | bytes, about |
+| --- | --- | --- |
+| rows | whole rows that get values, to new fragments; deletion files where they were | of all columns, for each such row |
+| columns | new data files of the columns that get values, with all rows of a fragment | of these columns, for each row of the fragments, read and written |
+
+The mode "auto" finds the rows first, and takes what has fewer bytes. A frame has the addresses of the rows and their new values, and no
+other column. Who writes a row notes its address; what is committed is made of these notes, so that what is deleted is what was written,
+even if a condition would not say the same again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import pyarrow as pa
+from pyroaring import BitMap
+
+from lance_spark.errors import (
+    InvalidInputError,
+    InvalidOptionError,
+    LanceError,
+    UnsupportedError,
+)
+from lance_spark.file.blobs.fields import has_blobs, input_schema
+from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.file.writer import check_types
+from lance_spark.mutations.job_files import aborted_on_error
+from lance_spark.mutations.retry import check_rows_writable, commit_rows
+from lance_spark.mutations.rewrite.row_reader import hides_first_field
+from lance_spark.mutations.rewrite.row_rewriter import RewrittenRows, RowRewriter
+from lance_spark.mutations.rows.deletion_vectors import plan_vectors, union
+from lance_spark.mutations.rows.update import update_operation
+from lance_spark.mutations.rows.update_task import UpdateResult
+from lance_spark.scan.fragment.row_meta import ROW_ADDRESS
+from lance_spark.scan.plan import estimated_bytes, read_bytes
+from lance_spark.spark.jobs.job import Job
+from lance_spark.spark.jobs.task_number import task_number
+from lance_spark.spark.read.projection import finder
+from lance_spark.spark.read.snapshot import TableSnapshot, snapshot_of
+from lance_spark.spark.table.conditions import matching
+from lance_spark.spark.table.dataframes import by_fragment, cast_to, has_windows, to_column
+from lance_spark.spark.table.jobs.assigned_columns import assigned_columns
+from lance_spark.spark.table.jobs.delete import run
+from lance_spark.spark.table.jobs.find_rows import addresses_of, find_rows
+from lance_spark.spark.table.jobs.rewrite_columns import update_in_place
+from lance_spark.spark.write.input_converter import InputConverter
+from lance_spark.table.fragments.row_counts import counted_fragments
+from lance_spark.table.manifest.manifest import Manifest
+from lance_spark.table.open import OpenTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from lance_spark.dataset.dataset import Dataset
+    from lance_spark.spark.table.base import TableBase
+
+UpdateMode = Literal["auto", "rows", "columns"]
+#: Rows of a new file, about, and those that are worth one.
+_ROWS_PER_FILE = 1024 * 1024
+_FEW_ROWS = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class MoveRows:
+    """Moves the rows of a partition, which come as an address and new values; yields a `RewrittenRows`, if there are any.
+
+    Attributes
+    ----------
+    table : Pinned
+    names : tuple of str
+        Columns that the values are for.
+    tag : bytes
+        Ends the names of the files.
+    """
+
+    table: TableSnapshot
+    names: tuple[str, ...]
+    tag: bytes
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[RewrittenRows]:
+        """Write the rows of all batches."""
+        table = self.table.open()
+        chosen = set(self.names)
+        given = Schema(tuple(one for one in table.schema.fields if one.name in chosen))
+        incoming = InputConverter(input_schema(given), self.names)
+        mover = RowRewriter(table, table.schema, self.names, tag=self.tag, first=task_number())
+        with aborted_on_error(mover.abort):
+            for batch in batches:
+                addresses = addresses_of(batch)
+                at = 0
+                for values in incoming(batch.select(range(1, batch.num_columns))):
+                    mover.move(addresses[at : at + values.num_rows], values)
+                    at += values.num_rows
+            moved = mover.finish()
+        if moved.num_rows:
+            yield moved
+
+
+def update(
+    base: TableBase,
+    job: Job,
+    dataset: Dataset,
+    condition: str | Column | None,
+    values: Mapping[str, str | Column] | None,
+    mode: UpdateMode,
+    properties: Mapping[str, str] | None,
+) -> tuple[Manifest, int]:
+    """Update rows of a version, once; see `LanceTable.update`.
+
+    Returns
+    -------
+    tuple of Manifest and int
+        The new version, and how many rows were updated.
+    """
+    if mode not in get_args(UpdateMode):
+        raise InvalidOptionError(f"mode {mode!r} is none of {', '.join(get_args(UpdateMode))}")
+    table = dataset._table
+    check_rows_writable(table, data_files=True)
+    check_types(table.schema, table.manifest.data_storage_version)
+    assigned = assignments(table.schema, values, base.spark, base.alias_name)
+    by_name = {one.name: one for one in table.schema.fields}
+    fields = [by_name[name] for name in assigned]
+    ids = {node.id for one in fields for node in one.walk()}
+    blobs = [one.name for one in fields if has_blobs(one)]
+    if blobs and mode == "columns":
+        raise UnsupportedError(
+            f'update: blobs of column {blobs[0]!r} cannot be set in mode "columns"; use "rows" or "auto"'
+        )
+    found: dict[int, BitMap] | None = None
+    matched = 0
+    if mode == "auto":
+        found = {n: one for n, one in find_rows(base, job, dataset, condition).items() if one}
+        if not found:
+            return _commit(job, table, [], assigned, properties)
+        matched = sum(map(len, found.values()))
+        in_place = not blobs and not hides_first_field(table.manifest.fragments, ids)
+        if in_place and columns_are_cheaper(table, fields, found, matched):
+            mode = "columns"
+    if mode == "columns":
+        in_order = not has_windows(condition, *assigned.values())
+        rows = new_values(
+            base, dataset, condition, assigned, fragments=found, whole_fragments=in_order
+        )
+        there = found or [one.id for one in counted_fragments(table.paths, table.manifest)]
+        return update_in_place(job, table, fields, rows, there, properties, ordered=in_order)
+    rows = new_values(base, dataset, condition, assigned, fragments=found)
+    if found is not None and matched < _FEW_ROWS * len(found):
+        # A partition of a scan is not worth a file of its own.
+        rows = by_fragment(rows, -(-matched // _ROWS_PER_FILE))
+    work = MoveRows(snapshot_of(table), tuple(assigned), job.tag)
+    moved: list[RewrittenRows] = job.run_frame(rows, work, "write rows")
+    return _commit(job, table, moved, assigned, properties)
+
+
+def columns_are_cheaper(
+    table: OpenTable, fields: Sequence[Field], fragments: Collection[int], matched: int
+) -> bool:
+    """Tell whether new files of some columns have fewer bytes than rows that move.
+
+    Parameters
+    ----------
+    table : OpenTable
+    fields : sequence of Field
+        Top-level columns that get new values, none of them of blobs.
+    fragments : collection of int
+        Ids of those with rows that get them.
+    matched : int
+        Such rows.
+    """
+    there = counted_fragments(table.paths, table.manifest)
+    touched = [one for one in there if one.id in fragments]
+    physical = sum(one.physical_rows for one in touched)
+    stored = estimated_bytes(touched, physical)
+    if not stored:
+        # Nobody noted the sizes of the files.
+        return matched >= physical
+    moved = stored * matched / physical
+    return 2 * read_bytes(stored, physical, fields, table.schema.fields) < moved
+
+
+def assignments(
+    schema: Schema,
+    values: Mapping[str, str | Column] | None,
+    session: Any,
+    alias: str | None = None,
+) -> dict[str, str | Column]:
+    """Return the columns that get new values, by their names in the table, and expressions for them.
+
+    Raises
+    ------
+    InvalidInputError
+        There are none, or two for one column.
+    SchemaMismatchError
+        There is no such column.
+    UnsupportedError
+        A struct that has blobs gets a new child.
+    """
+    if not isinstance(values, Mapping) or not values:
+        raise InvalidInputError("set must map one column at least to an expression")
+    return assigned_columns(schema, values, "set", find=finder(session), alias=alias)
+
+
+def new_values(
+    base: TableBase,
+    dataset: Dataset,
+    condition: str | Column | None,
+    assigned: Mapping[str, str | Column],
+    *,
+    fragments: Mapping[int, object] | None = None,
+    whole_fragments: bool = False,
+) -> DataFrame:
+    """Return the addresses of the rows that meet a condition, and their new values, cast to what the columns have."""
+    ids = None if fragments is None else list(fragments)
+    rows = matching(
+        base,
+        dataset,
+        condition,
+        *assigned.values(),
+        fragments=ids,
+        whole_fragments=whole_fragments,
+        called=[f"set[{name!r}]" for name in assigned],
+    )
+    fields = {one.name: one for one in dataset._table.schema.fields}
+    columns = [
+        cast_to(to_column(value, f"set[{name!r}]"), fields[name]).alias(f"__new_{at}")
+        for at, (name, value) in enumerate(assigned.items())
+    ]
+    return rows.select(ROW_ADDRESS.name, *columns)
+
+
+def _commit(
+    job: Job,
+    table: OpenTable,
+    moved: list[RewrittenRows],
+    assigned: Mapping[str, object],
+    properties: Mapping[str, str] | None,
+) -> tuple[Manifest, int]:
+    rows = union((one.rows for one in moved), disjoint=True)
+    deletions = run(job, plan_vectors(table, rows, tag=job.tag)) if rows else []
+    count = sum(one.num_rows for one in moved)
+    if sum(one.num_rows for one in deletions) != count:
+        raise LanceError(
+            f"{table.store.display}: {count} rows were written anew, but not as many deleted; nothing was changed, run it again"
+        )
+    fragments = tuple(fragment for one in moved for fragment in one.fragments)
+    fields = [one for one in table.schema.fields if one.name in assigned]
+    changed = [node.id for field in fields for node in field.walk() if node.id >= 0]
+    result = UpdateResult(new_fragments=fragments, deletions=tuple(deletions))
+    operation = update_operation(table, [result], changed, "rows")
+    return commit_rows(table, operation, properties=properties), count

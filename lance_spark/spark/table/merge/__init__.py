@@ -1,0 +1,1 @@
+"""Merges through Spark: builder, clauses, join, task and commit."""

@@ -1,0 +1,1 @@
+"""Types and batches between Lance tables, Arrow and Spark."""

@@ -1,0 +1,428 @@
+"""Batches of a table brought to the exact types that Spark wants, and batches of Spark to those of the table.
+
+A conversion is planned once, from two schemas, and applied to every batch. Columns that agree pass as they are. Where only names
+or nullability of children differ, or a fixed-size list becomes a list, the buffers are reused and nothing but offsets is made.
+Everything else is a checked cast: a value that the other side cannot hold is an error with the column's name, never another value.
+The one exception is rounding to half floats, which only a column that is half floats gets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lance_spark.errors import (
+    InvalidInputError,
+    LanceError,
+    SchemaMismatchError,
+    UnsupportedTypeError,
+)
+from lance_spark.spark.read.projection import find
+from lance_spark.spark.types.arrow_buffers import (
+    OffsetsTooLarge,
+    list_window,
+    narrow_list,
+    narrow_variable,
+    relabel_list,
+    struct_children,
+    to_variable,
+    to_vectors,
+    validity,
+    vectors_to_list,
+)
+
+Step = Callable[[Any], Any]
+
+_DAY_NANOSECONDS = 86_400_000_000_000
+
+
+class BatchConverter:
+    """Brings batches of one schema to another.
+
+    Parameters
+    ----------
+    source, target : pyarrow.Schema
+        Columns are matched by name; those that `target` lacks are left out.
+    reading : bool
+        True from a table to Spark: types must fit whatever the values. False from Spark to a table: a wider type is
+        brought to a narrower one, value by value checked.
+
+    Raises
+    ------
+    SchemaMismatchError
+        A column is missing, or its type cannot become the wanted one.
+    """
+
+    def __init__(self, source: pa.Schema, target: pa.Schema, *, reading: bool) -> None:
+        self.target = target
+        planner = _Planner(reading)
+        self._columns: list[tuple[int, Step | None]] = []
+        for field in target:
+            index = find(source.names, field.name)
+            if index < 0:
+                raise SchemaMismatchError(
+                    f"column {field.name} is missing; there are {', '.join(source.names)}"
+                )
+            self._columns.append((index, planner.field(source.field(index), field, field.name)))
+
+    def __call__(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield the batch in the target's schema: once, or in pieces where 32-bit offsets cannot reach over it.
+
+        Raises
+        ------
+        InvalidInputError, UnsupportedTypeError
+            A value cannot be held by the target's type.
+        """
+        try:
+            arrays = [
+                batch.column(index) if step is None else step(batch.column(index))
+                for index, step in self._columns
+            ]
+        except OffsetsTooLarge as error:
+            if batch.num_rows < 2:
+                raise UnsupportedTypeError(
+                    "one row holds more than 2 GiB in one column, more than a batch of Spark can"
+                ) from error
+            half = batch.num_rows // 2
+            yield from self(batch.slice(0, half))
+            yield from self(batch.slice(half))
+            return
+        yield pa.RecordBatch.from_arrays(arrays, schema=self.target)
+
+
+@dataclass(frozen=True, slots=True)
+class _Planner:
+    reading: bool
+
+    def field(self, source: pa.Field, target: pa.Field, column: str) -> Step | None:
+        """Plan one field; None if arrays of the source are arrays of the target."""
+        step = self.type(source.type, target.type, column)
+        if source.nullable and not target.nullable:
+            return _then(_no_nulls(column), step)
+        return step
+
+    def type(self, source: pa.DataType, target: pa.DataType, column: str) -> Step | None:
+        kind = pa.types
+        if source.equals(target) and not (self.reading and _has_nanosecond_times(source)):
+            return None
+        if isinstance(source, pa.BaseExtensionType):
+            return _then(_storage, self.type(source.storage_type, target, column))
+        if isinstance(target, pa.BaseExtensionType):
+            inner = self.type(source, target.storage_type, column)
+            return _then(inner, lambda array: pa.ExtensionArray.from_storage(target, array))
+        if kind.is_dictionary(source):
+            return _then(_decoded, self.type(source.value_type, target, column))
+        if kind.is_dictionary(target):
+            inner = self.type(source, target.value_type, column)
+            return _then(inner, self._encoded(target, column))
+        if kind.is_null(source):
+            return lambda array: pa.nulls(len(array), target)
+        if kind.is_struct(source) and kind.is_struct(target):
+            return self._struct(source, target, column)
+        if kind.is_map(source) and kind.is_map(target):
+            return self._map(source, target, column)
+        if _is_list(source) and _is_list(target):
+            return self._list(source, target, column)
+        if _is_text(source) and _is_text(target):
+            return self._variable(source, target, column)
+        if _is_bytes(source) and _is_bytes(target):
+            return self._variable(source, target, column)
+        reason = self._cast(source, target)
+        if reason is None:
+            raise SchemaMismatchError(self._no_way(source, target, column))
+        if kind.is_float16(target):
+            return _rounded(target, column)
+        if kind.is_time(target) and kind.is_int64(source):
+            return _then(_nanoseconds(column), self._checked(target, column, reason))
+        return self._checked(target, column, reason)
+
+    def _struct(self, source: pa.DataType, target: pa.DataType, column: str) -> Step:
+        plans: list[tuple[int, Step | None, Callable[[Any, Any], None] | None]] = []
+        names = [child.name for child in _fields(source)]
+        for field in _fields(target):
+            name = f"{column}.{field.name}"
+            index = find(names, field.name)
+            if index < 0:
+                raise SchemaMismatchError(
+                    f"column {name} is missing; {column} has {', '.join(names)}"
+                )
+            child = source.field(index)
+            # A child below a null struct may be null though it is declared not to be.
+            check = _no_nulls_below(name) if child.nullable and not field.nullable else None
+            plans.append((index, self.type(child.type, field.type, name), check))
+        if not self.reading:
+            _refuse_others(names, [names[plan[0]] for plan in plans], column)
+
+        def step(array: Any) -> Any:
+            bitmap = validity(array)
+            children = struct_children(array)
+            made = []
+            for index, plan, check in plans:
+                child = children[index]
+                if check is not None:
+                    check(array, child)
+                made.append(child if plan is None else plan(child))
+            return pa.Array.from_buffers(
+                target, len(array), [bitmap], array.null_count, children=made
+            )
+
+        return step
+
+    def _map(self, source: pa.DataType, target: pa.DataType, column: str) -> Step:
+        key = self.field(source.key_field, target.key_field, f"{column}.key")
+        item = self.field(source.item_field, target.item_field, f"{column}.value")
+        entries = pa.struct([target.key_field, target.item_field])
+
+        def step(array: Any) -> Any:
+            offsets, first, last = list_window(array)
+            length = last - first
+            keys = array.keys.slice(first, length)
+            items = array.items.slice(first, length)
+            pairs = pa.Array.from_buffers(
+                entries,
+                length,
+                [None],
+                0,
+                children=[
+                    keys if key is None else key(keys),
+                    items if item is None else item(items),
+                ],
+            )
+            return pa.Array.from_buffers(
+                target, len(array), [validity(array), offsets], array.null_count, children=[pairs]
+            )
+
+        return step
+
+    def _list(self, source: pa.DataType, target: pa.DataType, column: str) -> Step:
+        kind = pa.types
+        wanted = target.list_size if kind.is_fixed_size_list(target) else None
+        given = source.list_size if kind.is_fixed_size_list(source) else None
+        if wanted is not None and given is not None and wanted != given:
+            raise SchemaMismatchError(
+                f"column {column} holds vectors of {given} values, {wanted} were expected"
+            )
+        child = self.field(source.value_field, target.value_field, f"{column}.element")
+        if wanted is not None:
+            return lambda array: to_vectors(array, target, child, column)
+        if given is not None:
+            return lambda array: vectors_to_list(array, target, child)
+        if kind.is_large_list(source) != kind.is_large_list(target):
+            return lambda array: narrow_list(array, target, child)
+        return lambda array: relabel_list(array, target, child)
+
+    def _variable(self, source: pa.DataType, target: pa.DataType, column: str) -> Step:
+        kind = pa.types
+        if kind.is_fixed_size_binary(target):
+            if self.reading:
+                raise SchemaMismatchError(self._no_way(source, target, column))
+            return self._checked(target, column, f"not {target.byte_width} bytes long")
+        if kind.is_fixed_size_binary(source):
+            return lambda array: to_variable(array, target)
+        if _is_large(source) and not _is_large(target):
+            return lambda array: narrow_variable(array, target)
+        return self._checked(target, column, "too long")
+
+    def _cast(self, source: pa.DataType, target: pa.DataType) -> str | None:
+        """Return what is wrong with a value that the cast refuses; None if the types have no such cast."""
+        kind = pa.types
+        if kind.is_integer(source) and kind.is_integer(target):
+            if kind.is_uint64(source) and kind.is_int64(target):
+                return "past 2^63 - 1, which Spark's bigint cannot hold"
+            if self.reading and not _int_fits(source, target):
+                return None
+            return f"outside the range of {target}"
+        if kind.is_floating(source) and kind.is_floating(target):
+            # A table of half floats is the only one that Spark has no type for; others keep their values.
+            narrowing = source.bit_width > target.bit_width
+            rounding = not self.reading and kind.is_float16(target) and kind.is_float32(source)
+            return None if narrowing and not rounding else f"outside the range of {target}"
+        if kind.is_decimal(source) and kind.is_decimal(target):
+            fits = (
+                target.scale >= source.scale
+                and target.precision - target.scale >= source.precision - source.scale
+            )
+            return f"outside of what {target} holds" if fits or not self.reading else None
+        if kind.is_timestamp(source) and kind.is_timestamp(target):
+            if (source.tz is None) != (target.tz is None):
+                return None
+            return _finer(target)
+        if kind.is_duration(source) and kind.is_duration(target):
+            return _finer(target)
+        if kind.is_date(source) and kind.is_date(target):
+            return "that is no whole day"
+        if kind.is_time(source) and (kind.is_time(target) or kind.is_int64(target)):
+            return _finer(target)
+        if kind.is_int64(source) and kind.is_time(target) and not self.reading:
+            return _finer(target)
+        return None
+
+    def _checked(self, target: pa.DataType, column: str, reason: str) -> Step:
+        error: type[LanceError] = UnsupportedTypeError if self.reading else InvalidInputError
+        kind = pa.types
+
+        def step(array: Any) -> Any:
+            try:
+                if kind.is_int64(target) and kind.is_time(array.type):
+                    return array.cast(pa.time64("ns")).view(target)
+                if kind.is_time(target) and self.reading:
+                    _whole_microseconds(array)
+                return array.cast(target)
+            except pa.ArrowInvalid as cause:
+                raise error(f"column {column} holds a value {reason}") from cause
+
+        return step
+
+    def _encoded(self, target: pa.DataType, column: str) -> Step:
+        cast = self._checked(target, column, f"that is one too many for {target.index_type}")
+        return lambda array: cast(array.dictionary_encode())
+
+    def _no_way(self, source: pa.DataType, target: pa.DataType, column: str) -> str:
+        if self.reading:
+            return f"column {column} is {source} in the table and cannot be read as {target}"
+        return (
+            f"column {column} is {target} in the table, and {source} cannot be written to it; cast the column, "
+            "or overwrite the table"
+        )
+
+
+def _finer(target: pa.DataType) -> str:
+    units = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
+    unit = units[target.unit] if hasattr(target, "unit") else "nanoseconds"
+    if pa.types.is_time(target) and target.unit == "ns":
+        # Spark's TIME travels in nanoseconds, but has six digits after the second.
+        unit = "microseconds"
+    return f"finer than {unit}, or further away than {unit} reach"
+
+
+def _whole_microseconds(array: Any) -> None:
+    if array.type.equals(pa.time64("ns")):
+        array.cast(pa.time64("us"))
+
+
+def _nanoseconds(column: str) -> Step:
+    def step(array: Any) -> Any:
+        import pyarrow.compute as pc
+
+        ends = pc.min_max(array)
+        if ends["min"].is_valid and not 0 <= ends["min"].as_py() <= ends["max"].as_py() < (
+            _DAY_NANOSECONDS
+        ):
+            raise InvalidInputError(
+                f"column {column} holds a value that is no time of day in nanoseconds"
+            )
+        return array.view(pa.time64("ns"))
+
+    return step
+
+
+def _rounded(target: pa.DataType, column: str) -> Step:
+    def step(array: Any) -> Any:
+        values = array.to_numpy(zero_copy_only=False)
+        with np.errstate(over="ignore"):
+            halves = values.astype(np.float16)
+        if np.any(np.isinf(halves) & ~np.isinf(values)):
+            raise InvalidInputError(
+                f"column {column} holds a value outside the range of half floats"
+            )
+        return pa.Array.from_buffers(
+            target, len(array), [validity(array), pa.py_buffer(halves)], array.null_count
+        )
+
+    return step
+
+
+def _no_nulls(column: str) -> Step:
+    def step(array: Any) -> Any:
+        if array.null_count:
+            raise _null_refused(column)
+        return array
+
+    return step
+
+
+def _no_nulls_below(column: str) -> Callable[[Any, Any], None]:
+    def check(parent: Any, child: Any) -> None:
+        if not child.null_count:
+            return
+        if not parent.null_count:
+            raise _null_refused(column)
+        present = parent.is_valid().to_numpy(zero_copy_only=False)
+        if np.any(present & child.is_null().to_numpy(zero_copy_only=False)):
+            raise _null_refused(column)
+
+    return check
+
+
+def _null_refused(column: str) -> InvalidInputError:
+    return InvalidInputError(f"column {column} holds a null where none is allowed")
+
+
+def _refuse_others(given: list[str], wanted: list[str], column: str) -> None:
+    others = [name for name in given if name not in wanted]
+    if others:
+        raise SchemaMismatchError(
+            f"column {column} has fields that the table's does not: {', '.join(others)}"
+        )
+
+
+def _then(first: Step | None, second: Step | None) -> Step | None:
+    if first is None or second is None:
+        return first or second
+    return lambda array: second(first(array))
+
+
+def _storage(array: Any) -> Any:
+    return array.storage
+
+
+def _decoded(array: Any) -> Any:
+    return array.dictionary_decode()
+
+
+def _fields(struct: pa.DataType) -> list[pa.Field]:
+    return [struct.field(i) for i in range(struct.num_fields)]
+
+
+def _is_list(data_type: pa.DataType) -> bool:
+    kind = pa.types
+    return bool(
+        kind.is_list(data_type)
+        or kind.is_large_list(data_type)
+        or kind.is_fixed_size_list(data_type)
+    )
+
+
+def _is_text(data_type: pa.DataType) -> bool:
+    return bool(pa.types.is_string(data_type) or pa.types.is_large_string(data_type))
+
+
+def _is_bytes(data_type: pa.DataType) -> bool:
+    kind = pa.types
+    return bool(
+        kind.is_binary(data_type)
+        or kind.is_large_binary(data_type)
+        or (kind.is_fixed_size_binary(data_type) and not kind.is_decimal(data_type))
+    )
+
+
+def _is_large(data_type: pa.DataType) -> bool:
+    return bool(pa.types.is_large_string(data_type) or pa.types.is_large_binary(data_type))
+
+
+def _has_nanosecond_times(data_type: pa.DataType) -> bool:
+    """Tell whether an Arrow type that Spark takes as it is may hold times of day that Spark rounds."""
+    if data_type.equals(pa.time64("ns")):
+        return True
+    return any(_has_nanosecond_times(data_type.field(i).type) for i in range(data_type.num_fields))
+
+
+def _int_fits(source: pa.DataType, target: pa.DataType) -> bool:
+    signed = pa.types.is_signed_integer
+    if signed(source) == signed(target):
+        return bool(source.bit_width <= target.bit_width)
+    return bool(signed(target) and source.bit_width < target.bit_width)

@@ -1,0 +1,388 @@
+"""Arrow types of Lance tables and Spark's types, both ways; docs/types.md is this table in words.
+
+Reading widens where Spark has no type so narrow (unsigned integers, half floats), and flattens kinds that Spark has one of
+(large, dictionary-encoded and fixed-size types). What would change a value is refused by the conversion of the batches
+(`lance_spark.spark.types.convert`); what has no counterpart at all is refused here, by the column's name. A field's metadata keeps what
+Spark's type does not say (`arrow.fixed-size-list.size` and its like, spelt as the Java connector spells them), so that a DataFrame
+that was read and is written again makes the same columns: vectors stay vectors.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import types as spark
+
+from lance_spark.errors import InvalidOptionError, SchemaMismatchError, UnsupportedTypeError
+from lance_spark.file.schema.logical_types import ARROW_JSON, EXTENSION_NAME, is_json
+
+VECTOR_SIZE = "arrow.fixed-size-list.size"
+FLOAT16 = "arrow.float16"
+LARGE_STRING = "arrow.large_var_char"
+LARGE_BINARY = "arrow.large_var_binary"
+BYTE_WIDTH = "arrow.fixed-size-binary.byte-width"
+JSON = "arrow.json"
+_MARKERS = frozenset({VECTOR_SIZE, FLOAT16, LARGE_STRING, LARGE_BINARY, BYTE_WIDTH})
+_ENCODING_PREFIX = "lance-encoding:"
+_BLOB_PREFIX = b"lance-encoding:blob"
+
+#: Spark's TIME, which came with 4.1; None before.
+TIME_TYPE: Any = getattr(spark, "TimeType", None)
+MAX_PRECISION = 38
+
+_FROM_ARROW: dict[pa.DataType, spark.DataType] = {
+    pa.null(): spark.NullType(),
+    pa.bool_(): spark.BooleanType(),
+    pa.int8(): spark.ByteType(),
+    pa.int16(): spark.ShortType(),
+    pa.int32(): spark.IntegerType(),
+    pa.int64(): spark.LongType(),
+    pa.uint8(): spark.ShortType(),
+    pa.uint16(): spark.IntegerType(),
+    pa.uint32(): spark.LongType(),
+    pa.uint64(): spark.LongType(),
+    pa.float16(): spark.FloatType(),
+    pa.float32(): spark.FloatType(),
+    pa.float64(): spark.DoubleType(),
+    pa.string(): spark.StringType(),
+    pa.large_string(): spark.StringType(),
+    pa.binary(): spark.BinaryType(),
+    pa.large_binary(): spark.BinaryType(),
+    pa.date32(): spark.DateType(),
+    pa.date64(): spark.DateType(),
+}
+_TO_ARROW: dict[type[spark.DataType], pa.DataType] = {
+    spark.NullType: pa.null(),
+    spark.BooleanType: pa.bool_(),
+    spark.ByteType: pa.int8(),
+    spark.ShortType: pa.int16(),
+    spark.IntegerType: pa.int32(),
+    spark.LongType: pa.int64(),
+    spark.FloatType: pa.float32(),
+    spark.DoubleType: pa.float64(),
+    spark.DateType: pa.date32(),
+    spark.TimestampType: pa.timestamp("us", "UTC"),
+    spark.TimestampNTZType: pa.timestamp("us"),
+    spark.DayTimeIntervalType: pa.duration("us"),
+}
+
+
+def to_spark_schema(schema: pa.Schema) -> spark.StructType:
+    """Return the Spark schema of a table, nullability and vector sizes included.
+
+    Raises
+    ------
+    UnsupportedTypeError
+        A column's type has no counterpart in Spark.
+    """
+    return spark.StructType([_spark_field(field, field.name) for field in schema])
+
+
+def to_spark_type(arrow: pa.DataType, column: str) -> spark.DataType:
+    """Return the Spark type that values of an Arrow type are read as.
+
+    Parameters
+    ----------
+    arrow : pyarrow.DataType
+    column : str
+        What the error calls it.
+
+    Raises
+    ------
+    UnsupportedTypeError
+    """
+    if isinstance(arrow, pa.BaseExtensionType):
+        return to_spark_type(arrow.storage_type, column)
+    simple = _FROM_ARROW.get(arrow)
+    if simple is not None:
+        return simple
+    kind = pa.types
+    if kind.is_fixed_size_binary(arrow):
+        return spark.BinaryType()
+    if kind.is_decimal(arrow):
+        if arrow.precision > MAX_PRECISION or not 0 <= arrow.scale <= arrow.precision:
+            raise UnsupportedTypeError(
+                f"column {column}: {arrow} has no counterpart in Spark, whose decimals have at most {MAX_PRECISION} "
+                "digits and a scale between 0 and the precision; leave the column out by the option columns"
+            )
+        return spark.DecimalType(arrow.precision, arrow.scale)
+    if kind.is_timestamp(arrow):
+        return spark.TimestampNTZType() if arrow.tz is None else spark.TimestampType()
+    if kind.is_time(arrow):
+        return spark.LongType() if TIME_TYPE is None else TIME_TYPE()
+    if kind.is_duration(arrow):
+        return spark.DayTimeIntervalType()
+    if kind.is_dictionary(arrow):
+        return to_spark_type(arrow.value_type, column)
+    if kind.is_list(arrow) or kind.is_large_list(arrow) or kind.is_fixed_size_list(arrow):
+        child = arrow.value_field
+        return spark.ArrayType(to_spark_type(child.type, f"{column}.{child.name}"), child.nullable)
+    if kind.is_struct(arrow):
+        children = [arrow.field(i) for i in range(arrow.num_fields)]
+        return spark.StructType([_spark_field(f, f"{column}.{f.name}") for f in children])
+    if kind.is_map(arrow):
+        return spark.MapType(
+            to_spark_type(arrow.key_type, f"{column}.key"),
+            to_spark_type(arrow.item_type, f"{column}.value"),
+            arrow.item_field.nullable,
+        )
+    raise UnsupportedTypeError(
+        f"column {column}: {arrow} has no counterpart in Spark; leave the column out by the option columns"
+    )
+
+
+def batch_schema(schema: spark.StructType) -> pa.Schema:
+    """Return the Arrow schema that Spark demands of the batches of a read, and compares exactly.
+
+    Raises
+    ------
+    UnsupportedTypeError
+        Spark itself cannot carry a type as Arrow.
+    """
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    for field in schema:
+        _refuse_foreign(field.dataType, field.name)
+    # Timestamps are UTC by default until Spark 4.1; from 4.2 on the zone must be said.
+    if "timezone" in (to_arrow_schema.__kwdefaults__ or ()):
+        return to_arrow_schema(schema, timezone="UTC")
+    return to_arrow_schema(schema)
+
+
+def to_arrow_schema(
+    schema: spark.StructType,
+    column_metadata: Mapping[str, Mapping[str, str]] | None = None,
+    *,
+    large_var_types: bool = False,
+) -> pa.Schema:
+    """Return the schema of the Lance table that rows of a Spark schema make.
+
+    Parameters
+    ----------
+    schema : StructType
+    column_metadata : mapping, optional
+        By column in lower case, what options of the write say, as keys and values of the field's metadata.
+    large_var_types : bool
+        Whether strings and binary values have 64-bit offsets.
+
+    Raises
+    ------
+    UnsupportedTypeError
+        A type has no counterpart in Arrow or Lance.
+    InvalidOptionError
+        Options or metadata do not fit the column, or name none.
+    SchemaMismatchError
+        Two columns have one name, or a name is one that Lance refuses.
+    """
+    extra = dict(column_metadata or {})
+    check_names([field.name for field in schema], "the DataFrame")
+    lower = [field.name.lower() for field in schema]
+    for name in extra:
+        if lower.count(name) != 1:
+            known = ", ".join(field.name for field in schema)
+            raise InvalidOptionError(
+                f"an option is about the column {name}, which the DataFrame "
+                f"{'has twice, in upper and lower case' if name in lower else f'does not have; it has {known}'}"
+            )
+    return pa.schema(
+        _arrow_field(field, field.name, large_var_types, extra.get(field.name.lower()))
+        for field in schema
+    )
+
+
+def check_names(names: list[str], where: str) -> None:
+    """Refuse names that Lance refuses, and names given twice.
+
+    Raises
+    ------
+    SchemaMismatchError
+    """
+    for name in names:
+        if not name or "." in name:
+            raise SchemaMismatchError(
+                f"{where} has a column {name!r}: Lance takes no empty name and no dot in the name of a column; rename it"
+            )
+        if names.count(name) > 1:
+            raise SchemaMismatchError(f"{where} has more than one column {name!r}; rename one")
+
+
+def _spark_field(field: pa.Field, column: str) -> spark.StructField:
+    return spark.StructField(
+        field.name, to_spark_type(field.type, column), field.nullable, _spark_metadata(field)
+    )
+
+
+def _spark_metadata(field: pa.Field) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in (field.metadata or {}).items():
+        # What says where blobs are is no blob, so the mark would lie to the next write.
+        described = pa.types.is_struct(field.type) and key.endswith((b":blob", b":packed"))
+        if key.startswith(_ENCODING_PREFIX.encode()) and not (described and _is_blob(field)):
+            found[key.decode(errors="replace")] = value.decode(errors="replace")
+    if is_json(field):
+        found[EXTENSION_NAME] = ARROW_JSON
+    item = _item_of(field)
+    if item is not field and _is_blob(item) and not pa.types.is_struct(item.type):
+        # Spark's arrays have no place for the metadata of their elements.
+        found |= _blob_marks(item.metadata)
+    arrow = field.type
+    if pa.types.is_map(arrow) and pa.types.is_fixed_size_list(arrow.item_type):
+        arrow = arrow.item_type
+    if pa.types.is_fixed_size_list(arrow):
+        found[VECTOR_SIZE] = arrow.list_size
+        arrow = arrow.value_type
+    if pa.types.is_float16(arrow):
+        found[FLOAT16] = "true"
+    elif pa.types.is_large_string(arrow):
+        found[LARGE_STRING] = "true"
+    elif pa.types.is_large_binary(arrow):
+        found[LARGE_BINARY] = "true"
+    elif pa.types.is_fixed_size_binary(arrow) and not pa.types.is_decimal(arrow):
+        found[BYTE_WIDTH] = arrow.byte_width
+    return found
+
+
+def _is_blob(field: pa.Field) -> bool:
+    return bool(_BLOB_PREFIX in (field.metadata or {}))
+
+
+def _item_of(field: pa.Field) -> pa.Field:
+    """Return the field of the items of a list, of the lists in lists; other fields as they are."""
+    while pa.types.is_list(field.type) or pa.types.is_large_list(field.type):
+        field = field.type.value_field
+    return field
+
+
+def _blob_marks(metadata: Mapping[bytes, bytes]) -> dict[str, str]:
+    """Return what the metadata of a field says of blobs."""
+    return {
+        key.decode(): value.decode(errors="replace")
+        for key, value in metadata.items()
+        if key.startswith(_BLOB_PREFIX)
+    }
+
+
+def _with_marked_items(arrow: pa.DataType, marks: Mapping[str, str]) -> pa.DataType:
+    """Return a list type with metadata on its items, those of the lists in lists."""
+    item = arrow.value_field
+    if pa.types.is_list(item.type):
+        return pa.list_(item.with_type(_with_marked_items(item.type, marks)))
+    return pa.list_(item.with_metadata(dict(marks)))
+
+
+def _arrow_field(
+    field: spark.StructField, column: str, large: bool, extra: Mapping[str, str] | None = None
+) -> pa.Field:
+    marks = {**(field.metadata or {}), **(extra or {})}
+    metadata = {
+        key: value if isinstance(value, str) else json.dumps(value)
+        for key, value in marks.items()
+        if key.startswith(_ENCODING_PREFIX)
+    }
+    of_blobs = {key: metadata[key] for key in metadata if key.encode().startswith(_BLOB_PREFIX)}
+    if large:
+        marks = {LARGE_STRING: "true", LARGE_BINARY: "true", **marks}
+    arrow = _arrow_type(field.dataType, column, marks, large)
+    # Marks of a field's metadata may outlive a change of the column's type; options are meant.
+    for key in _MARKERS & set(extra or ()):
+        if str(marks[key]).lower() != "false" and arrow.equals(
+            _arrow_type(field.dataType, column, {**marks, key: None}, large)
+        ):
+            raise InvalidOptionError(
+                f"option {column}.{key} does not fit the column, which is {field.dataType.simpleString()}"
+            )
+    if of_blobs and pa.types.is_list(arrow):
+        # The elements of the array are the blobs.
+        arrow = _with_marked_items(arrow, of_blobs)
+        metadata = {key: value for key, value in metadata.items() if key not in of_blobs}
+    if _is_set(marks, JSON) or marks.get(EXTENSION_NAME) == ARROW_JSON:
+        if isinstance(field.dataType, spark.StringType):
+            metadata[EXTENSION_NAME] = ARROW_JSON
+        elif _is_set(extra or {}, JSON):
+            raise InvalidOptionError(
+                f"option {column}.{JSON} does not fit the column, which is {field.dataType.simpleString()}"
+            )
+    return pa.field(field.name, arrow, field.nullable, metadata or None)
+
+
+def _arrow_type(
+    data_type: spark.DataType, column: str, marks: Mapping[str, Any], large: bool
+) -> pa.DataType:
+    if isinstance(data_type, spark.UserDefinedType):
+        return _arrow_type(data_type.sqlType(), column, marks, large)
+    if isinstance(data_type, spark.FloatType) and _is_set(marks, FLOAT16):
+        return pa.float16()
+    if isinstance(data_type, spark.StringType):
+        return pa.large_string() if _is_set(marks, LARGE_STRING) else pa.string()
+    if isinstance(data_type, spark.BinaryType):
+        width = _size(marks, BYTE_WIDTH, column)
+        if width is not None:
+            return pa.binary(width)
+        return pa.large_binary() if _is_set(marks, LARGE_BINARY) else pa.binary()
+    if isinstance(data_type, spark.DecimalType):
+        return pa.decimal128(data_type.precision, data_type.scale)
+    if isinstance(data_type, spark.ArrayType):
+        inner = {key: marks[key] for key in (FLOAT16, LARGE_STRING, LARGE_BINARY) if key in marks}
+        element = _arrow_type(data_type.elementType, f"{column}.element", inner, large)
+        item = pa.field("item", element, data_type.containsNull)
+        size = _size(marks, VECTOR_SIZE, column)
+        return pa.list_(item) if size is None else pa.list_(item, size)
+    if isinstance(data_type, spark.StructType):
+        names = data_type.names
+        if len(set(names)) != len(names):
+            raise SchemaMismatchError(f"column {column} has two fields of one name; rename one")
+        return pa.struct([_arrow_field(f, f"{column}.{f.name}", large) for f in data_type])
+    if isinstance(data_type, spark.MapType):
+        inner = {LARGE_STRING: "true", LARGE_BINARY: "true"} if large else {}
+        key_type = _arrow_type(data_type.keyType, f"{column}.key", inner, large)
+        if isinstance(data_type.valueType, spark.ArrayType):
+            inner_value = {key: marks[key] for key in (VECTOR_SIZE, FLOAT16) if key in marks}
+        else:
+            inner_value = {}
+        value = _arrow_type(data_type.valueType, f"{column}.value", {**inner, **inner_value}, large)
+        return pa.map_(
+            pa.field("key", key_type, False), pa.field("value", value, data_type.valueContainsNull)
+        )
+    if TIME_TYPE is not None and isinstance(data_type, TIME_TYPE):
+        return pa.time64("ns")
+    arrow = _TO_ARROW.get(type(data_type))
+    if arrow is None:
+        raise UnsupportedTypeError(
+            f"column {column}: {data_type.simpleString()} has no counterpart in a Lance table; cast or drop the column"
+        )
+    return arrow
+
+
+def _refuse_foreign(data_type: spark.DataType, column: str) -> None:
+    """Refuse, in a user's schema, what no column of a table can be read as."""
+    if isinstance(data_type, spark.ArrayType):
+        _refuse_foreign(data_type.elementType, column)
+    elif isinstance(data_type, spark.MapType):
+        _refuse_foreign(data_type.keyType, column)
+        _refuse_foreign(data_type.valueType, column)
+    elif isinstance(data_type, spark.StructType):
+        for field in data_type:
+            _refuse_foreign(field.dataType, f"{column}.{field.name}")
+    elif isinstance(data_type, spark.UserDefinedType):
+        _refuse_foreign(data_type.sqlType(), column)
+    else:
+        _arrow_type(data_type, column, {}, False)
+
+
+def _is_set(marks: Mapping[str, Any], key: str) -> bool:
+    return str(marks.get(key, "")).lower() == "true"
+
+
+def _size(marks: Mapping[str, Any], key: str, column: str) -> int | None:
+    value = marks.get(key)
+    if value is None:
+        return None
+    text = str(value).strip()
+    if text.isdecimal() and 1 <= int(text) < 2**31:
+        return int(text)
+    raise InvalidOptionError(
+        f"{column}.{key}: give a whole number from 1 to {2**31 - 1}, not {text[:40]!r}"
+    )

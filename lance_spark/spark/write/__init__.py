@@ -1,0 +1,1 @@
+"""Writes through Spark: executors write data files, the driver commits them."""

@@ -1,0 +1,106 @@
+"""Writing behind: batches are encoded on a second thread while the next ones arrive.
+
+The thread lives as long as a task. What waits is bounded in bytes, so that a slow store holds Spark back rather than filling memory.
+An error of the writer is raised by the next call of the task's own thread, once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+
+import pyarrow as pa
+
+from lance_spark.file.offsets import batch_with_offsets
+
+#: Bytes of batches that may wait: some of Spark's batches, which a page takes as long to encode as these to arrive.
+MAX_WAITING_BYTES = 32 * 1024 * 1024
+
+
+class BackgroundWriter:
+    """Calls `write` for each batch on another thread, in order. A context: left without an error, all is written.
+
+    Parameters
+    ----------
+    write : callable
+        Takes a batch. Called by one thread only, which is not that of the caller.
+    max_waiting_bytes : int
+        A batch is taken as long as fewer bytes wait.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[pa.RecordBatch], None],
+        max_waiting_bytes: int = MAX_WAITING_BYTES,
+    ) -> None:
+        self._write = write
+        self._max_bytes = max_waiting_bytes
+        self._waiting: deque[pa.RecordBatch] = deque()
+        self._bytes = 0
+        self._closed = False
+        self._given_up = False
+        self._error: BaseException | None = None
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name="lance-write", daemon=True)
+
+    def __enter__(self) -> BackgroundWriter:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        with self._changed:
+            self._closed = True
+            self._given_up = kind is not None
+            self._changed.notify_all()
+        self._thread.join()
+        if error is None:
+            self._raise()
+
+    def put(self, batch: pa.RecordBatch) -> None:
+        """Let a batch be written; waits while too much is waiting.
+
+        Raises
+        ------
+        Exception
+            What `write` raised for an earlier batch.
+        """
+        batch = batch_with_offsets(batch)
+        with self._changed:
+            while self._bytes >= self._max_bytes and self._error is None:
+                self._changed.wait()
+            self._raise()
+            self._waiting.append(batch)
+            self._bytes += batch.nbytes
+            self._changed.notify_all()
+
+    def _raise(self) -> None:
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not (self._waiting or self._closed):
+                    self._changed.wait()
+                if self._given_up or not self._waiting:
+                    return
+                batch = self._waiting.popleft()
+            try:
+                self._write(batch)
+            except BaseException as error:
+                with self._changed:
+                    self._error = error
+                    self._waiting.clear()
+                    self._changed.notify_all()
+                return
+            with self._changed:
+                self._bytes -= batch.nbytes
+                self._changed.notify_all()

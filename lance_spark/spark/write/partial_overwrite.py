@@ -1,0 +1,225 @@
+"""Writers that overwrite a part of a table: `.mode("overwrite")` with ``replaceWhere``, or with ``partitionOverwriteMode=dynamic``.
+
+| option | rows that go | rows that come |
+| --- | --- | --- |
+| `replaceWhere` | those that meet the condition | must meet it |
+| `partitionOverwriteMode`, `partitionBy` | those with values of the columns that rows of the DataFrame have | any |
+
+Executors write as for an append, and look at each batch; the rows that go are found where the commit runs, which has no executors: there
+only the columns of the condition are read. All is one commit, see `lance_spark.mutations.rows.partial_overwrite`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
+
+from lance_spark.errors import InvalidInputError, InvalidOptionError, SchemaMismatchError
+from lance_spark.mutations.rows.partial_overwrite import ReplacingWrite
+from lance_spark.mutations.rows.partitions import InPartitions, Partitions, partition_columns
+from lance_spark.scan.predicates.tree import Column, Predicate
+from lance_spark.spark.options.predicate_text import OptionText
+from lance_spark.spark.read.projection import find
+from lance_spark.spark.read.reader import display
+from lance_spark.spark.write.writer import LanceCommitMessage, LanceWriter
+from lance_spark.storage.store import ObjectStore
+
+if TYPE_CHECKING:
+    from lance_spark.file.schema.schema import Schema
+    from lance_spark.spark.options.options import WriteOptions
+    from lance_spark.spark.options.overwrite_options import OverwriteOptions
+    from lance_spark.table.commit.idempotency import WriteToken
+    from lance_spark.table.commit.write_job import WriteJob
+    from lance_spark.table.fragments.fragment import Fragment
+
+#: Characters of a value that an error shows.
+_SHOWN = 60
+
+
+class PartitionsMessage(LanceCommitMessage):
+    """The fragments that one task wrote, and the partitions that their rows are of.
+
+    Parameters
+    ----------
+    fragments : sequence of Fragment
+    values : pa.RecordBatch, optional
+        Combinations of the values of the partition columns.
+    """
+
+    def __init__(self, fragments: Sequence[Fragment], values: pa.RecordBatch | None) -> None:
+        super().__init__(fragments)
+        self.values = values
+
+
+class WhereWriter(LanceWriter):
+    """Replaces the rows that meet a condition.
+
+    Parameters
+    ----------
+    job : WriteJob
+    names : sequence of str
+        For each column of Spark's batches, the table's column that it goes to.
+    condition : Predicate
+    text : OptionText
+        The condition, as it was given.
+    commit_message : str, optional
+    once : Once, optional
+    """
+
+    def __init__(
+        self,
+        job: WriteJob,
+        names: Sequence[str],
+        condition: Predicate,
+        text: OptionText,
+        commit_message: str | None = None,
+        once: WriteToken | None = None,
+    ) -> None:
+        super().__init__(job, names, commit_message, once)
+        self.condition = condition
+        self.text = text.text
+        self._checked = text.for_tasks()
+
+    def watcher(self) -> Callable[[pa.RecordBatch], None]:
+        """Return what refuses rows that do not meet the condition.
+
+        Raises
+        ------
+        InvalidOptionError
+            The session would read the condition differently.
+        """
+        if self._checked is not None:
+            self._checked.check()
+        return self._check
+
+    def _check(self, batch: pa.RecordBatch) -> None:
+        met = self.condition.holds(batch)
+        if met.true_count == len(met):
+            return
+        at = met.index(False).as_py()
+        shown = []
+        for column in dict.fromkeys(self.condition.columns()):
+            value = repr(column.values(batch)[at].as_py())
+            shown.append(f"{column} is {value[:_SHOWN]}")
+        raise InvalidInputError(
+            f"option replaceWhere: a row of the DataFrame does not meet {self.text!r}: {', '.join(shown)}. Nothing was replaced; "
+            "filter the DataFrame by the same condition"
+        )
+
+
+class DynamicWriter(LanceWriter):
+    """Replaces the partitions that the rows of the DataFrame are of.
+
+    Parameters
+    ----------
+    job : WriteJob
+    names : sequence of str
+        For each column of Spark's batches, the table's column that it goes to.
+    columns : sequence of Column
+        That make the partitions.
+    commit_message : str, optional
+    once : Once, optional
+    """
+
+    def __init__(
+        self,
+        job: WriteJob,
+        names: Sequence[str],
+        columns: Sequence[Column],
+        commit_message: str | None = None,
+        once: WriteToken | None = None,
+    ) -> None:
+        super().__init__(job, names, commit_message, once)
+        self.columns = tuple(columns)
+
+    def watcher(self) -> Partitions:
+        """Return what collects the partitions of one task."""
+        return Partitions(self.columns)
+
+    def message(
+        self, fragments: Sequence[Fragment], watcher: Callable[[pa.RecordBatch], None] | None
+    ) -> LanceCommitMessage:
+        """Return what a task says."""
+        assert isinstance(watcher, Partitions)
+        return PartitionsMessage(fragments, watcher.values())
+
+    def job_for(self, messages: Sequence[WriterCommitMessage | None]) -> WriteJob:
+        """Return the write with the partitions of all tasks; nothing is replaced if there are none.
+
+        Raises
+        ------
+        InvalidInputError
+            There are too many.
+        """
+        partitions = Partitions(self.columns)
+        for message in messages:
+            if isinstance(message, PartitionsMessage) and message.values is not None:
+                partitions.merge(message.values)
+        values = partitions.values()
+        if values is None or not self.job.read_version:
+            return self.job
+        return self.job.become(ReplacingWrite, condition=InPartitions(self.columns, values))
+
+
+def replacing_writer(
+    options: WriteOptions,
+    rules: OverwriteOptions,
+    job: WriteJob,
+    names: Sequence[str],
+) -> LanceWriter:
+    """Return the writer that the options ask for.
+
+    Parameters
+    ----------
+    options : WriteOptions
+    rules : WriteRules
+        With `replace_where`, or `partition_by`.
+    job : WriteJob
+        An append, or the creation of the table.
+    names : sequence of str
+        For each column of the DataFrame, the table's column that it goes to.
+
+    Raises
+    ------
+    InvalidOptionError
+        The condition is none that is understood, or partitions cannot be made by the columns.
+    SchemaMismatchError
+        The DataFrame lacks a column that decides what is replaced.
+    """
+    name = display(options.path)
+    table = job.schema
+    if job.read_version:
+        table = job.base(ObjectStore.from_uri(job.uri, job.storage_options)).schema
+    text = rules.replace_where
+    if text is None:
+        wanted = [_named(table, one) for one in rules.partition_by]
+        columns = partition_columns(table, wanted, f"table {name}")
+        _check_given(columns, names, name, "partitionBy")
+        return DynamicWriter(job, names, columns, options.commit_message, rules.once)
+    try:
+        given = OptionText.planned("replaceWhere", text, table, rules.settings, rules.timezone)
+        condition = given.predicate()
+    except InvalidInputError as error:
+        raise InvalidOptionError(
+            f"option replaceWhere: {error}. Conditions that only Spark understands are for LanceTable.replaceWhere"
+        ) from None
+    _check_given(list(condition.columns()), names, name, "replaceWhere")
+    if job.read_version:
+        job = job.become(ReplacingWrite, condition=condition)
+    return WhereWriter(job, names, condition, given, options.commit_message, rules.once)
+
+
+def _named(table: Schema, name: str) -> str:
+    index = find(table.names, name)
+    return name if index < 0 else table.names[index]
+
+
+def _check_given(columns: Sequence[Column], names: Sequence[str], table: str, option: str) -> None:
+    missing = [str(one) for one in columns if one.path[0].name not in names]
+    if missing:
+        raise SchemaMismatchError(
+            f"table {table}: the DataFrame has no {', '.join(missing)}, which option {option} looks at; select it"
+        )

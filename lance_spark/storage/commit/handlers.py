@@ -1,0 +1,284 @@
+"""Commit handlers: create a file only if it is absent, atomically. One class for each way.
+
+| where | how |
+| --- | --- |
+| local disks | temporary file, fsync, hard link (or rename without replace), fsync of the folder |
+| `memory://` | a lock of the process |
+| S3, Google, Azure | conditional put; unknown servers are probed (`conditional_put_probe`) |
+| HDFS | temporary file, rename into the folder |
+| any other store | a lock of the user (`lock`), else refused: writers could overwrite each other |
+
+A half-written file is never visible under the final name.
+"""
+
+from __future__ import annotations
+
+import errno
+import inspect
+import os
+import posixpath
+import threading
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any, Protocol
+
+from lance_spark.errors import MissingFileError, StorageError
+from lance_spark.storage import local
+from lance_spark.storage.commit.rename import rename_without_replace
+from lance_spark.storage.errors import scrub, translated
+from lance_spark.storage.remote import read_whole
+from lance_spark.storage.retry import Retries, seen_whole
+
+_NO_HARD_LINKS = {
+    errno.EPERM,
+    errno.ENOTSUP,
+    errno.EOPNOTSUPP,
+    errno.ENOSYS,
+    errno.EMLINK,
+    errno.EACCES,
+}
+
+
+class CommitHandler(Protocol):
+    """Creates a file if it is absent, on one kind of store."""
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        """Create `path` with `data`, durable; return False and change nothing if it exists.
+
+        Raises
+        ------
+        StorageError
+            The store failed; the file may exist or not.
+        """
+        ...
+
+
+class LocalCommit:
+    """Hard link, or rename without replace, of a complete and durable temporary file."""
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        """Create a local file."""
+        with translated(path):
+            folder = os.path.dirname(path)
+            local.make_folder(folder)
+            temporary = local.write_temporary(path, data, durable=True)
+            try:
+                created = _link(temporary, path)
+                if created:
+                    _set_commit_time(path)
+            finally:
+                # A failure here does not affect the link. Cleanup removes the file.
+                with suppress(OSError):
+                    local.remove(temporary)
+            try:
+                if created:
+                    local.sync_folder(folder)
+            except PermissionError as error:
+                # Not a refusal: the file exists.
+                raise StorageError(f"{path}: {error.strerror}") from OSError(str(error))
+            return created
+
+
+def _set_commit_time(path: str) -> None:
+    """Set the time of a file to that of its link, which tells which of two commits came first."""
+    # The link sets ctime, so another process between these calls does not disturb it.
+    with suppress(OSError):
+        if os.name != "nt":
+            named = os.stat(path).st_ctime_ns
+            os.utime(path, ns=(named, named))
+
+
+def _link(source: str, target: str) -> bool:
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        # A network file system that repeats a request after a lost answer reports its own success
+        # as a collision.
+        return os.stat(source).st_nlink == 2
+    except OSError as error:
+        if error.errno not in _NO_HARD_LINKS:
+            raise
+        try:
+            return rename_without_replace(source, target)
+        except OSError as second:
+            raise StorageError(
+                f"{target}: the file system has neither hard links ({error.strerror}) nor a rename "
+                "that does not "
+                f"replace ({second.strerror}), so commits on it are not safe; keep the table on "
+                "another store"
+            ) from second
+    return True
+
+
+class MemoryCommit:
+    """A lock of the process: it alone has the files of `memory://`."""
+
+    _lock = threading.Lock()
+
+    def __init__(self, fs: Any) -> None:
+        self._fs = fs
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        """Create a file in memory."""
+        with self._lock:
+            if self._fs.exists(path):
+                return False
+            self._fs.pipe_file(path, data)
+            return True
+
+
+class ConditionalPut:
+    """A put that the object store refuses if the object exists.
+
+    Parameters
+    ----------
+    fs : fsspec file system
+    condition : mapping
+        Arguments of `pipe_file` that ask for it.
+    secrets : mapping, optional
+        Options whose values no error shows.
+    retries : Retries, optional
+        Of looks at what there is, not of puts.
+    """
+
+    def __init__(
+        self,
+        fs: Any,
+        condition: dict[str, object],
+        secrets: Mapping[str, object] | None = None,
+        retries: Retries | None = None,
+    ) -> None:
+        self._fs = fs
+        self._condition = condition
+        self._secrets = secrets
+        self._retries = Retries.of({}, fs) if retries is None else retries
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        """Create an object."""
+        try:
+            with translated(path, self._secrets):
+                self._fs.pipe_file(path, data, **self._condition)
+        except StorageError as error:
+            if isinstance(error.__cause__, FileExistsError):
+                return False
+            if not isinstance(error.__cause__, PermissionError):
+                raise
+            if not self._is_there(path, data, error):
+                raise
+        return True
+
+    def _is_there(self, path: str, data: bytes, refusal: StorageError) -> bool:
+        """Tell whether a request was carried out that is refused: rights can expire before it is
+        repeated.
+        """
+        try:
+            with translated(path, self._secrets):
+                look = partial(self._retries.call, read_whole, self._fs, path, len(data))
+                return seen_whole(look, data) == data
+        except MissingFileError:
+            return False
+        except StorageError as error:
+            # From another error: nobody knows.
+            raise StorageError(str(refusal)) from error
+
+
+class FolderRename:
+    """A rename on HDFS, which refuses to replace a file.
+
+    pyarrow does not leave it at that: it deletes a file that is given as the target, and tries
+    again. So the target is the folder, and the file has its name already: HDFS moves it there, in
+    one step, unless there is one of that name.
+    """
+
+    def __init__(self, fs: Any, secrets: Mapping[str, object] | None = None) -> None:
+        self._fs = fs
+        self._secrets = secrets
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        """Create a file."""
+        fs = self._fs
+        folder, name = posixpath.split(fs._strip_protocol(path))
+        target = f"{folder}/{name}"
+        with translated(f"{posixpath.basename(folder)}/{name}", self._secrets):
+            if self._is_there(target):
+                return False
+            staging = f"{folder}/.{name}.{uuid.uuid4().hex}.tmp"
+            try:
+                fs.makedirs(staging, exist_ok=True)
+                fs.pipe_file(f"{staging}/{name}", data)
+                try:
+                    fs.mv(f"{staging}/{name}", folder)
+                except OSError as error:
+                    # A request that was repeated may have found its own work.
+                    return self._is_own(target, data, error)
+            finally:
+                with suppress(Exception):
+                    fs.rm(staging, recursive=True)
+        return True
+
+    def _is_own(self, path: str, data: bytes, failure: OSError) -> bool:
+        """Tell whether the file that is there is what a rename that failed has moved; raise its
+        failure if there is none.
+        """
+        try:
+            if self._is_there(path):
+                return bool(self._fs.cat_file(path) == data)
+        except OSError as error:
+            # That nobody may look is no refusal of the rename.
+            told = scrub(f"{failure}; {error}", self._secrets)
+            raise StorageError(f"{posixpath.basename(path)}: {told}") from OSError(told)
+        raise failure
+
+    def _is_there(self, path: str) -> bool:
+        try:
+            self._fs.info(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+
+def handler_for(
+    scheme: str,
+    fs: Any,
+    secrets: Mapping[str, object] | None = None,
+    retries: Retries | None = None,
+) -> CommitHandler:
+    """Return the way of put-if-absent for a file system.
+
+    Parameters
+    ----------
+    scheme : str
+    fs : fsspec file system, or None for local disks
+    secrets : mapping, optional
+        Options whose values no error shows.
+    retries : Retries, optional
+
+    Raises
+    ------
+    StorageError
+        None is known.
+    """
+    if scheme == "file":
+        return LocalCommit()
+    if scheme == "memory":
+        return MemoryCommit(fs)
+    if scheme in ("s3", "s3a", "gs", "gcs"):
+        if "mode" in inspect.signature(getattr(fs, "_pipe_file", fs.pipe_file)).parameters:
+            return ConditionalPut(fs, {"mode": "create"}, secrets, retries)
+        package = "s3fs" if scheme.startswith("s3") else "gcsfs"
+        raise StorageError(
+            f"{scheme}://: the installed {package} cannot create an object only if it is absent, "
+            f"which commits need: pip install --upgrade {package}"
+        )
+    if scheme in ("abfs", "abfss", "az", "azure"):
+        return ConditionalPut(fs, {"overwrite": False}, secrets, retries)
+    if scheme in ("hdfs", "viewfs"):
+        return FolderRename(fs, secrets)
+    raise StorageError(
+        f"{scheme}:// has no way known to create a file only if it is absent, so that commits on "
+        "it would not be "
+        "safe; tables there can be read only, unless the storage option commit_lock names a lock "
+        "that all writers use"
+    )

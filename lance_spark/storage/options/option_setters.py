@@ -1,0 +1,309 @@
+"""Maps each option of the object_store library to arguments of an fsspec file system.
+
+There is one table for each kind of store. Names have no prefix (`aws_`, `azure_storage_`,
+`google_`) and are in lower case. A setter receives the arguments and the value. Special setters:
+`nothing` for what packages of fsspec do anyway, `from_environment` for what only the environment
+can set, and `refused` for options that cannot be honoured, where silence would make a table less
+safe or less private.
+
+Values may be secrets, so no error contains a value.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+from lance_spark.errors import InvalidOptionError
+
+OptionSetter = Callable[[dict[str, Any], str], None]
+
+_TRUE = frozenset({"true", "1", "yes", "on"})
+_FALSE = frozenset({"false", "0", "no", "off"})
+_DURATION = re.compile(
+    r"(?P<count>[0-9]+(?:\.[0-9]+)?) ?(?P<unit>ms|s|sec|secs|seconds?|m|mins?|minutes?)?"
+)
+#: Internal names in the arguments, resolved by `fsspec_options`.
+ALLOW_HTTP, AZURE_ENDPOINT, AZURE_EMULATOR, AZURE_FABRIC, REGION = (
+    " allow_http", " azure endpoint", " azure emulator", " azure fabric", " default region",
+)  # fmt: skip
+
+
+def parse_flag(name: str, value: str) -> bool:
+    """Read `true` or `false`.
+
+    Raises
+    ------
+    InvalidOptionError
+        The value is neither.
+    """
+    text = value.strip().lower()
+    if text in _TRUE:
+        return True
+    if text in _FALSE:
+        return False
+    raise InvalidOptionError(f"option {name}: give true or false")
+
+
+def into(*keys: str) -> OptionSetter:
+    """Return a setter of the item at nested keys."""
+
+    def set_item(target: dict[str, Any], value: Any) -> None:
+        for key in keys[:-1]:
+            # A copy, as mappings of the caller must not change.
+            target[key] = dict(target.get(key) or {})
+            target = target[key]
+        target[keys[-1]] = value
+
+    return set_item
+
+
+def flag(name: str, *keys: str) -> OptionSetter:
+    """Return the setter of a value that is true or false."""
+
+    def set_item(target: dict[str, Any], value: str) -> None:
+        into(*keys)(target, parse_flag(name, value))  # type: ignore[arg-type]
+
+    return set_item
+
+
+def nothing(target: dict[str, Any], value: str) -> None:
+    """Pass an option over: fsspec's packages do so anyway, or the URI says it."""
+    del target, value
+
+
+def refused(name: str, why: str, harmless: str = "") -> OptionSetter:
+    """Return the setter of an option that cannot be honoured; a value that asks for nothing special
+    is passed over.
+    """
+
+    def set_item(target: dict[str, Any], value: str) -> None:
+        del target
+        if value.strip().lower() not in (harmless, ""):
+            raise InvalidOptionError(f"storage option {name} is not supported: {why}")
+
+    return set_item
+
+
+def from_environment(name: str, variable: str) -> OptionSetter:
+    """Return the setter of an option that the store's package reads from the environment only."""
+    return refused(
+        name, f"set the environment variable {variable} wherever tables are read or written"
+    )
+
+
+def seconds(name: str, *keys: str) -> OptionSetter:
+    """Return the setter of a duration such as `30s`."""
+
+    def set_item(target: dict[str, Any], value: str) -> None:
+        match = _DURATION.fullmatch(value.strip().lower())
+        if match is None:
+            raise InvalidOptionError(f"storage option {name}: give a time such as 30s")
+        unit = match["unit"] or "s"
+        scale = 0.001 if unit == "ms" else 60 if unit.startswith("m") else 1
+        into(*keys)(target, float(match["count"]) * scale)  # type: ignore[arg-type]
+
+    return set_item
+
+
+def _virtual_hosted(target: dict[str, Any], value: str) -> None:
+    style = "virtual" if parse_flag("virtual_hosted_style_request", value) else "path"
+    into("config_kwargs", "s3", "addressing_style")(target, style)
+
+
+def _unsigned(target: dict[str, Any], value: str) -> None:
+    signed = not parse_flag("unsigned_payload", value)
+    into("config_kwargs", "s3", "payload_signing_enabled")(target, signed)  # type: ignore[arg-type]
+
+
+def _any_certificate(target: dict[str, Any], value: str) -> None:
+    if parse_flag("allow_invalid_certificates", value):
+        into("client_kwargs", "verify")(target, False)  # type: ignore[arg-type]
+
+
+def _proxy(target: dict[str, Any], value: str) -> None:
+    into("config_kwargs", "proxies")(target, {"http": value, "https": value})  # type: ignore[arg-type]
+
+
+def _encryption(target: dict[str, Any], value: str) -> None:
+    names = {"aes256": "AES256", "sse:kms": "aws:kms", "aws:kms": "aws:kms"}
+    names |= {"sse:kms:dsse": "aws:kms:dsse", "aws:kms:dsse": "aws:kms:dsse"}
+    name = names.get(value.strip().lower())
+    if name is None:
+        raise InvalidOptionError(
+            "storage option server_side_encryption: AES256, aws:kms and aws:kms:dsse are "
+            "supported; keys of the "
+            "customer (SSE-C) are not"
+        )
+    into("s3_additional_kwargs", "ServerSideEncryption")(target, name)
+
+
+def _anonymous(target: dict[str, Any], value: str) -> None:
+    if parse_flag("skip_signature", value):
+        target["token"] = "anon"  # noqa: S105 - how gcsfs spells it
+
+
+def _service_account(target: dict[str, Any], value: str) -> None:
+    try:
+        account = json.loads(value)
+    except (ValueError, RecursionError):
+        account = None
+    if not isinstance(account, dict):
+        # The text is a secret: not a word of it is shown.
+        raise InvalidOptionError(
+            "storage option service_account_key: give the content of a service account's JSON file"
+        )
+    target["token"] = account
+
+
+def _azure_cli(target: dict[str, Any], value: str) -> None:
+    if parse_flag("use_azure_cli", value):
+        target["anon"] = False
+
+
+_CONDITIONAL_PUT = (
+    "commits need the conditional put of the store; name a lock by the option commit_lock, or keep "
+    "manifests in DynamoDB (s3+ddb://)"
+)
+_NO_PROXY = "set HTTPS_PROXY and NO_PROXY in the environment"
+
+_CLIENT: dict[str, OptionSetter] = {
+    "allow_http": flag("allow_http", ALLOW_HTTP),
+    "allow_invalid_certificates": refused(
+        "allow_invalid_certificates", "this store's package always checks them", "false"
+    ),
+    "proxy_url": refused("proxy_url", _NO_PROXY),
+    "proxy_ca_certificate": refused(
+        "proxy_ca_certificate", "add it to the certificates of the system"
+    ),
+    "proxy_excludes": refused("proxy_excludes", _NO_PROXY),
+    **dict.fromkeys(
+        (
+            "connect_timeout", "timeout", "read_timeout", "user_agent", "default_content_type",
+            "http1_only", "http2_only",
+            "http2_keep_alive_interval", "http2_keep_alive_timeout", "http2_keep_alive_while_idle",
+            "http2_max_frame_size",
+            "pool_idle_timeout", "pool_max_idle_per_host", "randomize_addresses",
+        ),
+        nothing,
+    ),
+}  # fmt: skip
+
+S3: dict[str, OptionSetter] = {
+    **_CLIENT,
+    "access_key_id": into("key"),
+    "secret_access_key": into("secret"),
+    "session_token": into("token"),
+    "token": into("token"),
+    "region": into("client_kwargs", "region_name"),
+    "default_region": into(REGION),
+    "endpoint": into("endpoint_url"),
+    "endpoint_url": into("endpoint_url"),
+    "endpoint_url_s3": into("endpoint_url"),
+    "bucket": nothing,
+    "bucket_name": nothing,
+    "anon": flag("anon", "anon"),
+    "skip_signature": flag("skip_signature", "anon"),
+    "virtual_hosted_style_request": _virtual_hosted,
+    "unsigned_payload": _unsigned,
+    "checksum_algorithm": nothing,
+    "s3_express": nothing,
+    "imdsv1_fallback": nothing,
+    "disable_tagging": nothing,
+    "copy_if_not_exists": nothing,
+    "conditional_put": refused("conditional_put", _CONDITIONAL_PUT, "etag"),
+    "request_payer": flag("request_payer", "requester_pays"),
+    "server_side_encryption": _encryption,
+    "sse_kms_key_id": into("s3_additional_kwargs", "SSEKMSKeyId"),
+    "sse_bucket_key_enabled": flag(
+        "sse_bucket_key_enabled", "s3_additional_kwargs", "BucketKeyEnabled"
+    ),
+    "sse_customer_key_base64": refused(
+        "sse_customer_key_base64", "use AES256 or a key of KMS: server_side_encryption"
+    ),
+    "metadata_endpoint": from_environment("metadata_endpoint", "AWS_EC2_METADATA_SERVICE_ENDPOINT"),
+    "container_credentials_relative_uri": from_environment(
+        "container_credentials_relative_uri", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"
+    ),
+    "container_credentials_full_uri": from_environment(
+        "container_credentials_full_uri", "AWS_CONTAINER_CREDENTIALS_FULL_URI"
+    ),
+    "container_authorization_token_file": from_environment(
+        "container_authorization_token_file", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"
+    ),
+    "web_identity_token_file": from_environment(
+        "web_identity_token_file", "AWS_WEB_IDENTITY_TOKEN_FILE"
+    ),
+    "role_arn": from_environment("role_arn", "AWS_ROLE_ARN"),
+    "role_session_name": from_environment("role_session_name", "AWS_ROLE_SESSION_NAME"),
+    "endpoint_url_sts": from_environment("endpoint_url_sts", "AWS_ENDPOINT_URL_STS"),
+    "allow_invalid_certificates": _any_certificate,
+    "proxy_url": _proxy,
+    "connect_timeout": seconds("connect_timeout", "config_kwargs", "connect_timeout"),
+    "timeout": seconds("timeout", "config_kwargs", "read_timeout"),
+    "read_timeout": seconds("read_timeout", "config_kwargs", "read_timeout"),
+}
+
+AZURE: dict[str, OptionSetter] = {
+    **_CLIENT,
+    "account_name": into("account_name"),
+    **dict.fromkeys(("account_key", "access_key", "master_key"), into("account_key")),
+    **dict.fromkeys(("sas_token", "sas_key"), into("sas_token")),
+    "connection_string": into("connection_string"),
+    "client_id": into("client_id"),
+    "client_secret": into("client_secret"),
+    **dict.fromkeys(("tenant_id", "authority_id"), into("tenant_id")),
+    "authority_host": from_environment("authority_host", "AZURE_AUTHORITY_HOST"),
+    **dict.fromkeys(
+        ("token", "bearer_token"),
+        refused("bearer_token", "give account_key, sas_token or client_id with client_secret"),
+    ),
+    "use_emulator": flag("use_emulator", AZURE_EMULATOR),
+    "endpoint": into(AZURE_ENDPOINT),
+    "use_fabric_endpoint": flag("use_fabric_endpoint", AZURE_FABRIC),
+    "use_azure_cli": _azure_cli,
+    "anon": flag("anon", "anon"),
+    "skip_signature": flag("skip_signature", "anon"),
+    "container_name": nothing,
+    "disable_tagging": nothing,
+    **dict.fromkeys(
+        ("msi_endpoint", "identity_endpoint"),
+        from_environment("msi_endpoint", "IDENTITY_ENDPOINT, and the option anon to false"),
+    ),
+    "object_id": refused("object_id", "name a user-assigned identity by AZURE_CLIENT_ID"),
+    "msi_resource_id": refused(
+        "msi_resource_id", "name a user-assigned identity by AZURE_CLIENT_ID"
+    ),
+    "federated_token_file": from_environment(
+        "federated_token_file", "AZURE_FEDERATED_TOKEN_FILE, and the option anon to false"
+    ),
+    **{
+        name: refused(name, "this credential is not known to adlfs")
+        for name in (
+            "fabric_token_service_url", "fabric_workload_host", "fabric_session_token",
+            "fabric_cluster_identifier",
+            "credential_type",
+        )
+    },
+    "encryption_key": refused("encryption_key", "adlfs cannot encrypt by keys of the customer"),
+    "connect_timeout": seconds("connect_timeout", "connection_timeout"),
+    "read_timeout": seconds("read_timeout", "read_timeout"),
+    "timeout": seconds("timeout", "read_timeout"),
+}  # fmt: skip
+
+GOOGLE: dict[str, OptionSetter] = {
+    **_CLIENT,
+    "service_account": into("token"),
+    "service_account_path": into("token"),
+    "application_credentials": into("token"),
+    "service_account_key": _service_account,
+    "bearer_token": into("token"),
+    "base_url": into("endpoint_url"),
+    "endpoint": into("endpoint_url"),
+    "bucket": nothing,
+    "bucket_name": nothing,
+    "skip_signature": _anonymous,
+    "timeout": seconds("timeout", "requests_timeout"),
+}

@@ -1,0 +1,222 @@
+"""Prefetches parts of a file behind fsspec before readers request them.
+
+The caller announces the ranges of each *step*, buffer by buffer, as rows are read. The ranges need
+not be exact: missing bytes are fetched on request. No byte is fetched twice as long as requests
+follow the order of the file.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from lance_spark.storage.remote import MAX_GAP, PART, RemoteSource, coalesce
+from lance_spark.storage.source import ByteRange, Bytes
+
+
+class Part(NamedTuple):
+    """Bytes `start` to `stop` of a buffer of a file."""
+
+    buffer: ByteRange
+    start: int
+    stop: int
+
+
+class _Piece(NamedTuple):
+    """Bytes `start` to `stop` of the file, fetched by one request."""
+
+    start: int
+    stop: int
+    data: Future[Bytes]
+
+
+@dataclass(slots=True)
+class _Buffer:
+    """The fetched part of a buffer: from its first piece up to `stop`.
+
+    Pieces can begin before the buffer and end after it.
+    """
+
+    place: ByteRange
+    stop: int
+    steps: int = 0
+    pieces: list[_Piece] = field(default_factory=list)
+
+    def add(self, pieces: Sequence[_Piece]) -> None:
+        """Add fetched pieces. Pieces that were merged with those of a neighbour extend `stop`."""
+        self.pieces += pieces
+        end = self.place.offset + self.place.length
+        self.stop = max(self.stop, min(pieces[-1].stop, end))
+
+
+class AheadSource:
+    """A `Ranges` over a file, for one thread at a time.
+
+    Parameters
+    ----------
+    source : RemoteSource
+        Not closed together with this object. It counts the reads of this object too.
+    """
+
+    def __init__(self, source: RemoteSource) -> None:
+        self._source = source
+        self._threads = source.threads()
+        self._requests: list[Future[Bytes]] = []
+        self._buffers: dict[ByteRange, _Buffer] = {}
+        self._places: list[ByteRange] = []
+        self._steps: deque[list[_Buffer]] = deque()
+        self._error: BaseException | None = None
+
+    def expect(self, parts: Sequence[Part]) -> int:
+        """Begin to fetch the ranges of the next step that are not being fetched yet.
+
+        Returns
+        -------
+        int
+            Bytes that this call fetches.
+        """
+        wanted: list[ByteRange] = []
+        lacking: list[_Buffer] = []
+        step: list[_Buffer] = []
+        for place, first, last in parts:
+            # A little more than announced, as a further request would cost more.
+            stop = min(last + MAX_GAP, place.offset + place.length)
+            buffer = self._buffers.get(place)
+            if buffer is None:
+                start = max(first - MAX_GAP, place.offset)
+                buffer = self._buffers[place] = _Buffer(place, start)
+                insort(self._places, place)
+            buffer.steps += 1
+            step.append(buffer)
+            if stop > buffer.stop:
+                wanted.append(ByteRange(buffer.stop, stop - buffer.stop))
+                lacking.append(buffer)
+                buffer.stop = stop
+        self._steps.append(step)
+        fetched = self._fetch(wanted, self._read_expected)
+        for buffer, pieces in zip(lacking, fetched, strict=True):
+            buffer.add(pieces)
+        return sum(size for _, size in wanted)
+
+    def finish(self) -> None:
+        """Release the buffers that only the oldest step needed: it has been read."""
+        for buffer in self._steps.popleft():
+            buffer.steps -= 1
+            if not buffer.steps:
+                del self._buffers[buffer.place]
+                del self._places[bisect_right(self._places, buffer.place) - 1]
+
+    def read(self, ranges: Sequence[ByteRange]) -> list[Bytes]:
+        """Return the bytes of each range, in order; see `ByteSource`."""
+        buffers = [self._buffer_at(place) for place in ranges]
+        wanted: list[ByteRange] = []
+        lacking: list[int] = []
+        for number, (place, buffer) in enumerate(zip(ranges, buffers, strict=True)):
+            end = place.offset + place.length
+            if buffer is None:
+                wanted.append(place)
+                lacking.append(number)
+            elif end > buffer.stop:
+                wanted.append(ByteRange(buffer.stop, end - buffer.stop))
+                lacking.append(number)
+                buffer.stop = end
+        alone: dict[int, list[_Piece]] = {}
+        for number, pieces in zip(
+            lacking, self._fetch(wanted, self._source.read_part), strict=True
+        ):
+            buffer = buffers[number]
+            if buffer is None:
+                alone[number] = pieces
+            else:
+                buffer.add(pieces)
+        answer = [
+            _cut(alone[number] if buffer is None else buffer.pieces, place)
+            for number, (place, buffer) in enumerate(zip(ranges, buffers, strict=True))
+        ]
+        for place, buffer in zip(ranges, buffers, strict=True):
+            if buffer is not None:
+                # The next range may begin in the last chunk of this one.
+                kept = place.offset + place.length - MAX_GAP
+                buffer.pieces = [piece for piece in buffer.pieces if piece.stop > kept]
+        return answer
+
+    def close(self) -> None:
+        """Cancel waiting requests, wait for running ones, and release all buffers."""
+        wait([request for request in self._requests if not request.cancel()])
+        self._requests.clear()
+        self._buffers.clear()
+        self._places.clear()
+        self._steps.clear()
+
+    def _buffer_at(self, place: ByteRange) -> _Buffer | None:
+        """Return the buffer that holds the beginning of a range; None if it is not fetched."""
+        offset, length = place
+        number = bisect_right(self._places, ByteRange(offset, self._source.size)) - 1
+        if number < 0 or not length:
+            return None
+        buffer = self._buffers[self._places[number]]
+        if offset + length > buffer.place.offset + buffer.place.length or offset > buffer.stop:
+            return None
+        first = buffer.pieces[0].start if buffer.pieces else buffer.stop
+        return buffer if first <= offset else None
+
+    def _read_expected(self, start: int, stop: int) -> Bytes:
+        if self._error is not None:
+            # This request would repeat as often as the failed one, while the reader waits.
+            raise self._error
+        try:
+            return self._source.read_part(start, stop)
+        except BaseException as error:
+            self._error = error
+            raise
+
+    def _fetch(
+        self, ranges: Sequence[ByteRange], read_part: Callable[[int, int], Bytes]
+    ) -> list[list[_Piece]]:
+        """Begin to fetch ranges, merged with neighbours; return the pieces of each range."""
+        pieces_of: list[list[_Piece]] = [[] for _ in ranges]
+        self._requests = [request for request in self._requests if not request.done()]
+        count = total = 0
+        for read in coalesce(ranges):
+            size = read.stop - read.start
+            parts = max(size // PART, 1)
+            edges = [read.start + size * index // parts for index in range(parts + 1)]
+            pieces = [
+                _Piece(start, stop, self._threads.submit(read_part, start, stop))
+                for start, stop in pairwise(edges)
+            ]
+            self._requests += [piece.data for piece in pieces]
+            for member in read.members:
+                offset, length = ranges[member]
+                pieces_of[member] = [
+                    piece
+                    for piece in pieces
+                    if piece.stop > offset and piece.start < offset + length
+                ]
+            count, total = count + parts, total + size
+        if count:
+            self._source.counts.add(count, total)
+        return pieces_of
+
+
+def _cut(pieces: Sequence[_Piece], place: ByteRange) -> Bytes:
+    """Return a range from its pieces, which overlap or follow each other."""
+    position, end = place.offset, place.offset + place.length
+    cuts: list[Bytes] = []
+    for start, stop, data in pieces:
+        if position < min(stop, end):
+            cuts.append(data.result()[position - start : end - start])
+            position = min(stop, end)
+    if len(cuts) < 2:
+        return cuts[0] if cuts else np.empty(0, np.uint8)
+    # Arrow returns this memory to the system; the C library would keep it for each thread.
+    joined = np.frombuffer(pa.allocate_buffer(place.length), np.uint8)
+    return np.concatenate(cuts, out=joined)

@@ -1,0 +1,1 @@
+"""Ways to write files to stores: whole, or in parts."""

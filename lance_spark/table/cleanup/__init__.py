@@ -1,0 +1,1 @@
+"""Cleanup: removes old versions and the files that only they refer to."""

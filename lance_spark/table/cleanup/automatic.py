@@ -1,0 +1,204 @@
+"""Cleanup after commits, as the configuration of a table asks for it.
+
+| key | value | meaning |
+| --- | --- | --- |
+| `lance.auto_cleanup.interval` | number | clean up after each version that it divides; 0: after every one; no key: never |
+| `lance.auto_cleanup.older_than` | `14d`, `1h 30m`, ... | only versions that were committed so long ago |
+| `lance.auto_cleanup.retain_versions` | number > 0 | all but so many of the newest |
+| `lance.auto_cleanup.referenced_branch` | `true`, `false` | first, the branches made from versions that could go, each as its own configuration says |
+| `lance.auto_cleanup.delete_rate_limit` | number > 0 | files deleted per second |
+| `lance.auto_cleanup.delete_concurrency` | number > 0 | requests at once |
+
+As pylance does it: the configuration is that of the new version; the version before it stays too; without age and number
+every older version goes; a tag on a version that could go prevents the whole cleanup, and so does a value that cannot be
+read. The commit that creates a table is not followed by one. What goes wrong is logged: the commit has happened.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from lance_spark.errors import InvalidInputError
+from lance_spark.storage.store import ObjectStore
+from lance_spark.table.cleanup.branches import origin
+from lance_spark.table.cleanup.plan import CleanupPolicy
+from lance_spark.table.cleanup.run import CleanupStats, cleanup
+from lance_spark.table.manifest.codec import find_manifest
+from lance_spark.table.manifest.manifest import Manifest
+from lance_spark.table.manifest.versions import list_manifests
+from lance_spark.table.open import read_latest
+from lance_spark.table.refs.branch_store import read_branches
+from lance_spark.table.refs.names import branch_store, main_store
+
+PREFIX = "lance.auto_cleanup."
+INTERVAL = f"{PREFIX}interval"
+_LOG = logging.getLogger("lance_spark")
+_MAX_U64 = 2**64 - 1
+_NUMBER = re.compile(r"\+?[0-9]{1,40}")
+_DURATION = re.compile(r"\s*([0-9]+)(?:\.([0-9]+))?\s*([A-Za-zµ]+)\s*")
+_SECOND = 10**9
+_UNITS = {
+    1: ("nanos", "nsec", "ns"),
+    10**3: ("usec", "us", "µs"),
+    10**6: ("millis", "msec", "ms"),
+    _SECOND: ("seconds", "second", "secs", "sec", "s"),
+    60 * _SECOND: ("minutes", "minute", "min", "mins", "m"),
+    3600 * _SECOND: ("hours", "hour", "hrs", "hr", "h"),
+    86_400 * _SECOND: ("days", "day", "d"),
+    7 * 86_400 * _SECOND: ("weeks", "week", "wks", "wk", "w"),
+    # Averages: 30.44 and 365.25 days.
+    2_630_016 * _SECOND: ("months", "month", "M"),
+    31_557_600 * _SECOND: ("years", "year", "yrs", "yr", "y"),
+}
+_NANOSECONDS = {name: length for length, names in _UNITS.items() for name in names}
+
+
+@dataclass(frozen=True, slots=True)
+class AutoCleanup:
+    """What a configuration asks for.
+
+    Attributes
+    ----------
+    policy : CleanupPolicy
+    branches : bool
+        Whether branches are cleaned up first.
+    delete_rate_limit, delete_concurrency : int, optional
+    """
+
+    policy: CleanupPolicy
+    branches: bool = False
+    delete_rate_limit: int | None = None
+    delete_concurrency: int | None = None
+
+
+def after_commit(store: ObjectStore, manifest: Manifest) -> CleanupStats | None:
+    """Clean up after a commit, if the configuration asks for it. Whatever goes wrong is logged.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        Root of the table or branch.
+    manifest : Manifest
+        The version that was committed.
+    """
+    try:
+        return _clean_up(store, manifest)
+    # Nothing at all may look as if the commit had failed: the caller would delete its files.
+    except Exception as error:
+        _LOG.warning(
+            "version %d is committed; cleanup after it failed: %s", manifest.version, error
+        )
+        return None
+
+
+def wanted(config: Mapping[str, str], version: int) -> AutoCleanup | None:
+    """Return the cleanup that a configuration asks for after a version; None if it asks for none.
+
+    Raises
+    ------
+    InvalidInputError
+        A value cannot be read.
+    """
+    if INTERVAL not in config:
+        return None
+    interval = _number(config, "interval", 0)
+    if interval and version % interval:
+        return None
+    age = config.get(f"{PREFIX}older_than")
+    branches = config.get(f"{PREFIX}referenced_branch", "false")
+    if branches not in ("true", "false"):
+        raise InvalidInputError(f"{PREFIX}referenced_branch={branches!r}: give true or false")
+    policy = CleanupPolicy(
+        before_ns=None if age is None else time.time_ns() - parse_duration(age),
+        retain_versions=_number(config, "retain_versions", 1),
+    )
+    return AutoCleanup(
+        policy,
+        branches == "true",
+        _number(config, "delete_rate_limit", 1),
+        _number(config, "delete_concurrency", 1),
+    )
+
+
+def parse_duration(text: str) -> int:
+    """Return the nanoseconds of a duration such as ``14d``, ``1h 30m`` or ``0``.
+
+    Raises
+    ------
+    InvalidInputError
+        It has no number, or no unit that is known.
+    """
+    if text.strip() == "0":
+        return 0
+    at, total = 0, 0
+    while part := _DURATION.match(text, at):
+        whole, fraction, unit = part.groups()
+        if unit not in _NANOSECONDS or len(whole) > len(str(_MAX_U64)):
+            break
+        length = _NANOSECONDS[unit]
+        total += int(whole) * length
+        if fraction:
+            total += int(fraction[:9]) * length // 10 ** len(fraction[:9])
+        at = part.end()
+    if not text.strip() or at < len(text):
+        raise InvalidInputError(
+            f"{PREFIX}older_than={text!r} is no duration: give a number and a unit, for example 14d or 1h 30m"
+        )
+    return total
+
+
+def _number(config: Mapping[str, str], key: str, least: int) -> int | None:
+    text = config.get(PREFIX + key)
+    if text is None:
+        return None
+    if not _NUMBER.fullmatch(text) or not least <= int(text) <= _MAX_U64:
+        raise InvalidInputError(f"{PREFIX}{key}={text!r}: give a whole number from {least} on")
+    return int(text)
+
+
+def _clean_up(store: ObjectStore, manifest: Manifest) -> CleanupStats | None:
+    auto = wanted(manifest.config, manifest.version)
+    if auto is None:
+        return None
+    if auto.branches:
+        _clean_up_branches(store, manifest, auto)
+    return cleanup(
+        store,
+        auto.policy,
+        read_version=manifest.version - 1,
+        branch=manifest.branch,
+        delete_rate_limit=auto.delete_rate_limit,
+        delete_concurrency=auto.delete_concurrency,
+    )
+
+
+def _clean_up_branches(store: ObjectStore, manifest: Manifest, parent: AutoCleanup) -> None:
+    """Clean up the branches that were made from versions that could go, those that others were made from last."""
+    main = main_store(store, manifest.branch)
+    branches = read_branches(main)
+    located = {location.version: location for location in list_manifests(store)}
+    for name, _ in sorted(branches.items(), key=lambda item: -len(item[1].identifier or ())):
+        number = origin(name, manifest.branch, branches)
+        if number is None or name == manifest.branch:
+            continue
+        location = located.get(number)
+        version = find_manifest(store, location) if location else None
+        if version is not None and not parent.policy.allows(version):
+            continue
+        root = branch_store(main, name)
+        newest = read_latest(root)
+        auto = wanted(newest.config, newest.version)
+        if auto is not None:
+            cleanup(
+                root,
+                replace(auto.policy, error_if_tagged_old_versions=False),
+                read_version=newest.version,
+                branch=name,
+                # All share the limits of the cleanup that they are a part of.
+                delete_rate_limit=parent.delete_rate_limit,
+                delete_concurrency=parent.delete_concurrency,
+            )

@@ -1,0 +1,178 @@
+"""What is there: the files below a table's root that cleanup may remove.
+
+| path | kind | whose it is |
+| --- | --- | --- |
+| `data/**/*.lance` | data | its own |
+| `data/<stem>/*.blob` | data | the data file `data/<stem>.lance` |
+| `_deletions/*.arrow`, `*.bin` | deletion | its own |
+| `_indices/<uuid>/**` | index | the index |
+| `_transactions/*.txn` | transaction | its own |
+| `.<name>.<32 hex digits>.tmp`, `.tmp*`, `<name>#<n>` | temporary | the owner of its folder; a writer that was killed left it |
+| `_versions/<manifest>-<uuid>` | temporary | nobody's, if it is older than the newest version: a commit by an external manifest store left it |
+
+Anything else is not ours to remove: it is never listed as a candidate, whatever a manifest says; nor are files of other tables
+that lie in these folders. Manifests are not found
+here but by their versions. The first form of a temporary name is this package's, the others are pylance's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from lance_spark.storage.listing import FileInfo
+from lance_spark.storage.store import ObjectStore
+from lance_spark.table.commit.transaction import FOLDER as TRANSACTIONS
+from lance_spark.table.manifest import versions
+from lance_spark.table.paths import DATA, DELETIONS
+from lance_spark.table.refs.names import RESERVED
+
+INDICES = "_indices"
+#: The folders that writers leave temporary files in.
+_FOLDERS = (DATA, DELETIONS, INDICES, TRANSACTIONS, versions.FOLDER, "_refs")
+_TEMPORARY = re.compile(
+    r"\..+\.[0-9a-f]{32}\.tmp|\.tmp.*|.+\.(?:lance|manifest|txn|arrow|bin|blob|json)#\d+"
+)
+UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_STAGING = re.compile(rf"([0-9]{{1,20}}\.manifest)-{UUID}")
+#: Not in the folder of an index: whatever is there belongs to the index.
+_INNER_MANIFEST = re.compile(
+    rf"(?!_indices/{UUID}/)(.+)/{versions.FOLDER}/[^/]+\.manifest", re.DOTALL
+)
+_DEPTH_OF_BLOBS = 3
+_DEPTH_OF_RENAMED = 3
+_DEPTH_OF_INDEX_FILES = 3
+
+
+class FileKind(Enum):
+    """What a file is for."""
+
+    MANIFEST = "manifest"
+    DATA = "data"
+    TRANSACTION = "transaction"
+    INDEX = "index"
+    DELETION = "deletion"
+    TEMPORARY = "temporary"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A file that goes if no version that stays refers to it.
+
+    Attributes
+    ----------
+    info : FileInfo
+    kind : FileKind
+    owner : str
+        What manifests would refer to: the path of the data, deletion or transaction file, the uuid of the index. Of a
+        temporary file the one that its folder belongs to, empty if to none.
+    version : int
+        Of a staging file: the version that it is, or was to become; else 0.
+    """
+
+    info: FileInfo
+    kind: FileKind
+    owner: str
+    version: int = 0
+
+    @property
+    def is_temporary(self) -> bool:
+        """Whether a writer did not finish the file, so that nothing can refer to it."""
+        return self.kind is FileKind.TEMPORARY
+
+    @property
+    def name(self) -> str:
+        """The owner without its folders."""
+        return self.owner.rsplit("/", 1)[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The files of a table that cleanup may remove.
+
+    Attributes
+    ----------
+    candidates : list of Candidate
+        All but the manifests.
+    manifests : dict of int to list of FileInfo
+        Manifests by their version.
+    """
+
+    candidates: list[Candidate]
+    manifests: dict[int, list[FileInfo]]
+
+
+def list_files(store: ObjectStore) -> Listing:
+    """List the files below the root of a table that cleanup may remove.
+
+    Raises
+    ------
+    StorageError
+    """
+    listing = Listing([], {})
+    trees = {folder: store.list_tree(folder) for folder in _FOLDERS}
+    inner = _inner_tables(info.path for infos in trees.values() for info in infos)
+    for folder, infos in trees.items():
+        for info in infos:
+            if inner and info.path.startswith(inner):
+                continue
+            candidate = classify(info)
+            if candidate is not None:
+                listing.candidates.append(candidate)
+            elif folder == versions.FOLDER:
+                location = versions.parse_name(info.path.removeprefix(f"{folder}/"))
+                if location is not None:
+                    listing.manifests.setdefault(location.version, []).append(info)
+    return listing
+
+
+def _inner_tables(paths: Iterable[str]) -> tuple[str, ...]:
+    """Return the folders of other tables that somebody keeps in those of this one, as a branch `x/data` lies in `x`."""
+    roots = {found[1] for path in paths if (found := _INNER_MANIFEST.fullmatch(path)) is not None}
+    return tuple(f"{root}/{folder}/" for root in roots for folder in RESERVED)
+
+
+def classify(info: FileInfo) -> Candidate | None:
+    """Tell what a file is; None if cleanup leaves it alone."""
+    steps = info.path.split("/")
+    folder, name = steps[0], steps[-1]
+    if _TEMPORARY.fullmatch(name):
+        return Candidate(info, FileKind.TEMPORARY, _folder_owner(steps))
+    if (
+        folder == versions.FOLDER
+        and len(steps) == _DEPTH_OF_RENAMED
+        and _TEMPORARY.fullmatch(steps[1])
+    ):
+        # As commits on HDFS leave it that were cut short.
+        return Candidate(info, FileKind.TEMPORARY, "")
+    if folder == versions.FOLDER and (staging := _STAGING.fullmatch(name)):
+        location = versions.parse_name(staging[1])
+        if location is not None:
+            return Candidate(info, FileKind.TEMPORARY, "", location.version)
+    if folder == DATA and name.endswith(".lance"):
+        return Candidate(info, FileKind.DATA, info.path)
+    if folder == DATA and name.endswith(".blob") and len(steps) == _DEPTH_OF_BLOBS:
+        return Candidate(info, FileKind.DATA, _folder_owner(steps))
+    if folder == INDICES and len(steps) >= _DEPTH_OF_INDEX_FILES:
+        return Candidate(info, FileKind.INDEX, _folder_owner(steps))
+    if folder == DELETIONS and name.endswith((".arrow", ".bin")):
+        return Candidate(info, FileKind.DELETION, info.path)
+    if folder == TRANSACTIONS and name.endswith(".txn"):
+        return Candidate(info, FileKind.TRANSACTION, info.path)
+    return None
+
+
+def owner_of(path: str) -> str:
+    """Return what manifests would refer to for cleanup to keep a file; empty if it is none that cleanup removes."""
+    candidate = classify(FileInfo(path, 0, None))
+    return "" if candidate is None else candidate.owner
+
+
+def _folder_owner(steps: list[str]) -> str:
+    if steps[0] == INDICES and len(steps) >= _DEPTH_OF_INDEX_FILES:
+        return steps[1]
+    if steps[0] == DATA and len(steps) == _DEPTH_OF_BLOBS:
+        return f"{DATA}/{steps[1]}.lance"
+    return ""

@@ -1,0 +1,1 @@
+"""Commits: transactions, the atomic creation of the next manifest, and conflict retries."""

@@ -1,0 +1,162 @@
+"""Changes that must be made once only, whoever tries them and however often: the batch of a stream, the run of a job.
+
+A writer has an id, and numbers its changes in increasing order. Both are properties of the transaction, so that they are
+committed with the change, or not at all.
+
+| property | value |
+| --- | --- |
+| `id_key` | who writes: a query of a stream, an application |
+| `number_key` | which of its changes, as a decimal number |
+
+A change is there already if one of the same id and of its number, or a higher one, is in the history. The search goes back from the
+version that the change is planned on, and ends at the newest transaction of that id: one manifest, if nobody else writes; for the first
+change of an id it is all that may be looked at, in remote stores sixteen at a time. The versions that others commit meanwhile are
+looked at by `commit` itself, in the loop that it tries in: of two that try the same change at the same time, one finds that of the
+other.
+
+History that has been cleaned up, and the history of the branch that a branch was made from, is not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from lance_spark.errors import AlreadyCommittedError, InvalidInputError, MissingFileError
+from lance_spark.storage.read.parallel_reads import read_each
+from lance_spark.storage.store import ObjectStore
+from lance_spark.table.commit.transaction import Transaction, read_transaction
+from lance_spark.table.manifest import versions
+from lance_spark.table.manifest.codec import read_manifest
+from lance_spark.table.manifest.manifest import Manifest
+from lance_spark.table.manifest.versions import ManifestLocation
+
+#: The properties of writes that an application numbers itself.
+APP_ID, APP_VERSION = "lance.txn.appId", "lance.txn.version"
+#: How many versions are looked at for the newest transaction of an id.
+DEFAULT_LOOKBACK = 1_000
+_INT64_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class WriteToken:
+    """Which change of which writer this is.
+
+    Attributes
+    ----------
+    id_key : str
+        The property of a transaction that has the id.
+    id : str
+    number_key : str
+        The property that has the number.
+    number : int
+        0 or more; later changes of the same id have higher ones.
+    lookback : int
+        How many versions are searched for a transaction of the id, at most.
+
+    Raises
+    ------
+    InvalidInputError
+        The id is empty, or a number is out of range.
+    """
+
+    id_key: str
+    id: str
+    number_key: str
+    number: int
+    lookback: int = DEFAULT_LOOKBACK
+
+    def __post_init__(self) -> None:
+        if not self.id:
+            raise InvalidInputError(
+                f"{self.id_key} is empty: a change that is made once needs an id"
+            )
+        if not 0 <= self.number <= _INT64_MAX:
+            raise InvalidInputError(
+                f"{self.number_key} must be a whole number from 0 to {_INT64_MAX}, not {self.number}"
+            )
+        if self.lookback < 1:
+            raise InvalidInputError(f"lookback must be 1 version or more, not {self.lookback}")
+
+    def properties(self) -> dict[str, str]:
+        """Return what the transaction says about it."""
+        return {self.id_key: self.id, self.number_key: str(self.number)}
+
+    def number_in(self, transaction: Transaction | None) -> int | None:
+        """Return the number of a transaction of the same id; None for those of others."""
+        if transaction is None or transaction.properties.get(self.id_key) != self.id:
+            return None
+        text = transaction.properties.get(self.number_key, "")
+        return int(text) if text.isascii() and text.isdecimal() and len(text) <= 19 else None
+
+    def is_met_by(self, transaction: Transaction | None) -> bool:
+        """Tell whether a transaction is this change, or a later one of the same writer."""
+        number = self.number_in(transaction)
+        return number is not None and number >= self.number
+
+    def error(self, store: ObjectStore, version: int) -> AlreadyCommittedError:
+        """Return what is raised if the change is there already."""
+        return AlreadyCommittedError(
+            f"{store.display}: version {version} has change {self.number} of {self.id!r} ({self.id_key}) or a later one "
+            "already: nothing was committed",
+            version=version,
+        )
+
+
+def write_of(app_id: str | None, version: int | None) -> WriteToken | None:
+    """Return which write of which application this is; None if nothing is said of it.
+
+    Raises
+    ------
+    InvalidInputError
+        Only one of both is given, or one cannot be used.
+    """
+    if (app_id is None) != (version is None):
+        raise InvalidInputError(
+            "txnAppId and txnVersion go together (txn_app_id and txn_version): who writes, and which of "
+            "its writes this is"
+        )
+    if app_id is None or version is None:
+        return None
+    return WriteToken(APP_ID, app_id, APP_VERSION, version)
+
+
+def committed_before(store: ObjectStore, manifest: Manifest, once: WriteToken) -> int | None:
+    """Return the version that has a change already; None if none of those that are looked at does.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's root.
+    manifest : Manifest
+        The newest version that is looked at.
+    once : Once
+
+    Raises
+    ------
+    CorruptTableError, StorageError
+    """
+    transaction = read_transaction(store, manifest)
+    if once.number_in(transaction) is not None:
+        return manifest.version if once.is_met_by(transaction) else None
+    older = [one for one in versions.list_manifests(store) if one.version < manifest.version]
+    searched = older[: -once.lookback : -1] if once.lookback > 1 else []
+    for version, transaction in _transactions(store, searched):
+        if once.number_in(transaction) is not None:
+            return version if once.is_met_by(transaction) else None
+    return None
+
+
+def _transactions(
+    store: ObjectStore, located: Sequence[ManifestLocation]
+) -> Iterator[tuple[int, Transaction | None]]:
+    """Yield versions and what made them, in the order given, up to one that has been cleaned up: so has what is older."""
+
+    def read(location: ManifestLocation) -> Transaction | None:
+        return read_transaction(store, read_manifest(store, location))
+
+    with suppress(MissingFileError):
+        made = read_each(read, located, local=store.is_local)
+        for location, found in zip(located, made, strict=True):
+            yield location.version, found

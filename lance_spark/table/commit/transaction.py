@@ -1,0 +1,143 @@
+"""Transactions: what a commit changed, kept so that others can tell whether their changes fit.
+
+A transaction is written twice, byte for byte the same: to `_transactions/{read_version}-{uuid}.txn`, and into the
+manifest that it made. Tables with writer flag 32 leave the file away, early writers the copy.
+"""
+
+from __future__ import annotations
+
+import uuid as uuid_module
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from google.protobuf.message import DecodeError
+
+from lance_spark.errors import CorruptTableError, InvalidInputError, MissingFileError
+from lance_spark.storage.store import ObjectStore
+from lance_spark.table.manifest.manifest import Manifest
+
+if TYPE_CHECKING:
+    # Who only reads a table needs none of the operations.
+    from lance_spark.table.operations.base import Operation
+
+FOLDER = "_transactions"
+
+#: The property that has the message of a commit.
+MESSAGE = "__lance_commit_message"
+
+
+def with_message(properties: Mapping[str, str] | None, message: str | None) -> dict[str, str]:
+    """Return the properties of a transaction, with a commit message if there is one.
+
+    Raises
+    ------
+    InvalidInputError
+        A key or a value is no string.
+    """
+    merged = {**(properties or {}), **({} if message is None else {MESSAGE: message})}
+    for key, value in merged.items():
+        if not (isinstance(key, str) and isinstance(value, str)):
+            raise InvalidInputError(f"transaction property {key!r}: {value!r} is no string")
+    return merged
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """A change, and the version that it was planned on.
+
+    Attributes
+    ----------
+    read_version : int
+        0 for the creation of a table.
+    uuid : str
+        Tells this transaction from all others.
+    operation : Operation
+    properties : mapping of str to str
+        Free for the writer, for example ``__lance_commit_message``.
+    tag : str
+    """
+
+    read_version: int
+    uuid: str
+    operation: Operation
+    properties: Mapping[str, str] = field(default_factory=dict)
+    tag: str = ""
+
+    @classmethod
+    def new(
+        cls, read_version: int, operation: Operation, properties: Mapping[str, str] | None = None
+    ) -> Transaction:
+        """Return a transaction with an id of its own."""
+        return cls(read_version, str(uuid_module.uuid4()), operation, dict(properties or {}))
+
+    @property
+    def file_name(self) -> str:
+        """Name of its file below _transactions/."""
+        return f"{self.read_version}-{self.uuid}.txn"
+
+    def encode(self) -> bytes:
+        """Return the bytes of the message."""
+        from lance_spark.proto import transaction_pb2
+
+        message = transaction_pb2.Transaction(
+            read_version=self.read_version,
+            uuid=self.uuid,
+            tag=self.tag,
+            transaction_properties=dict(self.properties),
+        )
+        self.operation.write_to(message)
+        data: bytes = message.SerializeToString()
+        return data
+
+
+def decode(data: bytes, name: str) -> Transaction:
+    """Parse the bytes of a transaction.
+
+    Parameters
+    ----------
+    data : bytes
+    name : str
+        What errors call the file.
+
+    Raises
+    ------
+    CorruptTableError
+    """
+    from lance_spark.proto import transaction_pb2
+    from lance_spark.table.operations.registry import operation_of
+
+    message = transaction_pb2.Transaction()
+    try:
+        message.ParseFromString(data)
+    except DecodeError as error:
+        raise CorruptTableError(f"{name}: no readable transaction: {error}") from None
+    return Transaction(
+        read_version=message.read_version,
+        uuid=message.uuid,
+        operation=operation_of(message, name),
+        properties=dict(message.transaction_properties),
+        tag=message.tag,
+    )
+
+
+def read_transaction(store: ObjectStore, manifest: Manifest) -> Transaction | None:
+    """Return the transaction that made a version; None if its writer left none behind.
+
+    Raises
+    ------
+    CorruptTableError
+    StorageError
+    """
+    if manifest.transaction_section is not None:
+        return decode(manifest.transaction_section, manifest.name)
+    if manifest.transaction_file is None:
+        return None
+    path = f"{FOLDER}/{manifest.transaction_file}"
+    try:
+        data = store.read_bytes(path)
+    except InvalidInputError as error:
+        raise CorruptTableError(f"{manifest.name}: its transaction file: {error}") from None
+    except MissingFileError:
+        return None
+    return decode(data, store.name(path))

@@ -1,0 +1,1 @@
+"""Fragments, their data files, and the writer of new fragments."""

@@ -1,0 +1,1 @@
+"""Index sections of a manifest, and how operations keep them right."""

@@ -1,0 +1,206 @@
+"""Feature flags: what a client has to understand before it reads, or writes, a table.
+
+A manifest has 64 reader flags and 64 writer flags. An unknown one forbids to go on. What each means here:
+
+| bit | meaning | read and write | next manifest |
+| --- | --- | --- | --- |
+| 0 | deletion files | yes | set if there are any |
+| 1 | stable row ids | yes | as the table was created |
+| 2 | files of version 2 (old) | yes | left out: the manifest says which version files have |
+| 3 | configuration | yes | writer flag, set if there is any |
+| 4 | base paths | yes | set if there are any |
+| 5 | no files in _transactions/ | yes | writer flag, kept and obeyed |
+| 6 | data overlay files | yes | set if there are any |
+| 7 | indexes with covering columns | yes | set if there are any |
+| 8 | data files of several versions | yes | kept for ever; set if there are any |
+| 10 | tagged fragment-reuse index | yes | kept for ever |
+| 11 | row ids or versions in hidden columns | yes | set if there are any |
+| 15 | field ids are never used again | yes | writer flag, kept for ever |
+| 14, others | managed blobs, unknown | no | |
+
+All flags but those of writers are in both. pylance, too, goes by what a manifest holds, but for the flags that are kept for ever,
+and for bit 5, which it leaves to each writer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+
+from lance_spark.errors import UnsupportedFeatureError
+from lance_spark.proto import table_pb2
+from lance_spark.table.fragments.file_versions import canonical
+
+DELETION_FILES = 1 << 0
+STABLE_ROW_IDS = 1 << 1
+V2_FILES = 1 << 2
+TABLE_CONFIG = 1 << 3
+BASE_PATHS = 1 << 4
+NO_TRANSACTION_FILE = 1 << 5
+OVERLAYS = 1 << 6
+COVERING_COLUMNS = 1 << 7
+MIXED_FILE_VERSIONS = 1 << 8
+TAGGED_FRAGMENT_REUSE = 1 << 10
+ROW_LINEAGE_COLUMNS = 1 << 11
+MANAGED_BLOBS = 1 << 14
+STABLE_FIELD_IDS = 1 << 15
+
+_NAMES = {
+    1 << 9: "fragment reuse with stable row ids",
+    MANAGED_BLOBS: "managed blobs",
+    STABLE_FIELD_IDS: "field ids that are never used again",
+    1 << 16: "zone write seeds",
+}
+
+_KNOWN = (
+    DELETION_FILES
+    | STABLE_ROW_IDS
+    | V2_FILES
+    | TABLE_CONFIG
+    | BASE_PATHS
+    | NO_TRANSACTION_FILE
+    | OVERLAYS
+    | COVERING_COLUMNS
+    | MIXED_FILE_VERSIONS
+    | TAGGED_FRAGMENT_REUSE
+    | ROW_LINEAGE_COLUMNS
+)
+_KNOWN_TO_WRITERS = _KNOWN | STABLE_FIELD_IDS
+#: Once set, they stay, whatever becomes of the content.
+FOR_EVER = MIXED_FILE_VERSIONS | TAGGED_FRAGMENT_REUSE
+#: The same among the flags of writers.
+WRITERS_FOR_EVER = FOR_EVER | NO_TRANSACTION_FILE | STABLE_FIELD_IDS
+_VERSION = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})")
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """The reader and writer flags of a manifest."""
+
+    reader: int
+    writer: int
+
+    @property
+    def stable_row_ids(self) -> bool:
+        """Whether rows keep their id when they move."""
+        return bool(self.reader & STABLE_ROW_IDS)
+
+    @property
+    def writes_transaction_files(self) -> bool:
+        """Whether a commit leaves a file in _transactions/ beside the copy in its manifest."""
+        return not self.writer & NO_TRANSACTION_FILE
+
+
+def check_readable(flags: Flags, table: str) -> None:
+    """Refuse a table that needs more than this release reads.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        Names the first such flag and its number.
+    """
+    _refuse(flags.reader & ~_KNOWN, "reader", "read", table)
+
+
+def check_writable(flags: Flags, table: str) -> None:
+    """Refuse a commit to a table that needs more than this release does.
+
+    Parameters
+    ----------
+    flags : Flags
+    table : str
+        What errors call the table.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+        Names the first such flag and its number.
+    """
+    check_readable(flags, table)
+    _refuse(flags.writer & ~_KNOWN_TO_WRITERS, "writer", "write to", table)
+
+
+def next_flags(
+    manifest: table_pb2.Manifest,
+    base: Flags | None,
+    *,
+    stable_row_ids: bool,
+    changed: Collection[table_pb2.DataFragment],
+    covering_columns: bool,
+) -> Flags:
+    """Compute the flags of a new manifest from what it holds and from those of the version before.
+
+    Parameters
+    ----------
+    manifest : table_pb2.Manifest
+        The new manifest, complete but for its flags.
+    base : Flags, optional
+        Those of the version before; none for a new table.
+    stable_row_ids : bool
+    changed : collection of table_pb2.DataFragment
+        The fragments that are not as in the version before, those in the manifest.
+    covering_columns : bool
+        Whether an index has covering columns.
+    """
+    base = base or Flags(0, 0)
+    both = 0
+    for flag, is_set in _OF_FRAGMENTS.items():
+        # What is not in the version before can only be in what changed since.
+        could_be = manifest.fragments if base.reader & flag else changed
+        if any(map(is_set, could_be)):
+            both |= flag
+    if _has_other_version(changed, manifest):
+        both |= MIXED_FILE_VERSIONS
+    if stable_row_ids:
+        both |= STABLE_ROW_IDS
+    if manifest.base_paths:
+        both |= BASE_PATHS
+    if covering_columns:
+        both |= COVERING_COLUMNS
+    return Flags(
+        reader=both | (base.reader & FOR_EVER),
+        writer=both | (base.writer & WRITERS_FOR_EVER) | (TABLE_CONFIG if manifest.config else 0),
+    )
+
+
+def _has_lineage_columns(fragment: table_pb2.DataFragment) -> bool:
+    return bool(
+        fragment.HasField("column_row_ids")
+        or fragment.HasField("column_last_updated_at_versions")
+        or fragment.HasField("column_created_at_versions")
+    )
+
+
+_OF_FRAGMENTS: dict[int, Callable[[table_pb2.DataFragment], bool]] = {
+    DELETION_FILES: lambda fragment: fragment.HasField("deletion_file"),
+    OVERLAYS: lambda fragment: bool(fragment.overlays),
+    ROW_LINEAGE_COLUMNS: _has_lineage_columns,
+}
+
+
+def _has_other_version(
+    fragments: Iterable[table_pb2.DataFragment], manifest: table_pb2.Manifest
+) -> bool:
+    """Tell whether a data file is of another version than the table says, or than another file."""
+    versions = {
+        (file.file_major_version, file.file_minor_version)
+        for fragment in fragments
+        for file in fragment.files
+    }
+    found = {canonical(version) for version in versions}
+    version = _VERSION.fullmatch(manifest.data_format.version)
+    if found and version is not None:
+        found.add(canonical((int(version[1]), int(version[2]))))
+    return len(found) > 1
+
+
+def _refuse(unknown: int, side: str, verb: str, table: str) -> None:
+    if not unknown:
+        return
+    value = unknown & -unknown
+    meaning = _NAMES.get(value, "a feature that this release does not know")
+    raise UnsupportedFeatureError(
+        f"{table}: cannot {verb} it: {side} feature flag {value} (bit {value.bit_length() - 1}) is set: {meaning}. "
+        "Use a newer release or another client"
+    )

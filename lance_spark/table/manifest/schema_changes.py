@@ -1,0 +1,219 @@
+"""Columns of a manifest under construction: field ids, and what goes with columns that are gone.
+
+A field id is given once. A new field gets one above all that the schema has and that data files name, columns that were
+dropped but are still in a file among them. Tables with writer flag 32768 note the greatest one ever given
+(`Manifest.max_allocated_field_id`); in others the id of a column whose files are gone too can be given again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
+
+from pyroaring import BitMap
+
+from lance_spark.errors import InvalidInputError, UnsupportedFeatureError
+from lance_spark.proto import file_pb2, table_pb2
+from lance_spark.table.fragments.files import Lineage
+from lance_spark.table.indexes import updates as index_updates
+from lance_spark.table.manifest.builder import ManifestBuilder
+from lance_spark.table.rows import ids as row_ids
+
+if TYPE_CHECKING:
+    from lance_spark.table.paths import TablePaths
+
+#: Kinds of operations that bring rows or values, written for the schema that the table had then.
+WRITES_ROWS = frozenset({"append", "update", "data_replacement", "data_overlay"})
+#: Takes the place of a field's id in a data file whose values count no more.
+TOMBSTONE = -2
+
+
+def max_field_id(manifest: table_pb2.Manifest) -> int:
+    """Return the greatest field id that a table is known to have given; -1 without any."""
+    greatest = max((one.id for one in manifest.fields), default=-1)
+    for fragment in manifest.fragments:
+        for file in fragment.files:
+            greatest = max(greatest, max(file.fields, default=-1))
+        for overlay in fragment.overlays:
+            greatest = max(greatest, max(overlay.data_file.fields, default=-1))
+    if manifest.HasField("max_allocated_field_id"):
+        greatest = max(greatest, manifest.max_allocated_field_id)
+    return greatest
+
+
+def check_new_fields(manifest: table_pb2.Manifest, schema: Iterable[file_pb2.Field]) -> None:
+    """Refuse new fields with the id of a field that there is or was, and other types for fields that there are.
+
+    Raises
+    ------
+    InvalidInputError
+    """
+    known = {one.id: one for one in manifest.fields}
+    greatest = max_field_id(manifest)
+    for one in schema:
+        there = known.get(one.id, one)
+        if (there.logical_type, there.parent_id) != (one.logical_type, one.parent_id):
+            raise InvalidInputError(
+                f"field {one.id} is {there.name!r} of type {there.logical_type}, and would become {one.name!r} of type "
+                f"{one.logical_type}; give that another id"
+            )
+        if one.id not in known and one.id <= greatest:
+            raise InvalidInputError(
+                f"the new field {one.name!r} has the id {one.id}, but ids up to {greatest} are those of fields that there "
+                f"are or were; give it {greatest + 1} or more"
+            )
+
+
+def set_fields(draft: ManifestBuilder, schema: Iterable[file_pb2.Field]) -> None:
+    """Give the table another schema; metadata of the schema stays.
+
+    Raises
+    ------
+    InvalidInputError
+        Two fields have one id, or two columns one name, or the fields are no tree.
+    """
+    fields = list(schema)
+    ids = [one.id for one in fields]
+    names = [one.name for one in fields if one.parent_id < 0]
+    if len(set(ids)) < len(ids):
+        raise InvalidInputError(f"the schema has field ids twice: {sorted(ids)}")
+    if len(set(names)) < len(names):
+        raise InvalidInputError(f"the schema has columns of the same name: {', '.join(names)}")
+    draft.set_fields(fields)
+
+
+def drop_dead_files(draft: ManifestBuilder) -> None:
+    """Take data files, and overlays, out of their fragments that have no column of the schema any more.
+
+    Files with hidden columns stay: row ids and versions. So does one file of each fragment, whatever it holds: pylance does not
+    open a fragment without any, which is what it makes of one whose columns all have no values yet.
+    """
+    kept = {one.id for one in draft.proto.fields}
+    for fragment in draft.proto.fragments:
+        live = [file for file in fragment.files if is_live(file, kept)]
+        if len(live) < len(fragment.files):
+            set_files(fragment, live or fragment.files[:1])
+        if fragment.overlays:
+            drop_dead_overlays(fragment, kept)
+
+
+def drop_dead_overlays(fragment: table_pb2.DataFragment, kept: Collection[int]) -> None:
+    """Take overlays out of a fragment that have none of some fields."""
+    live = [one for one in fragment.overlays if any(n in kept for n in one.data_file.fields)]
+    if len(live) < len(fragment.overlays):
+        proto = table_pb2.DataFragment(overlays=live)
+        fragment.ClearField("overlays")
+        fragment.MergeFrom(proto)
+
+
+def hide_overlays(
+    fragment: table_pb2.DataFragment, fields: Collection[int], planned_on: int | None
+) -> None:
+    """Take from the overlays of a fragment what they say about columns that have new values.
+
+    Parameters
+    ----------
+    fragment : table_pb2.DataFragment
+        Changed.
+    fields : collection of int
+        Ids of these columns.
+    planned_on : int, optional
+        The version that the values are of: overlays that others committed since then stay on top of them.
+    """
+    for overlay in fragment.overlays:
+        if planned_on is not None and overlay.committed_version > planned_on:
+            continue
+        named = overlay.data_file.fields
+        named[:] = [TOMBSTONE if one in fields else one for one in named]
+    left = {one for overlay in fragment.overlays for one in overlay.data_file.fields}
+    drop_dead_overlays(fragment, left - {TOMBSTONE})
+
+
+def drop_dead_indexes(draft: ManifestBuilder) -> None:
+    """Drop indexes on fields that the schema does not have any more.
+
+    Raises
+    ------
+    CorruptTableError
+    """
+    if draft.has_indices:
+        proto = draft.proto
+        index_updates.retain_relevant(
+            draft.indices, proto.fields, (one.id for one in proto.fragments)
+        )
+
+
+def note_change(
+    fragment: table_pb2.DataFragment,
+    version: int,
+    rows: BitMap | None = None,
+    paths: TablePaths | None = None,
+) -> None:
+    """Note the version in which rows of a fragment of a table with stable row ids got new values.
+
+    Parameters
+    ----------
+    fragment : table_pb2.DataFragment
+        Changed.
+    version : int
+    rows : BitMap, optional
+        Offsets of the rows; all of them by default.
+    paths : TablePaths, optional
+        Of the table: versions noted before may be in a file of their own.
+
+    Raises
+    ------
+    CorruptTableError
+        There is no such row, or the versions noted before cannot be read.
+    UnsupportedFeatureError
+        They are in a data file.
+    """
+    # Tables whose columns never change do not need it.
+    import numpy as np
+
+    from lance_spark.table.rows.deletions import check_rows, offsets_of
+    from lance_spark.table.rows.sequences import decode_versions
+
+    count = fragment.physical_rows
+    if rows is None:
+        fragment.inline_last_updated_at_versions = row_ids.one_version(count, version)
+    else:
+        name = f"fragment {fragment.id}"
+        check_rows(rows, count, f"{name}: rows that have new values")
+        if paths is not None:
+            row_ids.take_in(fragment, paths, [Lineage.UPDATED])
+        known = fragment.WhichOneof("last_updated_at_version_sequence")
+        if known is not None and known != "inline_last_updated_at_versions":
+            raise UnsupportedFeatureError(
+                f"{name}: the versions of its rows are in a data file, and are not changed there for some rows; compact it first"
+            )
+        # Readers take what is not noted for the first version.
+        before = np.ones(count, np.uint64)
+        if known is not None:
+            before = decode_versions(fragment.inline_last_updated_at_versions, count, name)
+        changed = np.zeros(count, dtype=bool)
+        changed[offsets_of(rows)] = True
+        updated = np.where(changed, np.uint64(version), before)
+        row_ids.carry(fragment, updated=updated)
+
+
+def is_live(file: table_pb2.DataFile, kept: Collection[int]) -> bool:
+    """Tell whether a data file has one of some fields, or a hidden column."""
+    return any(number in kept or number < TOMBSTONE for number in file.fields)
+
+
+def loses_first(fields: Collection[int], replaced: Collection[int]) -> bool:
+    """Tell whether a file keeps some fields and not its first one, which files of version 0.1 must not.
+
+    The page table of such a file begins with its first field. pylance takes the least id that the manifest has of the file for
+    that field, and would read the pages of other columns.
+    """
+    held = {one for one in fields if one >= 0}
+    return not held.issubset(replaced) and min(held) in replaced
+
+
+def set_files(fragment: table_pb2.DataFragment, files: list[table_pb2.DataFile]) -> None:
+    """Put other data files in the place of all of a fragment."""
+    proto = table_pb2.DataFragment(files=files)
+    fragment.ClearField("files")
+    fragment.MergeFrom(proto)

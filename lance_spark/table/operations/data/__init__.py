@@ -1,0 +1,1 @@
+"""Operations that change rows, columns or data files."""

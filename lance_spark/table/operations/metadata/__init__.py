@@ -1,0 +1,1 @@
+"""Operations that change no rows: schema projection, configuration, indexes, base paths."""

@@ -1,0 +1,1 @@
+"""References: tags, branches and clones."""

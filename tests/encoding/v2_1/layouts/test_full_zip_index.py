@@ -1,0 +1,108 @@
+"""Few rows of a full-zip page: their numbers in a long index are read alone, whatever these say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from lance_spark.errors import CorruptFileError
+from lance_spark.file.reader import FileReader
+from lance_spark.file.schema.schema import Schema
+from lance_spark.file.writer import FileWriter
+from tests.file.sources import MemoryOutput, MemorySource
+
+ROWS = 6_000
+KINDS = ["strings", "lists"]
+
+
+def column(kind: str) -> pa.Array:
+    rng = np.random.default_rng(1)
+    if kind == "strings":
+        return pa.array([None if at % 7 == 3 else "x" * (at % 50) for at in range(ROWS)])
+    sizes = rng.integers(0, 4, ROWS)
+    items = pa.array(rng.integers(0, 99, int(sizes.sum())))
+    return pa.ListArray.from_arrays(pa.array(np.append(0, np.cumsum(sizes)), pa.int32()), items)
+
+
+def written(array: pa.Array) -> tuple[bytes, int, int]:
+    """Return a file of one full-zip page, where its index is and how wide a number of it."""
+    key = {"lance-encoding:structural-encoding": "fullzip"}
+    kind = array.type
+    if pa.types.is_list(kind):
+        kind = pa.list_(kind.value_field.with_metadata(key))
+        array = array.cast(kind)
+    schema = pa.schema([pa.field("c", kind, metadata=key)])
+    output = MemoryOutput()
+    writer = FileWriter(output, Schema.from_arrow(schema), (2, 2))
+    writer.write(pa.record_batch([array], schema=schema))
+    writer.finish()
+    reader = FileReader.open(MemorySource(output.data))
+    reader.read(reader.schema.fields, range(1))
+    (page,) = reader._columns[0].pages
+    assert len(page.buffers) == 2
+    assert page.buffers[1].length > 8 * 1024
+    return output.data, page.buffers[1].offset, page.buffers[1].length // (ROWS + 1)
+
+
+def take(data: bytes, rows: object) -> tuple[pa.Array, MemorySource]:
+    source = MemorySource(data)
+    reader = FileReader.open(source)
+    source.calls.clear()
+    (array,) = reader.read(reader.schema.fields, rows)  # type: ignore[arg-type]
+    return array, source
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_and_ranges(kind: str) -> None:
+    array = column(kind)
+    data, _, width = written(array)
+    for rows in (
+        np.array([0]),
+        np.array([ROWS - 1]),
+        np.array([1, 2, 3, 4]),
+        np.array([0, 17, 18, 3_000, ROWS - 1]),
+        np.arange(0, ROWS, 100),
+        range(5),
+        range(ROWS - 3, ROWS),
+        range(1_000, 1_050),
+    ):
+        wanted = (
+            array.take(pa.array(rows))
+            if not isinstance(rows, range)
+            else array[slice(rows.start, rows.stop)]
+        )
+        found, source = take(data, rows)
+        assert found.equals(wanted)
+        index, values = source.calls
+        assert sum(part.length for part in index) <= 2 * width * len(rows) + 4 * 1024 * (
+            len(rows) - 1
+        ) * (not isinstance(rows, range))
+        assert len(values) <= len(rows)
+    # Of all rows, or many, all of the index is read.
+    found, source = take(data, range(ROWS))
+    assert found.equals(array)
+    assert [len(call) for call in source.calls] == [2]
+    rows = np.arange(0, ROWS, 3)
+    assert take(data, rows)[0].equals(array.take(pa.array(rows)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rows", [[1_000], [999, 1_000], [10, 1_000, 2_000]])
+def test_numbers_that_make_no_sense(kind: str, rows: list[int]) -> None:
+    data, at, width = written(column(kind))
+    place = at + 1_000 * width
+    (start, end) = np.frombuffer(data[place : place + 2 * width], f"<u{width}").tolist()
+    top = (1 << 8 * width) - 1
+    for first, last in (
+        (end + 1, end),
+        (start, start),
+        (start, top),
+        (top, top),
+        (0, top),
+        (end + 9, start),
+    ):
+        broken = bytearray(data)
+        broken[place : place + 2 * width] = np.array([first, last], f"<u{width}").tobytes()
+        with pytest.raises(CorruptFileError, match="column 'c"):
+            take(bytes(broken), np.array(rows))

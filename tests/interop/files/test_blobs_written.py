@@ -1,0 +1,530 @@
+"""Blobs that we wrote, read by pylance; and both clients writing to one table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+from lance import DatasetBasePath
+from lance.blob import Blob, blob_field
+
+import lance_spark
+from lance_spark.errors import (
+    InvalidInputError,
+    SchemaMismatchError,
+    StorageError,
+    UnsupportedTypeError,
+)
+from tests.support.interop import blobs
+from tests.support.interop.blobs import (
+    CASES,
+    LIMITS,
+    MARK,
+    check_reads,
+    extended,
+    marked,
+    minimal,
+    table,
+)
+
+VERSIONS = ("2.0", "2.1", "2.2")
+
+
+def read(path: Path, **rest: Any) -> pa.Table:
+    dataset = lance.dataset(str(path))
+    dataset.validate()
+    return dataset.to_table(**rest)
+
+
+def content(path: Path, column: str = "b") -> list[Any]:
+    return read(path, blob_handling="all_binary")[column].to_pylist()
+
+
+def kinds(path: Path, column: str = "b") -> list[Any]:
+    """What is said of each blob, but for where in the data file it is."""
+    return [
+        said
+        and (
+            said["kind"],
+            said["kind"] and said["position"],
+            said["size"],
+            said["blob_id"],
+            said["blob_uri"],
+        )
+        for said in read(path)[column].to_pylist()
+    ]
+
+
+def sidecars(path: Path) -> dict[str, int]:
+    """Sizes of the files of blobs of a table of one data file."""
+    return {file.name: file.stat().st_size for file in path.glob("data/*/*.blob")}
+
+
+def in_pieces(data: pa.Table, rows: int) -> pa.RecordBatchReader:
+    return pa.RecordBatchReader.from_batches(data.schema, data.to_batches(max_chunksize=rows))
+
+
+@pytest.mark.parametrize(
+    ("name", "version"), [(name, version) for name in CASES for version in VERSIONS]
+)
+def test_every_shape(tmp_path: Path, name: str, version: str) -> None:
+    data = CASES[name](version)
+    if data is None:
+        return
+    rows = max(data.num_rows // 2 + 3, 1)
+    lance.write_dataset(
+        data, str(tmp_path / "p"), data_storage_version=version, max_rows_per_file=rows
+    )
+    lance_spark.write_dataset(
+        in_pieces(data, 11),
+        str(tmp_path / "t"),
+        data_storage_version=version,
+        max_rows_per_file=rows,
+    )
+    got = read(tmp_path / "t", blob_handling="all_binary")
+    assert blobs.same(got, read(tmp_path / "p", blob_handling="all_binary"))
+    ours, theirs = (lance.dataset(str(tmp_path / name)) for name in "tp")
+    assert [(f.name, f.type, f.nullable) for f in ours.schema] == [
+        (f.name, f.type, f.nullable) for f in theirs.schema
+    ]
+    assert [d.fields for f in ours.get_fragments() for d in f.data_files()] == [
+        d.fields for f in theirs.get_fragments() for d in f.data_files()
+    ]
+    # Batches of several columns are packed together, and those of pylance are of another size.
+    if version == "2.2" and "b" in data.schema.names and "c" not in data.schema.names:
+        assert kinds(tmp_path / "t") == kinds(tmp_path / "p")
+    check_reads(tmp_path / "t")
+    theirs = lance.dataset(str(tmp_path / "t"))
+    if "i" in data.schema.names:
+        theirs.delete("i % 3 = 1")
+        theirs.optimize.compact_files()
+        check_reads(tmp_path / "t")
+
+
+def test_limits(tmp_path: Path) -> None:
+    sizes = [65_535, 65_536, 65_537, 4_194_304, 4_194_305, 0, 1]
+    values = [bytes([at + 1]) * size for at, size in enumerate(sizes)]
+    data = table(marked(values))
+    lance.write_dataset(data, str(tmp_path / "p"), data_storage_version="2.2")
+    lance_spark.write_dataset(data, str(tmp_path / "t"))
+    assert [said[0] for said in kinds(tmp_path / "t")] == [0, 0, 1, 1, 2, 0, 0]
+    assert kinds(tmp_path / "t") == kinds(tmp_path / "p")
+    assert sidecars(tmp_path / "t") == sidecars(tmp_path / "p")
+    assert content(tmp_path / "t") == values
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        LIMITS,
+        {"inline_size_threshold": 0},
+        {"inline_size_threshold": 0, "pack_file_size_threshold": 1},
+        {"inline_size_threshold": 5_000, "dedicated_size_threshold": 50},
+        {"dedicated_size_threshold": 1},
+        {"inline_size_threshold": 10, "pack_file_size_threshold": 700},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("rows", [1, 13, 1_000])
+def test_limits_of_a_column(tmp_path: Path, limits: dict[str, int], rows: int) -> None:
+    data = table(extended(blobs.random_values(80, 6, 1_000), **limits))
+    lance.write_dataset(data, str(tmp_path / "p"), data_storage_version="2.2")
+    lance_spark.write_dataset(in_pieces(data, rows), str(tmp_path / "t"))
+    assert kinds(tmp_path / "t") == kinds(tmp_path / "p")
+    assert sidecars(tmp_path / "t") == sidecars(tmp_path / "p")
+    assert content(tmp_path / "t") == content(tmp_path / "p")
+    metadata = [lance.dataset(str(tmp_path / name)).schema.field("b").metadata for name in "tp"]
+    assert metadata[0] == metadata[1]
+    # Rows that are appended go by the limits of the table.
+    for name in "tp":
+        lance.write_dataset(data, str(tmp_path / name), mode="append")
+    lance_spark.write_dataset(data, str(tmp_path / "t"), "append")
+    assert kinds(tmp_path / "t") == kinds(tmp_path / "p")[:80] * 3
+
+
+def test_limit_of_packed_files_of_a_write(tmp_path: Path) -> None:
+    data = table(extended(blobs.random_values(60)))
+    for write, name in ((lance.write_dataset, "p"), (lance_spark.write_dataset, "t")):
+        write(data, str(tmp_path / name), blob_pack_file_size_threshold=6_000)
+    assert kinds(tmp_path / "t") == kinds(tmp_path / "p")
+    assert sidecars(tmp_path / "t") == sidecars(tmp_path / "p")
+    with pytest.raises(InvalidInputError, match="blob_pack_file_size_threshold"):
+        lance_spark.write_dataset(data, str(tmp_path / "u"), blob_pack_file_size_threshold=0)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("blob-inline-size-threshold", b"-1"),
+        ("blob-inline-size-threshold", b"many"),
+        ("blob-dedicated-size-threshold", b"0"),
+        ("blob-pack-file-size-threshold", b"9" * 30),
+    ],
+)
+def test_limits_that_are_no_numbers(tmp_path: Path, key: str, value: bytes) -> None:
+    array, field = marked([b"abc"])
+    field = field.with_metadata({**MARK, f"lance-encoding:{key}": value})
+    with pytest.raises(InvalidInputError, match=f"'b'.*{key}"):
+        lance_spark.write_dataset(table((array, field)), str(tmp_path / "t"))
+    assert not list(tmp_path.glob("t/data/*"))
+
+
+def shapes(values: blobs.Values) -> dict[str, pa.Table]:
+    return {
+        "marked": table(marked(values)),
+        "binary": table(marked(values, pa.binary())),
+        "plain": table((pa.array(values, pa.binary()), pa.field("b", pa.binary()))),
+        "large": table((pa.array(values, pa.large_binary()), pa.field("b", pa.large_binary()))),
+        "extended": table(extended(values)),
+        "minimal": table(minimal(values)),
+    }
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("made", ["marked", "extended", "minimal"])
+@pytest.mark.parametrize("given", list(shapes([])))
+def test_appends(tmp_path: Path, version: str, made: str, given: str) -> None:
+    first, second = blobs.random_values(30), blobs.random_values(30, 9)
+    if version < "2.2" and made != "marked":
+        return
+    path = tmp_path / "t"
+    lance.write_dataset(shapes(first)[made], str(path), data_storage_version=version)
+    if version < "2.2" and given in ("extended", "minimal"):
+        # There is no place for URIs, and these have none; bytes are bytes.
+        with pytest.raises((SchemaMismatchError, UnsupportedTypeError)):
+            lance_spark.write_dataset(shapes(second)[given], str(path), "append")
+        return
+    lance_spark.write_dataset(shapes(second)[given].select(["b", "i"]), str(path), "append")
+    assert content(path) == first + second
+    before = lance.dataset(str(path)).schema
+    # And pylance goes on.
+    lance.write_dataset(shapes(first)[made], str(path), mode="append")
+    assert content(path) == first + second + first
+    assert lance.dataset(str(path)).schema == before
+    check_reads(path)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_pylance_appends_to_ours(tmp_path: Path, version: str) -> None:
+    first, second = blobs.random_values(30), blobs.random_values(30, 9)
+    path = tmp_path / "t"
+    lance_spark.write_dataset(table(marked(first)), str(path), data_storage_version=version)
+    given = table(minimal(second)) if version == "2.2" else table(marked(second))
+    lance.write_dataset(given, str(path), mode="append")
+    assert content(path) == first + second
+    lance.dataset(str(path)).update({"i": "i + 7"}, where="i < 9")
+    lance.dataset(str(path)).optimize.compact_files()
+    assert sorted(content(path), key=repr) == sorted(first + second, key=repr)
+    check_reads(path)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_overwrites(tmp_path: Path, version: str) -> None:
+    path = tmp_path / "t"
+    lance.write_dataset(
+        table(marked(blobs.random_values(30))), str(path), data_storage_version=version
+    )
+    values = blobs.random_values(20, 5)
+    lance_spark.write_dataset(table(marked(values, name="c")), str(path), "overwrite")
+    assert lance.dataset(str(path)).data_storage_version == version
+    assert content(path, "c") == values
+    # What was read is written again as what it was.
+    copy = lance_spark.open_dataset(str(path)).to_table(blob_handling="all_binary")
+    lance_spark.write_dataset(copy, str(tmp_path / "copy"))
+    assert content(tmp_path / "copy", "c") == values
+    assert blobs.blob_paths(lance.dataset(str(tmp_path / "copy")).schema) == ["c"]
+    # Without the mark they are binaries as any other.
+    plain = pa.table({"c": pa.array(values, pa.large_binary())})
+    lance_spark.write_dataset(plain, str(path), "overwrite")
+    assert read(path)["c"].to_pylist() == values
+
+
+LISTS: dict[str, Callable[[blobs.Values], tuple[pa.Array, pa.Field]]] = {
+    "list": blobs.in_list,
+    "large list": lambda values: blobs.in_list(values, True),
+    "list of structs": blobs.in_list_of_structs,
+    "list of lists": blobs.in_list_of_lists,
+    "struct of list": blobs.in_struct_of_list,
+}
+
+
+@pytest.mark.parametrize("shape", LISTS)
+@pytest.mark.parametrize("made_by", ["pylance", "us", "us, of the second kind"])
+def test_changes_of_lists(tmp_path: Path, shape: str, made_by: str) -> None:
+    path = str(tmp_path / "t")
+    make = LISTS[shape]
+    first, second = (table(make(blobs.random_values(30, seed))) for seed in (1, 2))
+    rows = [first["l"].to_pylist(), second["l"].to_pylist()]
+    if made_by == "pylance":
+        lance.write_dataset(first, path, data_storage_version="2.2")
+    elif made_by == "us":
+        lance_spark.write_dataset(first, path, data_storage_version="2.2")
+    else:
+        lance_spark.write_dataset(blobs.as_extended(first), path, data_storage_version="2.2")
+
+    def check(expected: list[Any]) -> None:
+        for dataset in (lance.dataset(path), lance_spark.open_dataset(path)):
+            assert dataset.to_table(blob_handling="all_binary")["l"].to_pylist() == expected
+
+    expected = list(rows[0])
+    check(expected)
+    # What is declared as blobs, what a read gave, and binary values without any mark.
+    read_again = lance_spark.open_dataset(path).to_table(blob_handling="all_binary")
+    for given in (second, blobs.as_extended(second), read_again, blobs.without_marks(second)):
+        lance_spark.write_dataset(given, path, "append")
+        expected += rows[0] if given is read_again else rows[1]
+        check(expected)
+    # pylance appends what was declared in the same way.
+    given = second if made_by != "us, of the second kind" else blobs.as_extended(second)
+    lance.write_dataset(given, path, mode="append")
+    expected += rows[1]
+    check(expected)
+    lance_spark.open_dataset(path).update({"i": -1}, [("i", "==", 4)])
+    lance_spark.open_dataset(path).compact_files()
+    lance.dataset(path).validate()
+    after = lance.dataset(path).to_table(blob_handling="all_binary")["l"].to_pylist()
+    assert sorted(after, key=repr) == sorted(expected, key=repr)
+    # The table's columns are blobs again after an overwrite with what was read.
+    lance_spark.write_dataset(read_again, path, "overwrite")
+    check(rows[0])
+    schema = lance_spark.open_dataset(path)._table.schema
+    assert any(field.is_blob for field in schema.walk())
+    described = lance_spark.open_dataset(path).to_table()["l"].to_pylist()
+    assert described == lance.dataset(path).to_table()["l"].to_pylist()
+
+
+@pytest.mark.parametrize("value", ["false", ""])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_key_marks_a_blob_whatever_its_value(tmp_path: Path, version: str, value: str) -> None:
+    values = [b"a", None, b"", b"some bytes"]
+    field = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": value})
+    data = pa.table([pa.array(values, pa.large_binary())], schema=pa.schema([field]))
+    lance.write_dataset(data, str(tmp_path / "theirs"), data_storage_version=version)
+    lance_spark.write_dataset(data, str(tmp_path / "ours"), data_storage_version=version)
+    for name in ("theirs", "ours"):
+        path = str(tmp_path / name)
+        lance_spark.write_dataset(data, path, "append")
+        lance.write_dataset(data, path, mode="append")
+        lance_spark.open_dataset(path).compact_files()
+        for dataset in (lance.dataset(path), lance_spark.open_dataset(path)):
+            assert dataset.to_table(blob_handling="all_binary")["b"].to_pylist() == values * 3
+            file = dataset.take_blobs("b", indices=[3])[0]
+            assert file is not None
+            assert file.read() == b"some bytes"
+        described = lance_spark.open_dataset(path).to_table()["b"].to_pylist()
+        assert described == lance.dataset(path).to_table()["b"].to_pylist()
+    kinds = [lance.dataset(str(tmp_path / name)).schema for name in ("theirs", "ours")]
+    assert kinds[0].equals(kinds[1], check_metadata=True)
+
+
+def test_the_key_means_nothing_in_version_0_1(tmp_path: Path) -> None:
+    field = pa.field("n", pa.int32(), metadata={"lance-encoding:blob": "true"})
+    data = pa.table([pa.array([1, 2], pa.int32())], schema=pa.schema([field]))
+    lance.write_dataset(data, str(tmp_path / "t"), data_storage_version="0.1")
+    assert lance_spark.open_dataset(str(tmp_path / "t")).to_table()["n"].to_pylist() == [1, 2]
+
+
+def test_versions_and_types_that_cannot_be(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    for version in ("2.0", "2.1"):
+        with pytest.raises(UnsupportedTypeError, match=r"'b'.*version 2\.2"):
+            lance_spark.write_dataset(table(extended([b"a"])), path, data_storage_version=version)
+    for kind, value in ((pa.string(), "a"), (pa.int64(), 1), (pa.binary(1), b"a")):
+        column = pa.array([value], kind), pa.field("b", kind, metadata=MARK)
+        with pytest.raises(UnsupportedTypeError, match="'b': blobs must be binary"):
+            lance_spark.write_dataset(table(column), path)
+    for place in (
+        pa.map_(pa.string(), marked([])[1]),
+        pa.list_(marked([])[1].with_name("item"), 2),
+    ):
+        with pytest.raises(UnsupportedTypeError, match="'m': blobs cannot be stored inside"):
+            lance_spark.write_dataset([], path, schema=pa.schema([("m", place)]))
+    data = table(blobs.in_list([b"a"]))
+    with pytest.raises(UnsupportedTypeError, match=r"lists of blobs.*2\.2"):
+        lance_spark.write_dataset(data, path, data_storage_version="2.1")
+    odd = pa.field("b", pa.struct([("data", pa.binary())]))
+    odd = odd.with_metadata({"ARROW:extension:name": "lance.blob.v2"})
+    with pytest.raises(UnsupportedTypeError, match=r"'b'.*struct<data, uri>"):
+        lance_spark.write_dataset(table((pa.array([None], odd.type), odd)), path)
+    assert not (tmp_path / "t").exists()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_says_where_blobs_are_is_no_blob(tmp_path: Path, version: str) -> None:
+    path = tmp_path / "t"
+    lance.write_dataset(table(marked([b"a"])), str(path), data_storage_version=version)
+    said = lance_spark.open_dataset(str(path)).to_table()
+    with pytest.raises(
+        (SchemaMismatchError, InvalidInputError, UnsupportedTypeError), match="all_binary"
+    ):
+        lance_spark.write_dataset(said, str(path), "append")
+    assert content(path) == [b"a"]
+
+
+def spoilt(data: Any, uri: Any, position: Any, size: Any) -> pa.Table:
+    """One value whose parts do not fit, which pylance's own constructors refuse."""
+    kind = blob_field("b").type
+    parts = [
+        pa.array([b"good", part], field.type)
+        if field.name == "data"
+        else pa.array([None, part], field.type)
+        for field, part in zip(kind.storage_type, (data, uri, position, size), strict=True)
+    ]
+    storage = pa.StructArray.from_arrays(parts, fields=list(kind.storage_type))
+    return table((pa.ExtensionArray.from_storage(kind, storage), blob_field("b")))
+
+
+@pytest.mark.parametrize(
+    ("parts", "what"),
+    [
+        ((b"x", "file:///f", None, None), "both bytes and a URI"),
+        ((b"", "file:///f", None, None), "both bytes and a URI"),
+        ((None, None, None, None), "neither bytes nor a URI"),
+        ((None, "file:///f", 1, None), "both, or neither"),
+        ((None, "file:///f", None, 1), "both, or neither"),
+        ((None, "file:///f", 0, 0), "range of no bytes"),
+        ((b"x", None, 0, 1), "no URI"),
+        ((None, "file:///f", 1 << 63, 1), "no file can have"),
+        ((None, "file:///f", 1, (1 << 64) - 1), "no file can have"),
+    ],
+)
+def test_values_that_contradict_themselves(tmp_path: Path, parts: Any, what: str) -> None:
+    data = spoilt(*parts)
+    for chosen in ({"allow_external_blob_outside_bases": True}, {"external_blob_mode": "ingest"}):
+        with pytest.raises(InvalidInputError, match=f"'b': value 1 .*{what}"):
+            lance_spark.write_dataset(data, str(tmp_path / "t"), **chosen)
+        if parts[2] != 1 << 63 and parts[3] != (1 << 64) - 1:
+            with pytest.raises(OSError, match="Blob v2 field 'b' row 1"):
+                lance.write_dataset(data, str(tmp_path / "t"), data_storage_version="2.2", **chosen)
+    assert not list(tmp_path.glob("t/data/*"))
+
+
+@pytest.fixture
+def objects(tmp_path: Path) -> Path:
+    folder = tmp_path / "objects"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "f.bin").write_bytes(bytes(range(256)) * 8)
+    (folder / "sub" / "a b%20é.bin").write_bytes(b"name with escapes")
+    (tmp_path / "beside.bin").write_bytes(b"beside")
+    return folder
+
+
+def references(folder: Path) -> tuple[list[Any], list[bytes | None]]:
+    whole, named = (folder / "f.bin").as_uri(), (folder / "sub" / "a b%20é.bin").as_uri()
+    data = bytes(range(256)) * 8
+    given = [
+        (Blob.from_uri(whole), data),
+        (Blob.from_uri(whole, 10, 50), data[10:60]),
+        (None, None),
+        (Blob.from_bytes(b"inline"), b"inline"),
+        (Blob.from_uri(named), b"name with escapes"),
+        (Blob.empty(), b""),
+        (Blob.from_uri(whole, 2_000, 48), data[2_000:]),
+        (Blob.from_bytes(bytes(200)), bytes(200)),
+    ]
+    return [value for value, _ in given], [expected for _, expected in given]
+
+
+@pytest.mark.parametrize(
+    "chosen", [{"allow_external_blob_outside_bases": True}, {"external_blob_mode": "ingest"}]
+)
+def test_objects_outside_the_table(tmp_path: Path, objects: Path, chosen: Any) -> None:
+    given, expected = references(objects)
+    data = table(extended(given * 4))
+    lance.write_dataset(data, str(tmp_path / "p"), data_storage_version="2.2", **chosen)
+    lance_spark.write_dataset(in_pieces(data, 5), str(tmp_path / "t"), **chosen)
+    assert content(tmp_path / "t") == expected * 4
+    assert kinds(tmp_path / "t") == kinds(tmp_path / "p")
+    check_reads(tmp_path / "t")
+
+
+def test_references_below_a_base_path(tmp_path: Path, objects: Path) -> None:
+    bases = [
+        DatasetBasePath((tmp_path / "elsewhere").as_uri(), name="a", is_dataset_root=True),
+        DatasetBasePath(objects.as_uri(), name="b", is_dataset_root=False),
+        DatasetBasePath((objects / "sub").as_uri(), name="c", is_dataset_root=False),
+    ]
+    given, expected = references(objects)
+    # As paths, with steps to go back, and in other spellings.
+    given += [
+        str(objects / "f.bin"),
+        f"file:{objects}/sub/../f.bin",
+        f"file://localhost{objects}//f.bin",
+    ]
+    expected += [expected[0]] * 3
+    data = table(extended(given))
+    lance.write_dataset(data, str(tmp_path / "p"), data_storage_version="2.2", initial_bases=bases)
+    lance.write_dataset(
+        data.slice(0, 0), str(tmp_path / "t"), data_storage_version="2.2", initial_bases=bases
+    )
+    lance_spark.write_dataset(data, str(tmp_path / "t"), "append")
+    assert content(tmp_path / "t") == expected
+    check_reads(tmp_path / "t")
+    uris = [said and said[4] for said in kinds(tmp_path / "t")]
+    assert uris[0] == "f.bin"
+    assert uris[4] == "a b%20é.bin"
+    assert [said and said[2:] for said in kinds(tmp_path / "t")] == [
+        said and said[2:] for said in kinds(tmp_path / "p")
+    ]
+    # An overwrite keeps the bases.
+    lance_spark.write_dataset(data, str(tmp_path / "t"), "overwrite")
+    assert content(tmp_path / "t") == expected
+    for uri in (
+        (tmp_path / "beside.bin").as_uri(),
+        f"{objects.as_uri()}/../beside.bin",
+        objects.as_uri(),
+    ):
+        with pytest.raises(InvalidInputError, match="below no base path"):
+            lance_spark.write_dataset(table(extended([uri])), str(tmp_path / "t"), "append")
+
+
+def test_references_are_refused_unless_allowed(tmp_path: Path, objects: Path) -> None:
+    path = str(tmp_path / "t")
+    whole = (objects / "f.bin").as_uri()
+    with pytest.raises(
+        InvalidInputError, match=r"'b': value 1 .*ingest.*allow_external_blob_outside_bases"
+    ):
+        lance_spark.write_dataset(table(extended([b"a", whole])), path)
+    for uri in ("f.bin", str(objects / "f.bin"), "../f.bin"):
+        with pytest.raises(InvalidInputError, match="absolute URI"):
+            lance_spark.write_dataset(
+                table(extended([uri])), path, allow_external_blob_outside_bases=True
+            )
+    for uri in (whole + "x", "nosuch://a/b"):
+        with pytest.raises(StorageError):
+            lance_spark.write_dataset(table(extended([uri])), path, external_blob_mode="ingest")
+    for uri in (objects.as_uri(), "", "file:///"):
+        data = spoilt(None, uri, None, None)
+        with pytest.raises((InvalidInputError, StorageError)):
+            lance_spark.write_dataset(data, path, external_blob_mode="ingest")
+    with pytest.raises(InvalidInputError, match="neither reference nor ingest"):
+        lance_spark.write_dataset(table(extended([b"a"])), path, external_blob_mode="copy")  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="is for references"):
+        lance_spark.write_dataset(
+            table(extended([b"a"])),
+            path,
+            external_blob_mode="ingest",
+            allow_external_blob_outside_bases=True,
+        )
+    assert not list(tmp_path.glob("t/data/*"))
+
+
+def test_values_below_nulls_are_not_stored(tmp_path: Path) -> None:
+    offsets = np.array([0, 3, 1_003, 1_003, 1_009], np.int64)
+    data = b"abc" + b"x" * 1_000 + b"defghi"
+    valid = pa.array([True, False, True, True]).buffers()[1]
+    hidden = pa.Array.from_buffers(
+        pa.large_binary(), 4, [valid, pa.py_buffer(offsets), pa.py_buffer(data)]
+    )
+    expected = [b"abc", None, b"", b"defghi"]
+    for version in VERSIONS:
+        lance_spark.write_dataset(
+            table((hidden, marked([])[1])), str(tmp_path / version), data_storage_version=version
+        )
+        assert content(tmp_path / version) == expected
+        check_reads(tmp_path / version)

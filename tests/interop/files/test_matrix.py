@@ -1,0 +1,79 @@
+"""Every type x pattern x nulls x size, both ways between this package and pylance.
+
+Each large table is tried in one of the versions. `LANCE_SPARK_TEST_CELLS=all` tries it in all of them, as `make test-long` does.
+"""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import lance_spark
+from tests.interop.conftest import Pylance
+from tests.support.interop.tables import (
+    ALL_CELLS,
+    NESTED,
+    NULLS,
+    PATTERNS,
+    SCALARS,
+    SIZES,
+    VECTORS,
+    assert_same,
+    column,
+)
+
+ALL = {**SCALARS, **VECTORS, **NESTED}
+
+#: What pylance itself refuses to write in 2.0: nulls of structs.
+STRUCTS = {name for name, kind in ALL.items() if "struct" in str(kind)}
+
+VERSIONS = ("2.0", "2.1", "2.2")
+LARGE = max(SIZES)
+
+
+def is_chosen(version: int, pattern: int, nulls: int, rows: int) -> bool:
+    """Tell whether to try a cell, from the numbers of its version, pattern and nulls."""
+    return ALL_CELLS or rows < LARGE or (version + pattern + nulls) % len(VERSIONS) == 0
+
+
+CELLS = [
+    (version, pattern, nulls, rows)
+    for a, version in enumerate(VERSIONS)
+    for b, pattern in enumerate(PATTERNS)
+    for c, nulls in enumerate(NULLS)
+    for rows in SIZES
+    if is_chosen(a, b, c, rows)
+]
+
+
+def matrix_table(pattern: str, nulls: str, rows: int, version: str) -> pa.Table:
+    names = [n for n in ALL if not (version == "2.0" and nulls != "none" and n in STRUCTS)]
+    return pa.table(
+        {name: column(ALL[name], pattern, nulls, rows, zlib.crc32(name.encode())) for name in names}
+    )
+
+
+@pytest.mark.parametrize(("version", "pattern", "nulls", "rows"), CELLS)
+def test_we_read_pylance(
+    pylance: Pylance, tmp_path: Path, version: str, pattern: str, nulls: str, rows: int
+) -> None:
+    table = matrix_table(pattern, nulls, rows, version)
+    pylance.write(table, tmp_path / "t.lance", version)
+    got = lance_spark.open_dataset(str(tmp_path / "t.lance")).to_table()
+    # 2.0 does not keep everything (an empty list of nulls, for one): what pylance reads is what is there.
+    expected = pylance.read(tmp_path / "t.lance") if version == "2.0" else table
+    assert_same(got, expected, f"{version} {pattern} {nulls} {rows}")
+
+
+@pytest.mark.parametrize(("version", "pattern", "nulls", "rows"), CELLS)
+def test_pylance_reads_us(
+    pylance: Pylance, tmp_path: Path, version: str, pattern: str, nulls: str, rows: int
+) -> None:
+    table = matrix_table(pattern, nulls, rows, version)
+    path = tmp_path / "t.lance"
+    lance_spark.write_dataset(table, str(path), data_storage_version=version)
+    assert_same(pylance.read(path), table, f"{version} {pattern} {nulls} {rows}")
+    assert_same(lance_spark.open_dataset(str(path)).to_table(), table, "our own")

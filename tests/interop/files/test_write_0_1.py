@@ -1,0 +1,561 @@
+"""Files of version 0.1 as this package writes them: what pylance reads, and the statistics that it would have written.
+
+Version 0.1 loses most nulls. What a file of it holds, as pylance reads it, must survive being written by us: this gives rows of
+any type that the version can store.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import lance_spark
+from lance_spark.errors import InvalidInputError, SchemaMismatchError, UnsupportedTypeError
+from lance_spark.file.open import open_file
+from lance_spark.file.v0_1.reader import LegacyFileReader
+from lance_spark.storage.local import LocalSource
+from tests.interop.files.test_read_0_1 import TYPES, array_of, nullable_items
+from tests.support.interop.tables import TABLES, assert_same, random_table
+
+GROUP = 25
+
+
+def as_stored(table: pa.Table, path: Path) -> lance.LanceDataset:
+    """Write a table with pylance; what it reads of that is what version 0.1 can hold."""
+    lance.write_dataset(table, str(path), data_storage_version="0.1")
+    return lance.dataset(str(path))
+
+
+def data_file(path: Path) -> LegacyFileReader:
+    (file,) = (path / "data").glob("*.lance")
+    reader = open_file(LocalSource(str(file)))
+    assert isinstance(reader, LegacyFileReader)
+    return reader
+
+
+def has_fixed_bools(kind: pa.DataType) -> bool:
+    if pa.types.is_fixed_size_list(kind):
+        return pa.types.is_boolean(kind.value_type) or has_fixed_bools(kind.value_type)
+    return any(has_fixed_bools(kind.field(at).type) for at in range(kind.num_fields))
+
+
+def check(path: Path, expected: pa.Table, *, seed: int = 1) -> None:
+    """Read a table that we wrote with pylance: all rows, a range, scattered rows, one column."""
+    dataset = lance.dataset(str(path))
+    dataset.validate()
+    assert dataset.data_storage_version == "0.1"
+    assert dataset.count_rows() == expected.num_rows
+    assert_same(dataset.to_table(), expected, "all")
+    rng = np.random.default_rng(seed)
+    rows = np.sort(rng.integers(0, expected.num_rows, 20))
+    if not any(has_fixed_bools(field.type) for field in expected.schema):
+        # pylance panics on rows by number of these, in its own files too.
+        assert_same(dataset.take(rows.tolist()), expected.take(pa.array(rows)), "take")
+    first, last = int(rows[3]), int(rows[15]) + 1
+    part = dataset.to_table(offset=first, limit=last - first)
+    assert_same(part, expected.slice(first, last - first), "range")
+    names = expected.column_names[-1:]
+    assert_same(dataset.to_table(names), expected.select(names), f"{names}")
+    assert_same(lance_spark.open_dataset(str(path)).to_table(), expected, "ours")
+
+
+def check_statistics(ours: Path, theirs: Path) -> None:
+    """Compare the statistics of two tables of one file each, and the schemas that these have."""
+    mine, other = data_file(ours), data_file(theirs)
+    assert [f.logical_type for f in mine.schema.walk()] == [
+        f.logical_type for f in other.schema.walk()
+    ]
+    for node in other.schema.walk():
+        wanted, found = other.statistics(node.id), mine.statistics(node.id)
+        if found is None and wanted is not None:
+            # pylance leaves NaN out of its bounds, and loses rows by them.
+            top = next(f for f in other.schema.fields if node in f.walk())
+            (array,) = other.read([top], range(other.num_rows))
+            assert "nan" in repr(array.to_pylist()), node.name
+        if wanted is None or found is None:
+            assert found is None, node.name
+            continue
+        assert (wanted.bounds == found.bounds).all(), node.name
+        for name in ("null_count", "minimum", "maximum"):
+            expected, actual = getattr(wanted, name).to_pylist(), getattr(found, name).to_pylist()
+            if name == "maximum":
+                # Pages of nulls and one value: pylance takes their nulls for that value.
+                pages = zip(wanted.null_count.to_pylist(), wanted.minimum.to_pylist(), strict=True)
+                for at, (nulls, low) in enumerate(pages):
+                    if nulls and low is not None and low == expected[at]:
+                        assert actual[at] is None or actual[at] > expected[at], node.name
+                        expected[at] = actual[at]
+            # The bytes differ between -0.0 and 0.0, which compare as equal.
+            assert expected == actual, (node.name, name)
+            assert repr(expected) == repr(actual), (node.name, name)
+    mine.close()
+    other.close()
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_every_type(tmp_path: Path, name: str) -> None:
+    table = pa.table({"x": array_of(TYPES[name], 2_500, 0.3), "y": np.arange(2_500)})
+    theirs = tmp_path / "theirs"
+    expected = as_stored(table, theirs).to_table()
+    ours = tmp_path / "ours"
+    lance_spark.write_dataset(expected, str(ours), data_storage_version="0.1")
+    check(ours, expected)
+    theirs = tmp_path / "again"
+    as_stored(expected, theirs)
+    check_statistics(ours, theirs)
+
+
+@pytest.mark.parametrize("first", range(0, TABLES // 3, GROUP))
+def test_random_tables(tmp_path: Path, first: int) -> None:
+    for seed in range(first, min(first + GROUP, TABLES // 3)):
+        table = random_table(seed)
+        table = pa.Table.from_arrays(
+            [column.cast(nullable_items(column.type)) for column in table.columns],
+            schema=pa.schema([f.with_type(nullable_items(f.type)) for f in table.schema]),
+        )
+        if not table.num_rows:
+            continue
+        expected = as_stored(table, tmp_path / f"{seed}").to_table()
+        ours, theirs = tmp_path / f"{seed}-ours", tmp_path / f"{seed}-theirs"
+        batches = expected.to_batches(max_chunksize=1 + seed * 37 % 3_000)
+        lance_spark.write_dataset(
+            pa.Table.from_batches(batches, expected.schema),
+            str(ours),
+            data_storage_version="legacy",
+        )
+        check(ours, expected, seed=seed)
+        as_stored(expected, theirs)
+        check_statistics(ours, theirs)
+
+
+STRUCT = pa.struct([pa.field("a", pa.int32()), pa.field("b", pa.string())])
+CHANGED = {
+    "number": (pa.array([1, 2, None]), "'x', row 2 .*null would come back as 0"),
+    "bool": (pa.array([True, None]), "'x', row 1 .*as false"),
+    "date": (pa.array([None, 1], pa.date32()), "'x', row 0 .*as 0"),
+    "fixed": (pa.array([b"abc", None], pa.binary(3)), "'x', row 1 .*as zeros"),
+    "vector": (pa.array([[1.0, 2.0], None], pa.list_(pa.float32(), 2)), "'x', row 1 .*as zeros"),
+    "item": (pa.array([[1.0, 2.0], [3.0, None]], pa.list_(pa.float32(), 2)), "'x.item', row 1 "),
+    "list": (pa.array([[], None], pa.list_(pa.int8())), "'x', row 1 .*as an empty list"),
+    "list item": (pa.array([[], [1], [2, None]], pa.list_(pa.int8())), "'x.item', row 2 "),
+    "struct": (pa.array([{"a": 1, "b": "s"}, None], STRUCT), "'x', row 1 .*as a struct of zeros"),
+    "child": (pa.array([{"a": 1}, {"a": None}], STRUCT), "'x.a', row 1 .*as 0"),
+    "empty": (pa.array(["a", None, ""]), "'x', row 2 .*an empty string would come back as null"),
+    "empty item": (pa.array([["a"], ["b", ""]]), "'x.item', row 1 .*an empty string"),
+    "index": (
+        pa.DictionaryArray.from_arrays(pa.array([0, None], pa.int8()), pa.array(["a"])),
+        "'x', row 1 .*as the first value of the dictionary",
+    ),
+    "entry": (
+        pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int8()), pa.array(["a", ""])),
+        "'x', row 1 .*an empty value of its dictionary",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_values_that_would_change_are_refused(tmp_path: Path, name: str) -> None:
+    array, message = CHANGED[name]
+    table = pa.table({"id": range(len(array)), "x": array})
+    # pylance writes them, and reads other values.
+    assert as_stored(table, tmp_path / "theirs").to_table()["x"].to_pylist() != array.to_pylist()
+    with pytest.raises(InvalidInputError, match=f"{message}.*data storage version 2.2"):
+        lance_spark.write_dataset(table, str(tmp_path / "t"), data_storage_version="0.1")
+    assert not list((tmp_path / "t").rglob("*.*"))
+    # A batch further back, of a table that there is.
+    good = table.slice(0, 0 if array[0].as_py() is None else 1)
+    with pytest.raises(InvalidInputError, match="would come back"):
+        lance_spark.write_dataset(
+            pa.concat_tables([good, table]), str(tmp_path / "theirs"), mode="append"
+        )
+    assert len(list((tmp_path / "theirs" / "data").iterdir())) == 1
+
+
+REFUSED = {
+    "map": pa.map_(pa.string(), pa.int32()),
+    "struct without fields": pa.struct([]),
+    "inside": pa.list_(pa.struct([("e", pa.struct([]))])),
+    "fixed-size list of strings": pa.list_(pa.string(), 2),
+    "fixed-size list of structs": pa.list_(pa.struct([("a", pa.int8())]), 2),
+    "dictionary of floats": pa.dictionary(pa.int8(), pa.float32()),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_types_that_pylance_does_not_store(tmp_path: Path, name: str) -> None:
+    schema = pa.schema([pa.field("x", REFUSED[name]), pa.field("y", pa.int8())])
+    with pytest.raises(UnsupportedTypeError, match=r"field 'x.*0\.1"):
+        lance_spark.write_dataset(
+            schema.empty_table(), str(tmp_path / "t"), data_storage_version="0.1"
+        )
+    blob = pa.field("x", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+    with pytest.raises(UnsupportedTypeError, match="have no blobs"):
+        lance_spark.write_dataset(
+            pa.schema([blob]).empty_table(), str(tmp_path / "t"), data_storage_version="0.1"
+        )
+
+
+def test_rows_must_have_all_columns(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    as_stored(pa.table({"a": [1], "s": [{"b": "x", "c": 2}]}), path)
+    for part in (pa.table({"a": [2]}), pa.table({"a": [2], "s": [{"b": "y"}]})):
+        # pylance refuses them, too.
+        with pytest.raises(OSError, match="does not contain field"):
+            lance.write_dataset(part, str(path), mode="append")
+        with pytest.raises(SchemaMismatchError, match="must have all columns"):
+            lance_spark.write_dataset(part, str(path), mode="append")
+
+
+def test_items_of_lists_may_be_null(tmp_path: Path) -> None:
+    # pylance fails on lists whose items must not be null, in its own files too.
+    kind = pa.struct([("l", pa.list_(pa.field("item", pa.int64(), nullable=False)))])
+    table = pa.table({"x": pa.array([{"l": [1, 2]}, {"l": []}], kind)})
+    lance_spark.write_dataset(table, str(tmp_path / "t"), data_storage_version="0.1")
+    assert lance.dataset(str(tmp_path / "t")).to_table()["x"].to_pylist() == table["x"].to_pylist()
+
+
+def test_a_dictionary_is_that_of_the_table(tmp_path: Path) -> None:
+    def colours(indices: list[int], values: list[str]) -> pa.Table:
+        return pa.table({"d": pa.DictionaryArray.from_arrays(pa.array(indices, pa.int8()), values)})
+
+    path = tmp_path / "t"
+    first, second = colours([0, 1, 2], ["a", "b", "c"]), colours([0, 1], ["c", "a"])
+    lance_spark.write_dataset(first, str(path), data_storage_version="0.1")
+    lance_spark.write_dataset(second, str(path), mode="append")
+    lance.write_dataset(first, str(path), mode="append")
+    wanted = ["a", "b", "c", "c", "a", "a", "b", "c"]
+    assert lance.dataset(str(path)).to_table()["d"].to_pylist() == wanted
+    assert lance_spark.open_dataset(str(path)).to_table()["d"].to_pylist() == wanted
+    with pytest.raises(InvalidInputError, match="'z' is not in the dictionary of 3 values"):
+        lance_spark.write_dataset(colours([0, 1], ["a", "z"]), str(path), mode="append")
+    with pytest.raises(InvalidInputError, match="takes its dictionary from the first rows"):
+        lance_spark.write_dataset(first.slice(0, 0), str(path), mode="overwrite")
+    lance_spark.write_dataset(colours([1], ["x", "y"]), str(path), mode="overwrite")
+    assert lance.dataset(str(path)).to_table()["d"].to_pylist() == ["y"]
+
+
+def test_rows_of_many_bytes_make_short_batches(tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    content = [rng.bytes(int(size)) for size in rng.integers(1, 200_000, 300)]
+    table = pa.table({"i": range(300), "b": content, "l": [[i] * (i % 3) for i in range(300)]})
+    lance_spark.write_dataset(table, str(tmp_path / "t"), data_storage_version="0.1")
+    reader = data_file(tmp_path / "t")
+    assert 1 < reader.num_batches < 10
+    reader.close()
+    check(tmp_path / "t", lance.dataset(str(tmp_path / "t")).to_table())
+    assert lance.dataset(str(tmp_path / "t")).to_table().to_pylist() == table.to_pylist()
+    found = lance.dataset(str(tmp_path / "t")).to_table(filter="i > 290 or i = 7")
+    assert found["i"].to_pylist() == [7, *range(291, 300)]
+
+
+def test_bytes_under_nulls_are_not_written(tmp_path: Path) -> None:
+    offsets = pa.py_buffer(np.array([0, 2, 5, 6], np.int32))
+    buffers = [pa.py_buffer(b"\x05"), offsets, pa.py_buffer(b"aaXYZb")]
+    hidden = pa.Array.from_buffers(pa.string(), 3, buffers)
+    table = pa.table({"s": hidden, "b": hidden.cast(pa.large_binary())}).slice(1)
+    lance_spark.write_dataset(table, str(tmp_path / "t"), data_storage_version="0.1")
+    assert lance.dataset(str(tmp_path / "t")).to_table().to_pylist() == table.to_pylist()
+
+
+def extremes(rows: int) -> pa.Table:
+    """Values whose bounds have rules of their own, in runs of a batch."""
+    run = np.arange(rows) // 1_024
+    floats = np.choose(run % 4, [np.nan, -0.0, np.inf, run * 1.5])
+    floats[::5] = np.nan
+    floats[1::7] = np.where(floats[1::7] == 0, 0.0, floats[1::7])
+    long = ["é" * 40, "x" * 64, "y" * 65, "\U0010ffff" * 17]
+    texts = [f"{long[r % 4]}{i % 3}" if i % 2 else "b" for i, r in enumerate(run.tolist())]
+    raw = [b"\xff" * 70 if r % 2 else b"\x00" * 66 + bytes([i % 251]) for i, r in enumerate(run)]
+    return pa.table(
+        {
+            "f": floats,
+            "h": np.where(np.isnan(floats), -run, floats),
+            "g": floats.astype(np.float32),
+            "s": pa.array([None if i % 9 == 0 else text for i, text in enumerate(texts)]),
+            "n": pa.array([None] * rows, pa.string()),
+            "b": pa.array(raw, pa.binary()),
+            "u": pa.array(run.astype(np.uint64) + np.uint64(2**63)),
+            "d": pa.array((run - 2) * 10**12).cast(pa.decimal128(38, 3)),
+            "t": pa.array(run.astype(np.int32), pa.date32()),
+            "z": run % 3 == 0,
+        }
+    )
+
+
+@pytest.mark.parametrize("rows", [1, 1_024, 7_000])
+def test_bounds_are_those_of_pylance(tmp_path: Path, rows: int) -> None:
+    table = extremes(rows)
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    lance_spark.write_dataset(table, str(ours), data_storage_version="0.1")
+    as_stored(table, theirs)
+    check_statistics(ours, theirs)
+
+
+FILTERS = [
+    "f > 3.0",
+    "f < 0.0",
+    "f = 0.0",
+    "f <= -0.0",
+    "g >= 4.5",
+    "h > 3.0",
+    "h <= -0.0",
+    "h = 0.0",
+    "s > 'y'",
+    "s >= 'éé'",
+    f"s = '{'x' * 64}1'",
+    "s < 'c'",
+    "s is null",
+    "n is not null",
+    "u = 9223372036854775810",
+    "d < 0",
+    "t > date '1970-01-03'",
+    "z",
+    "not z and f > 1.0",
+]
+
+
+def test_filters_over_pages(tmp_path: Path) -> None:
+    table = extremes(7_000).append_column("id", pa.array(range(7_000)))
+    path = str(tmp_path / "t")
+    lance_spark.write_dataset(table, path, data_storage_version="0.1")
+    lance.write_dataset(table, str(tmp_path / "model"), data_storage_version="2.2")
+    theirs, model = lance.dataset(path), lance.dataset(str(tmp_path / "model"))
+    counts = []
+    for text in FILTERS:
+        expected = model.to_table(["id"], filter=text)
+        for use_stats in (True, False):
+            found = theirs.to_table(["id"], filter=text, use_stats=use_stats)
+            assert found == expected, (text, use_stats)
+        counts.append(expected.num_rows)
+    assert sum(0 < count < 7_000 for count in counts) > 10
+
+
+CONDITIONS = [
+    ("f", ">", 3.0),
+    ("f", "==", 0.0),
+    ("g", "<=", 4.5),
+    ("s", ">", "y"),
+    ("s", "==", "x" * 64 + "1"),
+    ("s", "is_null", None),
+    ("u", "==", 2**63 + 2),
+    ("z", "==", True),
+]
+
+
+def test_our_filters_over_pages(tmp_path: Path) -> None:
+    table = extremes(7_000).append_column("id", pa.array(range(7_000)))
+    for name, version in (("t", "0.1"), ("model", "2.2")):
+        lance_spark.write_dataset(table, str(tmp_path / name), data_storage_version=version)
+    ours, model = (lance_spark.open_dataset(str(tmp_path / name)) for name in ("t", "model"))
+    for condition in CONDITIONS:
+        chosen = condition if condition[2] is not None else condition[:2]
+        expected = model.to_table(["id"], filters=[chosen])
+        assert ours.to_table(["id"], filters=[chosen]) == expected, chosen
+
+
+def filtered_rows(count: int, seed: int) -> pa.Table:
+    """Rows whose values come in runs and at random, with the bounds of their types, signed zeros, NaN in a few batches, null strings."""
+    rng = np.random.default_rng(seed)
+    runs = np.arange(count) // 500
+    floats = np.where(rng.random(count) < 0.1, -0.0, runs - 3.0)
+    floats[count // 2 : count // 2 + 40 : 4] = np.nan
+    words = [f"{run:03}" + "é" * int(run % 40) for run in runs]
+    limits = rng.choice(np.array([-(2**63), -1, 0, 2**63 - 1]), count)
+    return pa.table(
+        {
+            "id": np.arange(count),
+            "i": np.where(runs % 3 == 0, limits, runs - 5),
+            "u": pa.array((runs * 3).astype(np.uint8)),
+            "f": floats,
+            "g": pa.array(floats.astype(np.float32)),
+            "h": pa.array(np.nan_to_num(floats)),
+            "s": pa.array(words, mask=rng.random(count) < np.where(runs % 4 == 1, 1.0, 0.1)),
+            "z": runs % 2 == 0,
+            "d": pa.array((runs - 4).astype(np.int32)).cast(pa.date32()),
+            "t": pa.array(runs * 10**9).cast(pa.timestamp("us")),
+            "m": pa.array(runs - 5).cast(pa.decimal128(22, 2)),
+        }
+    )
+
+
+def random_filter(
+    rng: np.random.Generator, table: pa.Table
+) -> tuple[str, str, object] | tuple[str, str]:
+    """A comparison with a value of the column, or one next to it."""
+    name = str(rng.choice([n for n in table.column_names if n != "id"]))
+    if rng.random() < 0.15:
+        return name, str(rng.choice(["is_null", "is_not_null"]))
+    op = str(rng.choice(["==", "!=", "<", "<=", ">", ">="]))
+    value = None
+    while value is None or repr(value) == "nan":
+        value = table[name][int(rng.integers(table.num_rows))].as_py()
+    if isinstance(value, int) and not isinstance(value, bool) and rng.random() < 0.3:
+        kind = np.iinfo(table[name].type.to_pandas_dtype())
+        value = min(max(value + int(rng.integers(-1, 2)), kind.min), kind.max)
+    if isinstance(value, float) and rng.random() < 0.3:
+        value = float(rng.choice([value + 0.5, 0.0, -0.0]))
+    if isinstance(value, str) and rng.random() < 0.3:
+        value = value[: int(rng.integers(len(value) + 1))]
+    return name, op, value
+
+
+def theirs_of(condition: tuple[str, str, object] | tuple[str, str]) -> str:
+    """The condition as pylance reads it."""
+    name, op = condition[:2]
+    if len(condition) == 2:
+        return f"{name} is {'not ' if op == 'is_not_null' else ''}null"
+    value = condition[2]
+    kinds = {"d": "date", "t": "timestamp"}
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    if name in kinds:
+        text = f"{kinds[name]} '{value}'"
+    elif isinstance(value, str):
+        text = f"'{value}'"
+    elif name == "m":
+        text = f"cast({value} as decimal(22, 2))"
+    return f"{name} {'=' if op == '==' else op} {text}"
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("LANCE_SPARK_TEST_FILTERS", "3"))))
+def test_random_filters_over_pages(tmp_path: Path, seed: int) -> None:
+    # The model has no statistics of pages: version 2.0, written by pylance.
+    table = filtered_rows(9_000, seed)
+    ours = str(tmp_path / "ours")
+    batches = table.to_batches(max_chunksize=1 + 777 * seed % 2_000)
+    lance_spark.write_dataset(
+        pa.Table.from_batches(batches, table.schema),
+        ours,
+        data_storage_version="0.1",
+        max_rows_per_file=4_000,
+    )
+    lance_spark.open_dataset(ours).delete([("id", "in", list(range(0, 9_000, 17)))])
+    kept = pa.array(np.arange(9_000) % 17 != 0)
+    lance.write_dataset(table.filter(kept), str(tmp_path / "model"), data_storage_version="2.0")
+    dataset, model = (
+        lance_spark.open_dataset(ours),
+        lance_spark.open_dataset(str(tmp_path / "model")),
+    )
+    pylance = lance.dataset(ours)
+    rng = np.random.default_rng(seed)
+    some = 0
+    for _ in range(60):
+        conditions = [random_filter(rng, table) for _ in range(int(rng.integers(1, 3)))]
+        found = dataset.to_table(["id"], filters=conditions)["id"].to_pylist()
+        expected = model.to_table(["id"], filters=conditions)["id"].to_pylist()
+        assert found == expected, conditions
+        some += 0 < len(found) < model.count_rows()
+        if any(name in "fg" for name, *_ in conditions):
+            # DataFusion sorts NaN, and tells signed zeros apart.
+            continue
+        text = " and ".join(map(theirs_of, conditions))
+        for use_stats in (True, False):
+            rows = pylance.to_table(["id"], filter=text, use_stats=use_stats)["id"].to_pylist()
+            assert rows == expected, (text, use_stats)
+    assert some > 20
+
+
+@pytest.mark.parametrize("value", ["b", "b" * 64, "\U0010ffff" * 16, b"b", b"\xff" * 64], ids=repr)
+def test_nulls_beside_one_value_are_found(tmp_path: Path, value: str | bytes) -> None:
+    # Where both bounds of a page are one value, pylance takes the nulls of the page for it.
+    table = pa.table({"id": range(1_500), "s": [value if at % 3 else None for at in range(1_500)]})
+    lance_spark.write_dataset(table, str(tmp_path), data_storage_version="0.1")
+    theirs, ours = lance.dataset(str(tmp_path)), lance_spark.open_dataset(str(tmp_path))
+    zero = "''" if isinstance(value, str) else "X''"
+    for text, count in (("s is null", 500), ("s is not null", 1_000), (f"s > {zero}", 1_000)):
+        assert theirs.to_table(["id"], filter=text).num_rows == count, text
+        assert ours.to_table(["id"], filter=text).num_rows == count, text
+    assert ours.to_table(["id"], filters=[("s", "==", value)]).num_rows == 1_000
+
+
+def test_values_of_a_dictionary_that_are_no_text(tmp_path: Path) -> None:
+    lance_spark.write_dataset(
+        pa.table({"k": pa.array(["a"]).dictionary_encode()}),
+        str(tmp_path),
+        data_storage_version="0.1",
+    )
+    text = pa.Array.from_buffers(
+        pa.string(), 1, [None, pa.py_buffer(np.array([0, 2], np.int32)), pa.py_buffer(b"\xff\xfe")]
+    )
+    bad = pa.DictionaryArray.from_arrays(pa.array([0], pa.int32()), text)
+    with pytest.raises(InvalidInputError, match=r"'k'.* b'\\xff\\xfe' is not in the dictionary"):
+        lance_spark.write_dataset(pa.table({"k": bad}), str(tmp_path), mode="append")
+
+
+MEMORY = """
+import sys
+import numpy as np
+import pyarrow as pa
+import lance_spark
+
+def anonymous():
+    for line in open("/proc/self/status"):
+        if line.startswith("RssAnon"):
+            return int(line.split()[1]) * 1024
+
+highest = 0
+
+def batches(rows, size):
+    global highest
+    for at in range(0, rows, size):
+        ids = np.arange(at, at + size)
+        words = pa.array(ids % 997).cast(pa.string())
+        yield pa.record_batch({"id": ids, "word": words, "x": np.sqrt(ids)})
+        highest = max(highest, anonymous())
+
+schema = pa.schema({"id": pa.int64(), "word": pa.string(), "x": pa.float64()})
+size = int(sys.argv[2])
+def write(rows, mode):
+    lance_spark.write_dataset(
+        batches(rows, size), sys.argv[1], mode, schema=schema, data_storage_version="0.1"
+    )
+write(size * 2, "create")
+before, highest = anonymous(), 0
+write(int(sys.argv[3]), "append")
+print(highest - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux tells it there")
+@pytest.mark.parametrize(("size", "rows"), [(100_000, 6_000_000), (700, 700_000)])
+def test_memory_does_not_grow_with_the_file(tmp_path: Path, size: int, rows: int) -> None:
+    # 150 MB in large batches, and batches of fewer rows than those of the file.
+    command = [sys.executable, "-c", MEMORY, str(tmp_path / "t"), str(size), str(rows)]
+    root = Path(__file__).parents[3]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 64 * 2**20
+    assert lance.dataset(str(tmp_path / "t")).count_rows() == rows + 2 * size
+
+
+def test_a_table_keeps_its_version_until_an_overwrite_names_another(tmp_path: Path) -> None:
+    path = str(tmp_path)
+    full = pa.table({"id": [1, 2], "s": ["a", None]})
+    lance_spark.write_dataset(full, path, data_storage_version="0.1")
+    # pylance's overwrite keeps the table's version too.
+    twin = str(tmp_path / "twin")
+    lance.write_dataset(full, twin, data_storage_version="0.1")
+    for mode, version in (("append", None), ("overwrite", None), ("overwrite", "2.2")):
+        arguments = {} if version is None else {"data_storage_version": version}
+        lance_spark.write_dataset(full, path, mode, **arguments)
+        lance.write_dataset(full, twin, mode=mode, **arguments)
+        theirs = lance.dataset(path)
+        theirs.validate()
+        assert theirs.data_storage_version == lance.dataset(twin).data_storage_version
+        assert theirs.to_table() == lance.dataset(twin).to_table()
+    nulls = pa.table({"id": [1, None], "s": ["a", ""]})
+    lance_spark.write_dataset(nulls, path, mode="overwrite")
+    assert lance.dataset(path).to_table() == nulls
+    # The versions before stay what they were.
+    old = lance_spark.open_dataset(path, 2)
+    assert (old.data_storage_version, old.count_rows()) == ("0.1", 4)
+    lance_spark.write_dataset(full, path, mode="overwrite", data_storage_version="legacy")
+    assert lance.dataset(path).data_storage_version == "0.1"
+    with pytest.raises(InvalidInputError, match="'id', row 1"):
+        lance_spark.write_dataset(nulls, path, mode="overwrite", data_storage_version="0.1")
+    assert lance.dataset(path).to_table() == full

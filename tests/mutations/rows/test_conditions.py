@@ -1,0 +1,51 @@
+"""Conditions of deletes and updates that are planned again after others were faster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lance_spark.dataset.dataset import Dataset, open_dataset
+from lance_spark.dataset.write import write_dataset
+from lance_spark.errors import InvalidInputError
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Dataset:
+    return write_dataset(pa.table({"i": range(10), "x": [0] * 10}), str(tmp_path / "t"))
+
+
+def kept() -> Iterator[int]:
+    yield from range(2, 10)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda t: t.delete([("i", "not in", kept())]), [(i, 7) for i in range(2, 10)]),
+        (lambda t: t.delete([("i", "in", kept())]), [(0, 7), (1, 7)]),
+        (
+            lambda t: t.update({"x": 1}, [("i", "not in", kept())]),
+            [(0, 1), (1, 1)] + [(i, 7) for i in range(2, 10)],
+        ),
+    ],
+)
+def test_values_that_are_yielded_once(
+    table: Dataset, change: Callable[[Dataset], Dataset], expected: list[tuple[int, int]]
+) -> None:
+    """The rows were changed since the table was opened, so that the change is planned twice."""
+    table.update({"x": 7})
+    made = change(table).to_table().to_pylist()
+    assert sorted((row["i"], row["x"]) for row in made) == expected
+    assert made == open_dataset(table.uri).to_table().to_pylist()
+
+
+@pytest.mark.parametrize("filters", [("i", "==", 5), [5], ["abc"]])
+def test_what_is_no_filter(table: Dataset, filters: Any) -> None:
+    for change in (table.delete, lambda given: table.update({"x": 1}, given)):
+        with pytest.raises(InvalidInputError, match="a filter is"):
+            change(filters)

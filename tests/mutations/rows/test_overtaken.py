@@ -1,0 +1,115 @@
+"""Changes that are planned anew after others have changed the columns that they are about."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import lance_spark
+from lance_spark import Dataset, open_dataset
+from lance_spark.errors import CommitConflictError
+from lance_spark.mutations.columns import fill as columns
+from lance_spark.mutations.rows.partial_overwrite import ReplacingWrite
+from lance_spark.scan.predicates.sql import parse_predicate
+from lance_spark.table.commit.write_job import begin_write
+from lance_spark.table.commit.write_rebase import commit_again
+from lance_spark.table.indexes import sections as indexes
+from lance_spark.table.operations.metadata.create_index import CreateIndex
+
+NUMBERS = pa.table({"a": pa.array([1, 2, 3], pa.int32()), "b": pa.array([10, 20, 30], pa.int32())})
+
+
+def cast(dataset: Dataset) -> Dataset:
+    return dataset.alter_columns({"path": "a", "data_type": pa.int64()})
+
+
+def add(dataset: Dataset) -> Dataset:
+    return dataset.add_columns({"d": lambda rows: pc.add(rows["a"], 1)})
+
+
+@pytest.mark.parametrize(("change", "name", "expected"), [(cast, "a", 0), (add, "d", 1)])
+def test_nothing_is_kept_that_was_computed_of_another_column(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[Dataset], Dataset],
+    name: str,
+    expected: int,
+) -> None:
+    uri = str(tmp_path / "t")
+    dataset = lance_spark.write_dataset(NUMBERS, uri)
+    commit = columns.commit_columns
+
+    def overtaken(*given: Any, **named: Any) -> Any:
+        monkeypatch.setattr(columns, "commit_columns", commit)
+        lance_spark.write_dataset(NUMBERS.slice(0, 1), uri, "append")
+        open_dataset(uri).alter_columns({"path": "a", "name": "x"}, {"path": "b", "name": "a"})
+        return commit(*given, **named)
+
+    monkeypatch.setattr(columns, "commit_columns", overtaken)
+    found = change(dataset).to_table()
+    assert found["x"].to_pylist() == [1, 2, 3, 1]
+    assert found[name].to_pylist() == [10 + expected, 20 + expected, 30 + expected, 10 + expected]
+
+
+def not_null(dataset: Dataset) -> None:
+    dataset.alter_columns({"path": "v", "nullable": False})
+
+
+def required(dataset: Dataset) -> None:
+    schema = pa.schema([pa.field("w", pa.int64(), nullable=False)])
+    dataset.add_columns({"w": 1}, output_schema=schema)
+
+
+def another(dataset: Dataset) -> None:
+    """One that gets the id of a column that was dropped."""
+    dataset.drop_columns(["v"]).add_columns({"age": pa.scalar(30, pa.int64())})
+
+
+@pytest.mark.parametrize("others", [not_null, required, another])
+def test_a_part_is_not_overwritten_by_rows_of_other_columns(
+    tmp_path: Path, others: Callable[[Dataset], None]
+) -> None:
+    uri = str(tmp_path / "t")
+    lance_spark.write_dataset(pa.table({"id": pa.array(range(4))}), uri)
+    dataset = open_dataset(uri).add_columns({"v": pa.scalar(7, pa.int64())})
+    new = pa.table({"id": pa.array([0, 1]), "v": pa.array([None, 5], pa.int64())})
+    plain = begin_write(uri, new.schema)
+    job = plain.become(ReplacingWrite, condition=parse_predicate("id < 2", plain.schema))
+    writer = job.writer()
+    for batch in new.to_batches():
+        writer.write(batch)
+    others(dataset)
+    before = open_dataset(uri)
+    with pytest.raises(CommitConflictError, match=r"while this overwrite was under way; write"):
+        commit_again(job, writer.finish())
+    after = open_dataset(uri)
+    assert after.version == before.version
+    assert after.to_table() == before.to_table()
+
+
+@pytest.mark.parametrize("kind", ["ZONEMAP", "BTREE"])
+@pytest.mark.parametrize("stable", [False, True])
+def test_an_index_does_not_cover_the_first_values_of_a_column(
+    tmp_path: Path, kind: str, stable: bool
+) -> None:
+    """It was built while the column had none."""
+    uri, copy = str(tmp_path / "t"), str(tmp_path / "c")
+    rows = pa.table({"id": pa.array(range(4))})
+    lance_spark.write_dataset(rows, uri, enable_stable_row_ids=stable)
+    dataset = open_dataset(uri).add_columns(pa.field("c", pa.int64()))
+    shutil.copytree(uri, copy)
+    lance.dataset(copy).create_scalar_index("c", kind)
+    index = indexes.section_of(open_dataset(copy)._table.manifest).indices[0]
+    shutil.copytree(f"{copy}/_indices", f"{uri}/_indices")
+    dataset.update({"c": 5}, [("id", "==", 2)], mode="columns")
+    made = Dataset.commit(uri, CreateIndex((index,)), dataset.version)
+    assert made.to_table(filter="c = 5")["id"].to_pylist() == [2]
+    assert lance.dataset(uri).to_table(filter="c = 5")["id"].to_pylist() == [2]
+    assert made.delete([("c", "==", 5)]).count_rows() == 3

@@ -1,0 +1,108 @@
+"""Combinations of values: which there are, and which rows have one of them, judged by Python's sets."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lance_spark.errors import InvalidInputError, InvalidOptionError
+from lance_spark.file.schema.schema import Schema
+from lance_spark.mutations.rows.partitions import (
+    MOST_PARTITIONS,
+    InPartitions,
+    Partitions,
+    partition_columns,
+)
+
+KINDS: dict[pa.DataType, list[Any]] = {
+    pa.int8(): [-128, 0, 127],
+    pa.uint64(): [0, 1, 2**64 - 1],
+    pa.string(): ["", "a", "é", "a "],
+    pa.large_binary(): [b"", b"\0", b"\xff"],
+    pa.bool_(): [True, False],
+    pa.date32(): [dt.date(1, 1, 1), dt.date(2026, 1, 31)],
+    pa.timestamp("ns"): [0, 1, -(2**62)],
+    pa.decimal128(10, 2): [Decimal("0.00"), Decimal("-1.10")],
+    pa.dictionary(pa.int8(), pa.string()): ["x", "y", "z"],
+}
+ROW = st.tuples(*(st.sampled_from([None, *values]) for values in KINDS.values()))
+
+
+def batch_of(rows: list[tuple[Any, ...]], width: int) -> pa.RecordBatch:
+    kinds = list(KINDS)[:width]
+    arrays = [pa.array([row[at] for row in rows], kind) for at, kind in enumerate(kinds)]
+    return pa.RecordBatch.from_arrays(arrays, names=[f"c{at}" for at in range(width)])
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(
+    st.lists(ROW, min_size=1, max_size=30),
+    st.lists(ROW, max_size=40),
+    st.integers(1, len(KINDS)),
+    st.integers(1, 29),
+)
+def test_rows_with_the_same_values(
+    wanted: list[tuple[Any, ...]], asked: list[tuple[Any, ...]], width: int, cut: int
+) -> None:
+    asked = [*asked, *wanted[:3]]
+    schema = Schema.from_arrow(batch_of(wanted, width).schema)
+    columns = partition_columns(schema, schema.names, "t")
+    whole = Partitions(columns)
+    for part in (wanted[:cut], wanted[cut:]):
+        other = Partitions(columns)
+        if part:
+            other(batch_of(part, width))
+        values = other.values()
+        assert (values is None) == (not part)
+        if values is not None:
+            whole.merge(values)
+    values = whole.values()
+    assert values is not None
+    known = {row[:width] for row in wanted}
+    assert values.num_rows == len(known)
+    condition = InPartitions(columns, values)
+    expected = [row[:width] in known for row in asked]
+    assert condition.holds(batch_of(asked, width)).to_pylist() == expected
+    assert condition.negated().holds(batch_of(asked, width)).to_pylist() == [
+        not one for one in expected
+    ]
+
+
+def test_statistics_are_asked_for_each_column() -> None:
+    schema = Schema.from_arrow(pa.schema([("a", pa.int64()), ("b", pa.string())]))
+    columns = partition_columns(schema, ["a", "b"], "t")
+    values = pa.record_batch({"0": pa.array([1, 2]), "1": pa.array(["x", None])})
+
+    def statistics(field: Any, op: str, value: Any) -> list[range] | None:
+        if field.name == "a":
+            return [range(10)] if value.as_py() == 1 else [range(20, 30)]
+        return [range(5, 8)] if op == "is_null" else [range(7, 25)]
+
+    condition = InPartitions(columns, values)
+    assert condition.candidates(statistics) == [range(5, 10), range(20, 25)]
+    assert condition.candidates(lambda *_: None) is None
+    assert condition.negated().candidates(statistics) is None
+
+
+def test_too_many() -> None:
+    columns = partition_columns(Schema.from_arrow(pa.schema([("a", pa.int64())])), ["a"], "t")
+    partitions = Partitions(columns)
+    partitions(pa.record_batch({"a": pa.array(range(MOST_PARTITIONS))}))
+    partitions(pa.record_batch({"a": pa.array(range(MOST_PARTITIONS))}))
+    with pytest.raises(InvalidInputError, match=f"more than {MOST_PARTITIONS} combinations"):
+        partitions(pa.record_batch({"a": pa.array([-1])}))
+
+
+@pytest.mark.parametrize("kind", [pa.float64(), pa.list_(pa.int8()), pa.struct([("x", pa.int8())])])
+def test_columns_that_make_no_partitions(kind: pa.DataType) -> None:
+    schema = Schema.from_arrow(pa.schema([("a", kind)]))
+    with pytest.raises(InvalidOptionError, match=r"'a' .* makes no partitions"):
+        partition_columns(schema, ["a"], "t")
+    with pytest.raises(InvalidOptionError, match="no column 'b'"):
+        partition_columns(schema, ["b"], "t")

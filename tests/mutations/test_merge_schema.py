@@ -1,0 +1,102 @@
+"""Appends of Arrow data with new columns, children of structs among them, in every version of data files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+
+from lance_spark.dataset.dataset import open_dataset
+from lance_spark.errors import (
+    InvalidInputError,
+    InvalidOptionError,
+    SchemaMismatchError,
+    UnsupportedFeatureError,
+)
+from lance_spark.mutations.merge_schema import MergingWrite, begin_merging_write
+from lance_spark.table.fragments import file_versions
+
+#: Version 0.1 has no columns without values, and hardly any nulls.
+VERSIONS = [f"{major}.{minor}" for major, minor in file_versions.WRITABLE if major]
+
+
+def make(path: Path, version: str) -> None:
+    data = pa.table({"id": [1, 2], "st": [{"a": 1}, {"a": 2}]})
+    lance.write_dataset(data, str(path), data_storage_version=version)
+
+
+def append(path: Path, data: pa.Table, **options: Any) -> None:
+    job = begin_merging_write(str(path), data.schema, **options)
+    writer = job.writer()
+    for batch in data.to_batches():
+        writer.write(batch)
+    job.commit(writer.finish())
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_new_columns(tmp_path: Path, version: str) -> None:
+    path = tmp_path / "t"
+    make(path, version)
+    append(path, pa.table({"l": [["x"], []], "id": [3, 4], "n": [5, None]}))
+    append(path, pa.table({"m": [7], "id": [5]}))
+    dataset = lance.dataset(str(path))
+    dataset.validate()
+    assert dataset.version == 3
+    found = dataset.to_table(columns=["id", "l", "n", "m"]).to_pydict()
+    assert found == {
+        "id": [1, 2, 3, 4, 5],
+        "l": [None, None, ["x"], [], None] if version > "2.0" else found["l"],
+        "n": [None, None, 5, None, None],
+        "m": [None, None, None, None, 7],
+    }
+    assert open_dataset(str(path)).to_table() == dataset.to_table()
+    assert [one.id() for one in dataset.lance_schema.fields()] == [0, 1, 3, 5, 6]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_new_children_of_structs(tmp_path: Path, version: str) -> None:
+    path = tmp_path / "t"
+    make(path, version)
+    data = pa.table({"id": [3], "st": [{"b": {"c": "x"}, "a": 3}]})
+    if version < "2.2":
+        with pytest.raises(UnsupportedFeatureError, match="'st' gets no new children"):
+            append(path, data)
+        return
+    append(path, data)
+    dataset = lance.dataset(str(path))
+    dataset.validate()
+    expected = [{"a": 1, "b": None}, {"a": 2, "b": None}, {"a": 3, "b": {"c": "x"}}]
+    assert dataset.to_table()["st"].to_pylist() == expected
+    assert open_dataset(str(path)).to_table() == dataset.to_table()
+
+
+def test_new_columns_that_must_not_be_null_can_be(tmp_path: Path) -> None:
+    """The rows that there are have no value."""
+    path = tmp_path / "t"
+    make(path, "2.2")
+    schema = pa.schema([("id", pa.int64()), pa.field("n", pa.int64(), nullable=False)])
+    append(path, pa.table({"id": [3], "n": [1]}, schema=schema))
+    assert lance.dataset(str(path)).schema.field("n").nullable
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    make(path, "2.2")
+    with pytest.raises(SchemaMismatchError, match="'id' is int64"):
+        append(path, pa.table({"id": ["x"], "n": [1]}))
+    with pytest.raises(InvalidInputError, match="_rowid"):
+        append(path, pa.table({"id": [1], "_rowid": [1]}))
+    with pytest.raises(InvalidOptionError, match="overwrite"):
+        append(path, pa.table({"id": [1]}), mode="overwrite")
+
+
+def test_without_new_columns_it_is_an_append(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    make(path, "2.2")
+    job = begin_merging_write(str(path), pa.schema([("id", pa.int64())]))
+    assert not isinstance(job, MergingWrite)
+    append(tmp_path / "new", pa.table({"id": [1]}))
+    assert lance.dataset(str(tmp_path / "new")).count_rows() == 1

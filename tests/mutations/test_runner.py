@@ -1,0 +1,153 @@
+"""Who runs tasks, and what becomes of the files of a job that came to nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+
+from lance_spark.dataset.dataset import open_dataset
+from lance_spark.dataset.write import write_dataset
+from lance_spark.errors import InvalidInputError
+from lance_spark.mutations.compaction.plan import CompactionOptions
+from lance_spark.mutations.compaction.run import compact
+from lance_spark.mutations.job_files import new_tag, sweep
+from lance_spark.mutations.rows.delete import DeleteTask, delete_rows, plan_delete
+from lance_spark.mutations.rows.update import plan_update, update_rows
+from lance_spark.mutations.runner import LocalRunner, Runner
+from lance_spark.scan.fragment.row_meta import with_all
+from lance_spark.scan.predicates.sql import parse_predicate
+from lance_spark.table.fragments.writer import FragmentWriter
+from lance_spark.table.open import OpenTable, open_table
+
+ARGUMENTS: dict[str, Any] = {"properties": None, "conflict_retries": 0, "max_retries": 3}
+
+
+class Twice(Runner):
+    """Runs each task two times, as a cluster does that loses a worker at the end; the last one first."""
+
+    def __init__(self) -> None:
+        self.tag = new_tag()
+
+    def run(
+        self, tasks: Sequence[Any], run: Callable[[Any], Any], undo: Callable[[Any], object]
+    ) -> list[Any]:
+        for task in reversed(tasks):
+            run(task)
+        return LocalRunner(local=True).run(tasks, run, undo)
+
+
+def table_of(path: Path, rows: int = 100, fragments: int = 4) -> OpenTable:
+    data = pa.table({"id": range(rows), "text": [f"row {n}" for n in range(rows)]})
+    write_dataset(data, str(path), max_rows_per_file=rows // fragments)
+    return open_table(str(path))
+
+
+def files(path: Path) -> set[str]:
+    names = {one.name for one in (path / "data").iterdir()}
+    return names | {one.name for one in path.glob("_deletions/*")}
+
+
+def named(path: Path) -> set[str]:
+    """Files that some version refers to."""
+    found = set()
+    for version in lance.dataset(path).versions():
+        manifest = open_table(str(path), version=version["version"]).manifest
+        for one in manifest.fragments:
+            found |= {file.path for file in one.files}
+            if one.deletion_file is not None:
+                found.add(one.deletion_file.name(one.id))
+    return found
+
+
+def test_results_come_in_the_order_of_the_tasks() -> None:
+    runner = LocalRunner(local=False, threads=4)
+    assert runner.run(range(20), lambda n: n * n, print) == [n * n for n in range(20)]
+
+
+@pytest.mark.parametrize("change", ["delete", "update rows", "update columns", "add", "compact"])
+def test_what_ran_twice_is_found_by_its_tag(tmp_path: Path, change: str) -> None:
+    path = tmp_path / "t"
+    table, runner, other = table_of(path), Twice(), Twice()
+    delete_rows(table, [("id", "==", 3)], None, runner=other, **ARGUMENTS)
+    table = open_table(str(path))
+    before = named(path)
+    if change == "delete":
+        table = delete_rows(table, [("id", "in", [4, 30, 60])], None, runner=runner, **ARGUMENTS)
+    elif change.startswith("update"):
+        mode: Any = change.split()[1]
+        found = {"text": pa.scalar("new")}
+        table = update_rows(table, found, [("id", ">", 40)], mode=mode, runner=runner, **ARGUMENTS)
+    elif change == "add":
+        from lance_spark.mutations.columns.add import add_columns
+
+        table = add_columns(table, {"n": pa.scalar(1)}, runner=runner)
+    else:
+        options = CompactionOptions()
+        table, _ = compact(table, options, conflict_retries=0, max_retries=3, runner=runner)
+    left = files(path) - before
+    written = named(path) - before
+    assert written < left
+    rows = lance.dataset(path).to_table()
+    of_other = sweep(table, other.tag, kept=open_table(str(path), version=2).manifest)
+    assert of_other == 1
+    assert sweep(table, runner.tag, table.manifest) == len(left - written) - 1
+    assert files(path) == named(path)
+    lance.dataset(path).validate()
+    assert lance.dataset(path).to_table() == rows
+
+
+def test_sweeping_leaves_no_blobs(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    data = pa.table({"id": [1], "b": pa.array([b"x"], pa.large_binary())})
+    schema = data.schema.set(1, data.schema.field(1).with_metadata({"lance-encoding:blob": "true"}))
+    write_dataset(data.cast(schema), str(path), data_storage_version="2.2")
+    table = open_table(str(path))
+    before = sorted((path / "data").rglob("*"))
+    tag = new_tag()
+    writer = FragmentWriter(table.paths, table.schema, (2, 2), tag=tag)
+    big = [b"x" * 5_000_000, b"y" * 100_000]
+    writer.write(pa.record_batch({"id": [2, 3], "b": pa.array(big, pa.large_binary())}))
+    assert len(writer.finish()) == 1
+    (folder,) = [one for one in (path / "data").iterdir() if one.is_dir()]
+    assert any(folder.iterdir())
+    # Killed before its data file was there.
+    (path / "data" / f"{folder.name}.lance").unlink()
+    assert sweep(table, tag) == 1
+    assert sorted((path / "data").rglob("*")) == before
+
+
+def test_a_short_tag_sweeps_nothing(tmp_path: Path) -> None:
+    table = table_of(tmp_path / "t")
+    with pytest.raises(ValueError, match="6 bytes"):
+        sweep(table, b"")
+    assert len(files(tmp_path / "t")) == 4
+
+
+def test_predicates_choose_rows_as_filters_do(tmp_path: Path) -> None:
+    table = table_of(tmp_path / "t")
+    predicate = parse_predicate("id > 90 OR text LIKE 'row 1%'", with_all(table.schema))
+    table = delete_rows(table, [predicate, ("id", "!=", 1)], None, text="said so", **ARGUMENTS)
+    ids = lance.dataset(tmp_path / "t").to_table()["id"].to_pylist()
+    gone = {n for n in range(100) if (n > 90 or str(n).startswith("1")) and n != 1}
+    assert ids == [n for n in range(100) if n not in gone]
+    assert open_dataset(str(tmp_path / "t")).count_rows() == len(ids)
+    table = update_rows(table, {"text": pa.scalar("z")}, [predicate], mode="rows", **ARGUMENTS)
+    rows = lance.dataset(tmp_path / "t").to_table(filter="text = 'z'")
+    assert rows["id"].to_pylist() == [1]
+    position = parse_predicate("_rowoffset = 1", with_all(table.schema))
+    with pytest.raises(InvalidInputError, match="_rowoffset"):
+        plan_update(table, {"text": pa.scalar("z")}, [position])
+
+
+def test_rows_can_be_bitmaps(tmp_path: Path) -> None:
+    from pyroaring import BitMap
+
+    table = table_of(tmp_path / "t")
+    tasks = plan_delete(table, rows={1: BitMap([0, 2]), 3: BitMap([24])})
+    done = [one for task in tasks for one in DeleteTask.run(task)]
+    assert {one.fragment_id: one.offsets.tolist() for one in done} == {1: [0, 2], 3: [24]}

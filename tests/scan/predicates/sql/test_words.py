@@ -1,0 +1,112 @@
+"""Every keyword of Spark is a column without backticks where Spark takes it for one, and nowhere else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from lance_spark.errors import InvalidInputError
+from lance_spark.file.schema.schema import Schema
+from lance_spark.scan.predicates.sql import parse_predicate
+from lance_spark.scan.predicates.sql.grammar import parse
+from lance_spark.scan.predicates.sql.tree import Apply, Name, Node, Value
+from lance_spark.scan.predicates.sql_settings import SqlSettings
+
+#: Places of a word in a condition.
+FORMS = [
+    *("{w} = 1", "1 = {w}", "NOT {w}", "{w} IS NOT NULL", "{w} AND x", "x OR {w} OR y"),
+    *("{w} IN (1)", "x BETWEEN {w} AND 2", "NOT {w} = 1", "{w}.x = 1", "x.{w} = 1", "({w})"),
+    *("x = {w} AND y", "!{w}", "-{w} = 1", "{w}::int = 1"),
+]
+#: A function in one release of Spark only: refused without backticks.
+REFUSED = {"CURRENT_PATH"}
+
+
+def shape(node: Node) -> Any:
+    """Return a tree without its places in the text, and without the case of names."""
+    if isinstance(node, Name):
+        return tuple(part.lower() for part in node.parts)
+    if isinstance(node, Value):
+        return node.typed
+    assert isinstance(node, Apply)
+    return (node.op, node.detail, *map(shape, node.args))
+
+
+def ours(text: str, settings: SqlSettings) -> Any:
+    try:
+        return shape(parse(text, settings))
+    except InvalidInputError:
+        return None
+
+
+def keywords(spark: SparkSession) -> list[str]:
+    assert spark._jvm is not None
+    vocabulary = spark._jvm.org.apache.spark.sql.catalyst.parser.SqlBaseLexer.VOCABULARY
+    names = [vocabulary.getSymbolicName(at) for at in range(vocabulary.getMaxTokenType() + 1)]
+    found = names[names.index("ADD") : names.index("ZONE") + 1]
+    literal = {"BINARY_HEX": "X", "IDENTIFIER_KW": "IDENTIFIER", "PERCENTLIT": "PERCENT"}
+    also = ["MINUS", "TEMP", "REGEXP"]
+    return [*(literal.get(name, name) for name in found if name != "SETMINUS"), *also]
+
+
+def test_all_keywords(spark: SparkSession) -> None:
+    parser = spark._jsparkSession.sessionState().sqlParser()  # type: ignore[attr-defined]
+
+    def theirs(text: str) -> Any:
+        try:
+            return parser.parseExpression(text).toString()
+        except Exception:
+            return None
+
+    words, wrong = keywords(spark), []
+    assert len(words) > 400
+    for at, word in enumerate(words):
+        # Each word in some of the places: all of them take a minute.
+        for form in FORMS[at % 4 :: 4]:
+            plain, quoted = form.format(w=word), form.format(w=f"`{word}`")
+            column = theirs(plain) is not None and theirs(plain) == theirs(quoted)
+            tree = ours(plain, SqlSettings())
+            if (tree is not None and tree == ours(quoted, SqlSettings())) != column:
+                wrong.append(plain)
+    assert [one for one in wrong if not any(word in one for word in REFUSED)] == []
+
+
+def test_reserved_words(spark: SparkSession) -> None:
+    settings = SqlSettings.from_conf({"spark.sql.ansi.enforceReservedKeywords": "true"})
+    parser = spark._jsparkSession.sessionState().sqlParser()  # type: ignore[attr-defined]
+    spark.conf.set("spark.sql.ansi.enforceReservedKeywords", "true")
+    try:
+        wrong = []
+        for word in keywords(spark):
+            text = f"{word} = 1"
+            try:
+                column = parser.parseExpression(text).toString().startswith("('")
+            except Exception:
+                column = False
+            found = ours(text, settings)
+            if (
+                found is not None and found[1:2] == (None,) and found[2] == (word.lower(),)
+            ) != column:
+                wrong.append(word)
+        assert [word for word in wrong if word not in REFUSED] == []
+    finally:
+        spark.conf.unset("spark.sql.ansi.enforceReservedKeywords")
+
+
+@pytest.mark.parametrize(
+    "word", ["comment", "values", "set", "load", "update", "desc", "if", "key", "begin", "commit"]
+)
+def test_words_that_users_have(word: str) -> None:
+    schema = Schema.from_arrow(pa.schema({word: pa.int32()}))
+    batch = pa.RecordBatch.from_pydict({word: pa.array([1, 2, None], pa.int32())})
+    found = parse_predicate(f"{word} = 1 AND NOT {word.upper()} > 1", schema)
+    assert found.holds(batch).to_pylist() == [True, False, False]
+
+
+def test_the_error_says_that_backticks_help() -> None:
+    schema = Schema.from_arrow(pa.schema({"case": pa.int32()}))
+    with pytest.raises(InvalidInputError, match="`case` with backticks"):
+        parse_predicate("case x = 1", schema)

@@ -1,0 +1,70 @@
+"""What files of indexes hold is read once, as long as there is room."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from lance_spark.errors import MissingFileError
+from lance_spark.scan.pruning import index_cache
+from lance_spark.scan.pruning.index_cache import IndexCache
+
+
+class Files:
+    """Counts what is read."""
+
+    def __init__(self, cache: IndexCache) -> None:
+        self.cache = cache
+        self.reads: list[str] = []
+
+    def get(self, name: str, size: int = 1) -> str:
+        def read() -> str:
+            self.reads.append(name)
+            return name
+
+        found = self.cache.get(("root", name), read, lambda _: size)
+        assert found == name
+        return found
+
+
+def test_what_was_asked_for_last_is_kept() -> None:
+    files = Files(IndexCache(max_entries=2))
+    for name in "abacab":
+        files.get(name)
+    assert files.reads == ["a", "b", "c", "b"]
+
+
+def test_bytes_are_bounded() -> None:
+    files = Files(IndexCache(max_bytes=10))
+    for name, size in (("a", 4), ("b", 6), ("a", 4), ("c", 5), ("a", 4), ("b", 6)):
+        files.get(name, size)
+    assert files.reads == ["a", "b", "c", "b"]
+    files.get("large", 11)
+    files.get("large", 11)
+    assert files.reads[4:] == ["large", "large"]
+    files.get("b", 6)
+    assert len(files.reads) == 6
+
+
+def test_failures_are_not_kept() -> None:
+    cache = IndexCache()
+
+    def missing() -> str:
+        raise MissingFileError("it is not there")
+
+    with pytest.raises(MissingFileError):
+        cache.get(("root", "a"), missing, len)
+    assert Files(cache).get("a") == "a"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
+def test_a_fork_starts_without_locks() -> None:
+    cache = index_cache._CACHE
+    with cache._lock:
+        child = os.fork()
+        if not child:
+            signal.alarm(20)
+            os._exit(0 if cache.get(("root", "forked"), lambda: 7, lambda _: 1) == 7 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -1,0 +1,53 @@
+"""Widths of values, and types whose values nobody can make: what a schema of a hundred bytes may claim."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from lance_spark.encoding import arrow_blocks
+from lance_spark.errors import UnsupportedTypeError
+from lance_spark.scan.predicates.literals import to_array
+from lance_spark.scan.row_size import fixed_width, is_too_wide, nulls
+
+MOST = 2**31 - 1
+TOO_WIDE = [
+    pa.binary(MOST),
+    pa.list_(pa.float64(), MOST),
+    pa.list_(pa.list_(pa.int64(), 65_536), 65_536),
+    pa.list_(pa.bool_(), MOST),
+    pa.list_(pa.string(), MOST),
+    pa.struct([("a", pa.string()), ("b", pa.binary(2**30))]),
+    pa.list_(pa.binary(MOST)),
+]
+FINE = [
+    pa.binary(2**20),
+    pa.list_(pa.float32(), 4096 * 4096),
+    pa.list_(pa.null(), MOST),
+    pa.map_(pa.string(), pa.decimal128(38, 3)),
+    pa.struct([("a", pa.list_(pa.string()))]),
+    pa.uuid(),
+]
+
+
+@pytest.mark.parametrize("kind", TOO_WIDE, ids=str)
+def test_values_that_are_too_wide(kind: pa.DataType) -> None:
+    assert is_too_wide(kind)
+    with pytest.raises(UnsupportedTypeError, match="column 'c': no data file holds it"):
+        nulls(1, pa.field("c", kind))
+    # Arrow would make room for them first.
+    with pytest.raises(ValueError, match="takes more than"):
+        to_array([3], kind)
+
+
+@pytest.mark.parametrize("kind", FINE, ids=str)
+def test_values_that_are_not(kind: pa.DataType) -> None:
+    assert not is_too_wide(kind)
+
+
+@pytest.mark.parametrize("width", [0, 1, 2**28, 2**29, 2**29 + 3, MOST])
+def test_binary_of_any_width(width: int) -> None:
+    """`bit_width` of Arrow is one of 32 bits."""
+    assert fixed_width(pa.binary(width)) == width
+    assert fixed_width(pa.list_(pa.binary(width), 2)) == 2 * width
+    assert arrow_blocks.fixed_width(pa.binary(width)) == 8 * width

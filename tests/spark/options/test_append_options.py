@@ -1,0 +1,222 @@
+"""Appends that lack columns, or bring new ones, and writes that are made once, as Spark runs them."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+
+from lance_spark.dataset.dataset import open_dataset
+from lance_spark.dataset.write import write_dataset
+from lance_spark.errors import (
+    CommitConflictError,
+    InvalidOptionError,
+    SchemaMismatchError,
+)
+from lance_spark.spark.options.options import WriteOptions
+from lance_spark.spark.types.mapping import to_spark_schema
+from lance_spark.spark.write.writer import make_writer
+
+MERGE = {"mergeSchema": "true"}
+
+
+def rows(first: int, count: int = 3) -> pa.RecordBatch:
+    ids = range(first, first + count)
+    return pa.record_batch(
+        {"id": pa.array(ids, pa.int64()), "word": pa.array([f"w{i}" for i in ids], pa.string())}
+    )
+
+
+def more(first: int, count: int = 3, *, without: Iterable[str] = ()) -> pa.RecordBatch:
+    """The columns of `rows`, and two new ones."""
+    batch = rows(first, count)
+    batch = batch.append_column("score", pa.array([float(i) for i in range(count)]))
+    vectors = pa.array([[float(i)] * 2 for i in range(count)], pa.list_(pa.float32()))
+    batch = batch.append_column("Vector", vectors)
+    return batch.select([name for name in batch.schema.names if name not in without])
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "t"
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("word", pa.string())])
+    table = pa.Table.from_batches([rows(0, 6)]).cast(schema)
+    lance.write_dataset(table, str(path), max_rows_per_file=3, enable_stable_row_ids=True)
+    return path
+
+
+def writer_for(path: Path, batch: pa.RecordBatch, **options: str) -> Any:
+    parsed = WriteOptions.parse({"path": str(path), **{k.lower(): v for k, v in options.items()}})
+    made = make_writer(parsed, to_spark_schema(batch.schema), overwrite=False)
+    return pickle.loads(pickle.dumps(made))
+
+
+def append(path: Path, batch: pa.RecordBatch, **options: str) -> None:
+    commit(written(path, batch, **options))
+
+
+def written(path: Path, batch: pa.RecordBatch, **options: str) -> tuple[Any, list[Any]]:
+    writer = writer_for(path, batch, **options)
+    task = pickle.loads(pickle.dumps(writer))
+    return writer, [pickle.loads(pickle.dumps(task.write(iter([batch]))))]
+
+
+def commit(done: tuple[Any, list[Any]]) -> None:
+    writer, messages = done
+    writer.commit(messages)
+
+
+def table_of(path: Path) -> pa.Table:
+    """Return the rows by id, which pylance and we read alike."""
+    dataset = lance.dataset(str(path))
+    dataset.validate()
+    theirs = dataset.to_table()
+    assert open_dataset(str(path)).to_table() == theirs
+    return theirs.sort_by("id")
+
+
+def data_files(path: Path) -> set[str]:
+    return {one.name for one in (path / "data").iterdir()}
+
+
+def test_columns_that_can_be_null_may_be_missing(path: Path) -> None:
+    append(path, rows(6).select(["id"]))
+    found = table_of(path)
+    assert found["id"].to_pylist() == list(range(9))
+    assert found["word"].to_pylist() == [f"w{i}" for i in range(6)] + [None] * 3
+    with pytest.raises(SchemaMismatchError, match="the DataFrame has no id"):
+        append(path, rows(6).select(["word"]))
+    with pytest.raises(SchemaMismatchError, match=r"the table has no score.*mergeSchema"):
+        append(path, more(6))
+
+
+def test_new_columns_come_with_an_append(path: Path) -> None:
+    """In one version, with what options say of them; pylance appends to the table afterwards."""
+    append(path, more(6), **MERGE, **{"vector.arrow.fixed-size-list.size": "2"})
+    dataset = lance.dataset(str(path))
+    assert dataset.version == 2
+    assert dataset.schema.names == ["id", "word", "score", "Vector"]
+    assert dataset.schema.field("Vector").type == pa.list_(pa.float32(), 2)
+    assert not dataset.schema.field("id").nullable
+    found = table_of(path)
+    assert found["word"].to_pylist() == [f"w{i}" for i in range(9)]
+    assert found["score"].to_pylist() == [None] * 6 + [0.0, 1.0, 2.0]
+    assert found["Vector"].to_pylist() == [None] * 6 + [[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]]
+    versions = dataset.to_table(
+        columns=["id", "_row_created_at_version", "_row_last_updated_at_version"],
+        with_row_id=True,
+    ).to_pylist()
+    assert [one["_rowid"] for one in versions] == list(range(9))
+    for name in ("_row_created_at_version", "_row_last_updated_at_version"):
+        assert [one[name] for one in versions] == [1] * 6 + [2] * 3
+    lance.write_dataset(dataset.to_table(filter="id = 8"), str(path), mode="append")
+    assert table_of(path)["score"].to_pylist() == [None] * 6 + [0.0, 1.0, 2.0, 2.0]
+
+
+def test_nothing_new_is_an_append(path: Path) -> None:
+    append(path, rows(6), **MERGE)
+    assert type(lance.dataset(str(path)).read_transaction(2).operation).__name__ == "Append"
+    assert table_of(path)["id"].to_pylist() == list(range(9))
+
+
+def test_only_new_columns(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    write_dataset(pa.Table.from_batches([rows(0)]), str(path))
+    append(path, more(0, without=["id", "word"]), **MERGE)
+    found = lance.dataset(str(path)).to_table().to_pydict()
+    assert found["id"] == [0, 1, 2, None, None, None]
+    assert found["score"] == [None, None, None, 0.0, 1.0, 2.0]
+
+
+def test_what_does_not_fit_is_refused_with_new_columns_too(path: Path) -> None:
+    before = data_files(path)
+    with pytest.raises(SchemaMismatchError, match="the DataFrame has no id"):
+        append(path, more(6, without=["id"]), **MERGE)
+    wrong = more(6).set_column(0, "id", pa.array(["a", "b", "c"]))
+    with pytest.raises(SchemaMismatchError, match="column id is int64"):
+        append(path, wrong, **MERGE)
+    assert data_files(path) == before
+    assert lance.dataset(str(path)).version == 1
+
+
+def test_a_table_that_is_not_there_is_made(tmp_path: Path) -> None:
+    append(tmp_path / "made", more(0), **MERGE)
+    assert lance.dataset(str(tmp_path / "made")).schema.names == ["id", "word", "score", "Vector"]
+
+
+def test_rows_that_change_meanwhile(path: Path) -> None:
+    """The merge is planned again, on the newest version: what others appended and deleted stays so."""
+    done = written(path, more(6), **MERGE)
+    append(path, rows(20))
+    open_dataset(str(path)).delete([("id", "<", 2)])
+    commit(done)
+    found = table_of(path)
+    assert found["id"].to_pylist() == [2, 3, 4, 5, 6, 7, 8, 20, 21, 22]
+    assert found["score"].to_pylist() == [None] * 4 + [0.0, 1.0, 2.0] + [None] * 3
+    assert lance.dataset(str(path)).version == 4
+
+
+def test_columns_that_change_meanwhile(path: Path) -> None:
+    """Two appends with the same new column: the second one is refused, and leaves nothing behind."""
+    first, second = written(path, more(6), **MERGE), written(path, more(9), **MERGE)
+    commit(first)
+    kept = data_files(path)
+    with pytest.raises(CommitConflictError, match="other columns") as raised:
+        commit(second)
+    assert raised.value.retryable
+    assert len(data_files(path)) == len(kept) - 1
+    append(path, more(9), **MERGE)
+    assert table_of(path)["id"].to_pylist() == list(range(12))
+
+
+def test_a_write_that_is_run_again(path: Path) -> None:
+    txn = {"txnAppId": "nightly", "txnVersion": "4"}
+    first, second = written(path, rows(6), **txn), written(path, rows(6), **txn)
+    commit(first)
+    kept = data_files(path)
+    commit(second)
+    assert len(data_files(path)) == len(kept) - 1
+    append(path, rows(6), **txn)
+    append(path, more(6), **txn, **MERGE)
+    append(path, rows(6), txnAppId="nightly", txnVersion="0")
+    assert table_of(path)["id"].to_pylist() == list(range(9))
+    assert lance.dataset(str(path)).version == 2
+    assert lance.dataset(str(path)).read_transaction(2).transaction_properties == {
+        "lance.txn.appId": "nightly",
+        "lance.txn.version": "4",
+    }
+    append(path, more(9), txnAppId="nightly", txnVersion="5", **MERGE)
+    append(path, rows(12), txnAppId="other", txnVersion="0")
+    assert table_of(path)["id"].to_pylist() == list(range(15))
+    for half in ({"txnAppId": "nightly"}, {"txnVersion": "1"}):
+        with pytest.raises(InvalidOptionError, match="txnAppId and txnVersion go together"):
+            writer_for(path, rows(0), **half)
+    with pytest.raises(InvalidOptionError, match="whole number"):
+        writer_for(path, rows(0), txnAppId="a", txnVersion="-1")
+
+
+def test_a_table_is_made_once(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    txn = {"txnAppId": "nightly", "txnVersion": "0"}
+    first, second = written(path, rows(0), **txn), written(path, rows(0), **txn)
+    commit(first)
+    commit(second)
+    assert table_of(path)["id"].to_pylist() == [0, 1, 2]
+    assert len(data_files(path)) == 1
+
+
+def test_writes_without_spark(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    data = pa.Table.from_batches([rows(0)])
+    for _ in range(2):
+        made = write_dataset(data, path, mode="append", txn_app_id="job", txn_version=1)
+        assert made.version == 1
+    write_dataset(data, path, mode="append")
+    assert write_dataset(data, path, mode="append", txn_app_id="job", txn_version=0).version == 1
+    assert write_dataset(data, path, mode="overwrite", txn_app_id="job", txn_version=2).version == 3
+    assert len(data_files(tmp_path / "t")) == 3

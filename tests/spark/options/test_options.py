@@ -1,0 +1,259 @@
+"""Options: names in any case, values checked, unknown ones refused by the nearest name, secrets never shown."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict
+
+from lance_spark.errors import InvalidOptionError, LanceError
+from lance_spark.spark.options.options import ReadOptions, WriteOptions
+from lance_spark.spark.read.catalog import options_of, with_options
+from lance_spark.spark.types.mapping import to_spark_schema
+
+SECRET = "hunter2-very-secret"
+
+
+def read(**options: str) -> ReadOptions:
+    return ReadOptions.parse(CaseInsensitiveDict({"path": "/t.lance", **options}))
+
+
+def write(**options: str) -> WriteOptions:
+    return WriteOptions.parse(CaseInsensitiveDict({"path": "/t.lance", **options}))
+
+
+def test_read_options_are_typed() -> None:
+    parsed = read(
+        Version="3", COLUMNS="id, point.x", batch_size="100", target_rows_per_partition="5"
+    )
+    assert parsed == ReadOptions(
+        path="/t.lance", version=3, columns=("id", "point.x"), batch_size=100, target_rows=5
+    )
+
+
+def test_columns_with_commas_stand_in_a_json_list() -> None:
+    assert read(columns='["a,b", "c"]').columns == ("a,b", "c")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2026-01-31", dt.datetime(2026, 1, 31, tzinfo=dt.UTC)),
+        ("2026-01-31 12:00:00", dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)),
+        ("2026-01-31T12:00:00+02:00", dt.datetime(2026, 1, 31, 10, tzinfo=dt.UTC)),
+    ],
+)
+def test_timestamps_without_an_offset_are_utc(text: str, expected: dt.datetime) -> None:
+    assert read(timestamp=text).timestamp == expected
+    assert read(asOf=text).timestamp == expected
+
+
+def test_write_options_are_typed_and_have_the_names_of_other_connectors() -> None:
+    ours = write(
+        data_storage_version="2.1",
+        max_rows_per_file="10",
+        max_bytes_per_file="99",
+        enable_stable_row_ids="true",
+    )
+    theirs = write(
+        file_format_version="2.1",
+        max_row_per_file="10",
+        max_bytes_per_file="99",
+        enable_stable_row_ids="TRUE",
+    )
+    assert ours == theirs
+    assert (ours.data_storage_version, ours.max_rows_per_file) == ("2.1", 10)
+    assert (ours.max_bytes_per_file, ours.enable_stable_row_ids) == (99, True)
+
+
+def test_options_of_columns_become_metadata() -> None:
+    options = {"Vec.arrow.fixed-size-list.size": "8", "a.b.lance.compression": "zstd"}
+    assert write(**options).column_metadata == {
+        "vec": {"arrow.fixed-size-list.size": "8"},
+        "a.b": {"lance-encoding:compression": "zstd"},
+    }
+
+
+def test_settings_of_the_store_travel_as_they_are_given() -> None:
+    parsed = read(
+        aws_access_key_id="k",
+        AWS_SECRET_ACCESS_KEY=SECRET,
+        region="eu-1",
+        **{"storage_options.endpoint": "http://x", "storage.anon": "true", "allow_http": "true"},
+        storage_options='{"config_kwargs": {"retries": 3}}',
+    )
+    assert parsed.storage_options == {
+        "aws_access_key_id": "k",
+        "aws_secret_access_key": SECRET,
+        "region": "eu-1",
+        "endpoint": "http://x",
+        "anon": "true",
+        "allow_http": "true",
+        "config_kwargs": {"retries": 3},
+    }
+
+
+@pytest.mark.parametrize("parse", [read, write])
+def test_nothing_shows_a_secret(parse: Any) -> None:
+    assert SECRET not in repr(parse(aws_secret_access_key=SECRET))
+    for bad in (
+        {"aws_secret_acess_key": SECRET},
+        {"storage_options": f'{{"secret": "{SECRET}"'},
+        {"skip_signature": SECRET, "path": "s3://bucket/t"},
+    ):
+        with pytest.raises(InvalidOptionError) as caught:
+            parse(**bad)
+        assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("versoin", "version"),
+        ("batchsize", "batch_size"),
+        ("max_rows_pr_file", "max_rows_per_file"),
+        ("aws_acces_key_id", "aws_access_key_id"),
+        ("vec.arrow.fixed-size-list.sise", "vec.arrow.fixed-size-list.size"),
+        ("nearest", "vector search"),
+        ("location", "path"),
+    ],
+)
+def test_unknown_options_are_refused_with_the_nearest(name: str, nearest: str) -> None:
+    for parse in (read, write):
+        with pytest.raises(InvalidOptionError, match=name) as caught:
+            parse(**{name: "1"})
+        assert nearest in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "value", ["NaN", "-1", "0", "1.5", "1e6", "", "ten", "9" * 30, "inf", "0x10"]
+)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "version",
+        "batch_size",
+        "target_rows_per_partition",
+        "max_rows_per_file",
+        "max_bytes_per_file",
+    ],
+)
+def test_sizes_that_are_none_are_refused(name: str, value: str) -> None:
+    parse = write if name.startswith("max") else read
+    with pytest.raises(InvalidOptionError, match=f"option {name}: give a whole number") as caught:
+        parse(**{name: value})
+    assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"version": "1", "tag": "a"}, "version and tag exclude"),
+        ({"timestamp": "2026-01-01", "tag": "a"}, "tag and timestamp exclude"),
+        ({"timestamp": "yesterday"}, "yesterday"),
+        ({"timestamp": "0001-01-01T00:00:00+14:00"}, "give a time as"),
+        ({"timestamp": "9999-12-31T23:59:59-14:00"}, "give a time as"),
+        ({"tag": " "}, "tag is empty"),
+        ({"columns": "a,,b"}, "columns"),
+        ({"columns": "a,a"}, "more than once"),
+        ({"columns": "[1]"}, "columns"),
+        ({"path": ""}, "path is empty"),
+        ({"storage_options": "[]"}, "storage_options"),
+        ({"paths": '["/a", "/b"]'}, "one table"),
+    ],
+)
+def test_reads_that_make_no_sense_are_refused(options: dict[str, str], said: str) -> None:
+    with pytest.raises(InvalidOptionError, match=said):
+        read(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"version": "1"}, "version belongs to reading"),
+        ({"columns": "a"}, "columns belongs to reading"),
+        ({"data_storage_version": "2.3"}, "2.3.* cannot be written"),
+        ({"data_storage_version": "nan"}, "nan.* cannot be written"),
+        ({"enable_stable_row_ids": "maybe"}, "enable_stable_row_ids: give true or false"),
+        ({"max_rows_per_file": "1", "max_row_per_file": "2"}, "twice"),
+    ],
+)
+def test_writes_that_make_no_sense_are_refused(options: dict[str, str], said: str) -> None:
+    with pytest.raises(InvalidOptionError, match=said):
+        write(**options)
+
+
+def test_one_path_in_a_list_is_a_path() -> None:
+    assert ReadOptions.parse({"paths": '["/a"]'}).path == "/a"
+
+
+def test_a_view_has_the_options_of_both_directions() -> None:
+    assert read(max_rows_per_file="5", **{"v.arrow.fixed-size-list.size": "2"}).path == "/t.lance"
+    assert write(batch_size="5", target_rows_per_partition="7").path == "/t.lance"
+
+
+def test_tuning_of_other_connectors_is_let_through() -> None:
+    for parse in (read, write):
+        parse(index_cache_size="100", use_queued_write_buffer="true", pushDownFilters="false")
+
+
+def test_without_a_path_the_error_says_what_to_do() -> None:
+    with pytest.raises(InvalidOptionError, match=r"load\(") as caught:
+        ReadOptions.parse({})
+    assert "CREATE TABLE" in str(caught.value)
+    with pytest.raises(InvalidOptionError, match="CREATE TEMPORARY VIEW"):
+        WriteOptions.parse({})
+
+
+CATALOG = {
+    "location": "file:/t.lance",
+    "path": "file:/t.lance",
+    "provider": "lance",
+    "owner": "me",
+    "comment": "hi",
+    "some.property": "1",
+    "version": "1",
+    "option.version": "1",
+}
+
+
+def test_properties_of_catalog_tables_are_let_through_but_not_their_unknown_options() -> None:
+    assert ReadOptions.parse(CATALOG).version == 1
+    with pytest.raises(InvalidOptionError, match="versoin"):
+        ReadOptions.parse({**CATALOG, "versoin": "1", "option.versoin": "1"})
+    with pytest.raises(InvalidOptionError, match="owner"):
+        read(owner="me")
+
+
+def test_a_catalog_table_is_found_again_by_its_schema() -> None:
+    import pyarrow as pa
+
+    schema = with_options(to_spark_schema(pa.schema([("a", pa.int8()), ("b", pa.int8())])), CATALOG)
+    assert ReadOptions.parse(options_of(schema.fields[0], {})) == ReadOptions(
+        path="file:/t.lance", version=1
+    )
+    assert options_of(schema.fields[0], {"version": "2"})["version"] == "2"
+    assert options_of(schema.fields[0], {"path": "/other"}) == {"path": "/other"}
+
+
+@pytest.mark.parametrize(
+    "more", [{"aws_secret_access_key": SECRET}, {"path": f"sftp://me:{SECRET}@b/t"}]
+)
+def test_no_secret_goes_into_the_catalog(more: dict[str, str]) -> None:
+    import pyarrow as pa
+
+    with pytest.raises(LanceError, match="cannot keep settings of the store") as caught:
+        with_options(to_spark_schema(pa.schema([("a", pa.int8())])), {**CATALOG, **more})
+    assert SECRET not in str(caught.value)
+
+
+def test_number_of_commit_retries() -> None:
+    parse = WriteOptions.parse
+    assert parse({"path": "/t"}).commit_retries is None
+    assert parse({"path": "/t", "commit_retries": "0"}).commit_retries == 0
+    assert parse({"path": "/t", "commit_retries": "50"}).commit_retries == 50
+    with pytest.raises(InvalidOptionError, match="from 0 to"):
+        parse({"path": "/t", "commit_retries": "-1"})

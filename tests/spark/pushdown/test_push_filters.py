@@ -1,0 +1,251 @@
+"""Filters that Spark pushes by itself: rows are the same in both settings, and fewer are handed over in one."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import datasource as ds
+from pyspark.sql.datasource import CaseInsensitiveDict, DataSourceReader
+from pyspark.sql.types import StringType, StructField, StructType
+
+from lance_spark.file.schema.schema import Schema
+from lance_spark.spark.datasource import LanceDataSource
+from lance_spark.spark.pushdown.spark_filters import push
+from lance_spark.spark.types.mapping import to_spark_schema
+from tests.spark.test_requests import COLUMNS, KINDS, table
+from tests.support.spark.requests import col, op, truth
+from tests.support.spark.versions import SPARK
+
+pytestmark = pytest.mark.skipif(SPARK < (4, 1), reason="Spark pushes to Python sources from 4.1 on")
+
+SETTING = "spark.sql.python.filterPushdown.enabled"
+OPS = {
+    "EqualTo": "=",
+    "EqualNullSafe": "<=>",
+    "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=",
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
+}
+#: Conditions of each kind, with what Spark makes of their literals.
+PUSHED = [
+    "number <> 5",
+    "NOT (tiny >= 1) AND big <> 0",
+    "big = 9007199254740993",
+    "small = float('0.1')",
+    "small = float('NaN')",
+    "double >= double('Infinity')",
+    "NOT (double = double('-Infinity'))",
+    "money IN (0.10, -1.50)",
+    "NOT flag",
+    "word = 'a_b'",
+    "NOT (word LIKE 'a%')",
+    "bytes > X'00'",
+    "day < DATE '1970-01-01'",
+    "instant > TIMESTAMP '2024-01-31 19:00:00'",
+    "clock = TIMESTAMP_NTZ '2024-01-31 12:30:15.123456'",
+    "`with-hyphen` > 4",
+    "deep.`in ner`.`y.z` = 'b'",
+    "number NOT IN (1, 5) AND NOT (number <=> 7)",
+    "words IS NULL",
+]
+#: Conditions that go back to Spark, which has to meet them.
+RETURNED = ["seconds > TIMESTAMP_NTZ '2024-01-31 12:30:15.5'", "word LIKE 'a%b' AND row > 3"]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    where = str(tmp_path_factory.mktemp("pushed") / "t.lance")
+    lance.write_dataset(table(), where, max_rows_per_file=9)
+    return where
+
+
+@pytest.fixture
+def setting(spark: SparkSession) -> Iterator[Any]:
+    yield lambda value: spark.conf.set(SETTING, value)
+    spark.conf.unset(SETTING)
+
+
+def reader_of(path: str, schema: StructType | None = None, **options: str) -> Any:
+    source = LanceDataSource(CaseInsensitiveDict({"path": path, **options}))
+    return source.reader(source.schema() if schema is None else schema)
+
+
+def kept(reader: Any) -> list[int]:
+    """Return the rows that a reader gives, as pyspark asks it: the reader is pickled before it plans."""
+    copied = pickle.loads(pickle.dumps(reader))
+    partitions = [pickle.loads(pickle.dumps(one)) for one in reader.partitions()]
+    return [
+        row for one in partitions for batch in copied.read(one) for row in batch["row"].to_pylist()
+    ]
+
+
+def all_filters() -> list[Any]:
+    """Return filters of each kind on each column, and their opposites."""
+    found: list[Any] = []
+    for path, _ in KINDS.values():
+        values = COLUMNS[path[0]][1]
+        for name in path[1:]:
+            values = [None if one is None else one[name] for one in values]
+        given = list({repr(one): one for one in values if one is not None}.values())
+        for name in OPS:
+            found += [getattr(ds, name)(path, one) for one in given[1:4]]
+        found += [ds.EqualNullSafe(path, None), ds.EqualTo(path, None)]
+        found += [ds.In(path, tuple(given[:2])), ds.In(path, (given[0], None))]
+        found += [ds.IsNull(path), ds.IsNotNull(path)]
+        if isinstance(given[0], str):
+            found += [
+                kind(path, text)
+                for kind in (ds.StringStartsWith, ds.StringEndsWith, ds.StringContains)
+                for text in ("a", "%b", "")
+            ]
+    found += [ds.IsNull(("deep",)), ds.IsNotNull(("deep", "in ner")), ds.IsNull(("words",))]
+    found += [ds.EqualTo(("bytes",), bytearray(b"\xff")), ds.EqualTo(("short",), 300)]
+    return [one for part in found for one in (part, ds.Not(part))]
+
+
+def meant(one: Any, row: dict[str, Any]) -> bool | None:
+    if isinstance(one, ds.Not):
+        inner = meant(one.child, row)
+        return None if inner is None else not inner
+    name, where = type(one).__name__, col(*one.attribute)
+    if name in ("IsNull", "IsNotNull"):
+        return truth(op("is_null" if name == "IsNull" else "is_not_null", where), row, {})
+    values = one.value if name == "In" else (one.value,)
+    literals = [{"lit": "", "at": at} for at in range(len(values))]
+    by_identity = {id(literal): v for literal, v in zip(literals, values, strict=True)}
+    matched = {
+        "In": "in",
+        "StringStartsWith": "starts_with",
+        "StringEndsWith": "ends_with",
+        "StringContains": "contains",
+    }
+    tree = op(OPS.get(name) or matched[name], where, *literals)
+    return truth(tree, row, by_identity)
+
+
+def test_each_filter_is_true_for_what_it_says() -> None:
+    data = table()
+    rows = data.to_pylist()
+    (batch,) = data.combine_chunks().to_batches()
+    wanted, known = to_spark_schema(data.schema), Schema.from_arrow(data.schema)
+    filters = all_filters()
+    assert len(filters) > 700
+    predicates, left = push(filters, wanted, known)
+    assert not left
+    for one, predicate in zip(filters, predicates, strict=True):
+        found = batch["row"].filter(predicate.holds(batch)).to_pylist()
+        assert found == [row["row"] for row in rows if meant(one, row) is True], one
+
+
+def test_filters_of_a_read(path: str) -> None:
+    rows = table().to_pylist()
+    reader = reader_of(path, push_filters="true")
+    filters = [ds.IsNotNull(("word",)), ds.Not(ds.EqualTo(("flag",), True))]
+    assert reader.pushFilters(filters) == []
+    both = [row["row"] for row in rows if all(meant(one, row) is True for one in filters)]
+    assert both
+    assert kept(reader) == both
+
+
+def test_what_is_not_compared_alike_goes_back(path: str) -> None:
+    unknown = type("Unknown", (ds.EqualTo,), {})
+    clock, instant = datetime(2024, 1, 1), datetime(2024, 1, 1, tzinfo=UTC)
+    returned = [
+        unknown(("number",), 1),
+        ds.Not(unknown(("number",), 1)),
+        ds.EqualTo(("missing",), 1),
+        ds.EqualTo(("number",), True),
+        ds.EqualTo(("flag",), 1),
+        ds.EqualTo(("number",), "1"),
+        ds.EqualTo(("number",), 1.5),
+        ds.EqualTo(("words",), ["a"]),
+        ds.EqualTo(("deep",), {"x": 1}),
+        ds.EqualTo(("words", "element"), "a"),
+        ds.EqualTo(("day",), clock),
+        ds.EqualTo(("clock",), instant),
+        ds.EqualTo(("instant",), clock),
+        ds.EqualTo(("clock",), date(2024, 1, 1)),
+        ds.In(("number",), ()),
+        ds.In(("number",), (1, "2")),
+        # pyspark has rounded it.
+        ds.EqualTo(("money",), Decimal("1234567890123456789012345678")),
+    ]
+    reader = reader_of(path, push_filters="true")
+    taken = ds.GreaterThan(("row",), 20)
+    assert all(
+        a is b for a, b in zip(reader.pushFilters([taken, *returned]), returned, strict=True)
+    )
+    assert kept(reader) == [21, 22, 23]
+
+
+def test_collations_go_back(path: str) -> None:
+    plain = StructField("word", StringType())
+    row = reader_of(path).spark_schema["row"]
+    collated = StructField("word", StringType("UTF8_LCASE"))
+    equal = ds.EqualTo(("word",), "A_B")
+    for field, left in ((plain, []), (collated, [equal])):
+        reader = reader_of(path, StructType([row, field]), push_filters="true")
+        assert reader.pushFilters([equal]) == left
+
+
+def test_filters_are_about_the_planned_version(path: str, tmp_path: Any) -> None:
+    where = str(tmp_path / "t.lance")
+    lance.write_dataset(pa.table({"row": [1, 2, 3]}), where)
+    reader = reader_of(where, push_filters="true")
+    reader.pushFilters([ds.GreaterThan(("row",), 1)])
+    lance.write_dataset(pa.table({"row": ["x"]}), where, mode="overwrite")
+    assert kept(reader) == [2, 3]
+
+
+def test_pyspark_sees_no_method_of_ours(path: str) -> None:
+    for options in ({}, {"push_filters": "true"}):
+        reader = reader_of(path, **options)
+        assert reader.pushFilters.__func__ is DataSourceReader.pushFilters
+
+
+def handed_over(frame: DataFrame) -> int:
+    """Return how many rows the source gave to the query that ran."""
+    leaf = frame._jdf.queryExecution().executedPlan().collectLeaves().head()
+    found: int = leaf.metrics().apply("numOutputRows").value()
+    return found
+
+
+def test_spark_gets_the_same_rows_of_fewer(spark: SparkSession, path: str, setting: Any) -> None:
+    load = spark.read.format("lance").option("push_filters", "true")
+    texts = PUSHED + RETURNED
+    setting("false")
+    frame = load.load(path)
+    found = frame.selectExpr(
+        "row", *(f"({one}) AS c{at}" for at, one in enumerate(texts))
+    ).collect()
+    setting("true")
+    frame = load.load(path)
+    for at, text in enumerate(texts):
+        wanted = [row["row"] for row in found if row[f"c{at}"]]
+        query = frame.where(text)
+        assert [row["row"] for row in query.collect()] == wanted, text
+        assert len(wanted) < 24
+        if text in PUSHED:
+            assert handed_over(query) == len(wanted), text
+            assert " Filter " not in query._jdf.queryExecution().executedPlan().toString(), text
+
+
+def test_without_the_option_a_frame_can_be_filtered_twice(
+    spark: SparkSession, path: str, setting: Any
+) -> None:
+    for value in ("true", "false"):
+        setting(value)
+        frame = spark.read.format("lance").load(path)
+        assert frame.where("number = 5").count() == 4
+        assert frame.count() == 24
+        both = frame.where("row = 1").union(frame.where("row = 2"))
+        assert sorted(row["row"] for row in both.collect()) == [1, 2]

@@ -1,0 +1,92 @@
+"""`python -m lance_spark conf`: a jar and a fragment by which push-down is on in every session."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+
+from lance_spark import __version__
+from lance_spark.spark.options import redaction
+from lance_spark.spark.pushdown.java import write_jar
+from tests.support.spark.processes import ROOT, environment
+
+JOB = """
+import json, sys
+from pyspark.sql import SparkSession
+import lance_spark
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+builder = builder.config("spark.driver.host", "localhost").config("spark.driver.bindAddress", "127.0.0.1")
+for line in open(sys.argv[1]):
+    if line.startswith("spark."):
+        builder = builder.config(*line.split())
+spark = builder.getOrCreate()
+spark.sparkContext.setLogLevel("OFF")
+before = lance_spark.is_enabled(spark)
+redacted = spark.conf.get("spark.sql.redaction.options.regex")
+lance_spark.enable(spark)
+frame = spark.read.format("lance").load(sys.argv[2])
+plan = frame.where("id > 3").select("id")._jdf.queryExecution().executedPlan().toString()
+loader = spark._jvm.java.lang.Class.forName("org.lancespark.Extension").getName()
+part = frame.limit(12_000)
+assert len(part.collect()) == 12_000
+counted = part._jdf.queryExecution().executedPlan().collectLeaves().head().metrics()
+counts = [counted.apply(name).value() for name in ("numFragmentsScanned", "numFragmentsSkipped")]
+store = spark._jsparkSession.sharedState().statusStore()
+spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+last = store.executionsList().last()
+shown = {one.name(): one.accumulatorId() for one in (last.metrics().apply(i) for i in range(last.metrics().size()))}
+values = store.executionMetrics(last.executionId())
+shown = [values.apply(shown[name]) for name in ("fragments scanned", "fragments skipped")]
+print(json.dumps([before, lance_spark.is_enabled(spark), plan.count("lance pushdown"), frame.count(), loader, counts, shown, redacted]))
+"""
+
+
+def run(*command: str) -> str:
+    ran = subprocess.run(
+        [sys.executable, *command], env=environment(), capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    return ran.stdout
+
+
+def test_conf_turns_push_down_on(tmp_path: Path) -> None:
+    said = run("-m", "lance_spark", "conf", str(tmp_path / "made"))
+    jar = tmp_path / "made" / f"lance-spark-rule-{__version__}.jar"
+    fragment = tmp_path / "made" / "lance-spark-defaults.conf"
+    assert sorted(path.name for path in jar.parent.iterdir()) == [fragment.name, jar.name]
+    assert str(jar) in said
+    assert str(fragment) in said
+    assert re.search(r"spark\.sql\.extensions +your\.Extension,org\.lancespark\.Extension\n", said)
+    assert jar.stat().st_size < 50_000
+    with zipfile.ZipFile(jar) as opened:
+        assert "org/lancespark/Extension.class" in opened.namelist()
+    write_jar(tmp_path / "again.jar")
+    assert (tmp_path / "again.jar").read_bytes() == jar.read_bytes()
+
+    # Of fewer rows the query would find all while it is planned.
+    rows = pa.table({"id": range(20_000), "g": range(20_000)})
+    lance.write_dataset(rows, str(tmp_path / "t.lance"), max_rows_per_file=5_000)
+    found = json.loads(run("-c", JOB, str(fragment), str(tmp_path / "t.lance")).splitlines()[-1])
+    assert found[:-1] == [True, True, 1, 20_000, "org.lancespark.Extension", [3, 1], ["3", "1"]]
+    assert found[-1] == redaction.FOR_CLUSTERS
+
+
+def test_a_folder_that_cannot_be_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    ran = subprocess.run(
+        [sys.executable, "-m", "lance_spark", "conf", str(tmp_path / "file" / "below")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 1
+    assert ran.stderr.startswith("lance_spark: ")
+    assert "Traceback" not in ran.stderr

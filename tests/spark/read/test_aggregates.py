@@ -1,0 +1,136 @@
+"""Aggregates that the manifest and indexes know: no data file is read for them, and they are what all rows give."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from pyspark.sql.types import (
+    DataType,
+    DateType,
+    DecimalType,
+    IntegerType,
+    LongType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from tests.support.spark.requests import Answer, aggregates, ask, col, lit, op
+
+ROWS = 3_000
+KINDS: dict[str, DataType] = {
+    "id": LongType(),
+    "part": IntegerType(),
+    "few": LongType(),
+    "day": DateType(),
+    "at": TimestampType(),
+    "clock": TimestampNTZType(),
+    "price": DecimalType(10, 2),
+}
+
+
+@pytest.fixture(params=["ZONEMAP", "BTREE"])
+def indexed(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A table in three fragments with an index on every column but `text`."""
+    rng = np.random.default_rng(9)
+    ids = rng.permutation(ROWS)
+    start = dt.datetime(2024, 1, 1)
+    times = [start + dt.timedelta(seconds=int(i)) for i in ids]
+    table = pa.table(
+        {
+            "id": pa.array(ids),
+            "part": pa.array(ids % 60_000, pa.uint16()),
+            "few": pa.array([None if i % 3 else int(i) for i in ids], pa.int64()),
+            "day": pa.array([one.date() for one in times]),
+            "at": pa.array(times, pa.timestamp("ms", "UTC")),
+            "clock": pa.array(times, pa.timestamp("ns")),
+            "price": pa.array([int(i) for i in ids], pa.decimal128(10, 2)),
+            "text": pa.array([None if i % 5 == 0 else str(i) for i in ids]),
+            "full": pa.array([str(i) for i in ids]),
+        }
+    )
+    path = str(tmp_path / "t.lance")
+    dataset = lance.write_dataset(table, path, max_rows_per_file=1_000)
+    for name in KINDS:
+        dataset.create_scalar_index(name, request.param)
+    return path
+
+
+def asked(path: str, *wanted: tuple[str, str, DataType], **more: Any) -> Answer:
+    schema, request = aggregates(*((name, [column], kind) for name, column, kind in wanted))
+    return ask(path, schema, {**request, **more})
+
+
+def is_known(answer: Answer) -> bool:
+    return [one.task for one in answer.partitions] == [None]
+
+
+def test_least_and_greatest(indexed: str) -> None:
+    table = lance.dataset(indexed).to_table()
+    for name, kind in KINDS.items():
+        answer = asked(indexed, ("min", name, kind), ("max", name, kind))
+        assert is_known(answer), name
+        expected = [pc.min(table[name]).as_py(), pc.max(table[name]).as_py()]
+        if name in ("at", "clock"):
+            expected = [
+                pc.cast(pa.scalar(one), answer.batches[0].schema.types[0]).as_py()
+                for one in expected
+            ]
+        assert list(answer.to_pylist()[0].values()) == expected, name
+        assert answer.found is not None
+        assert answer.found.to_pylist() == answer.to_pylist()
+
+
+def test_names_are_found_as_spark_finds_them(indexed: str) -> None:
+    assert asked(indexed, ("max", "ID", LongType())).to_pylist() == [{"agg0": ROWS - 1}]
+
+
+def test_all_or_nothing(indexed: str) -> None:
+    known, unknown = ("max", "id", LongType()), ("count", "text", LongType())
+    assert is_known(asked(indexed, known))
+    both = asked(indexed, known, unknown)
+    assert not is_known(both)
+    assert both.found is not None
+    assert both.found.to_pylist() == [{"agg0": ROWS - 1, "agg1": ROWS - ROWS // 5}]
+    filtered = asked(indexed, known, filters=[op("<", col("id"), lit(7, "bigint"))])
+    assert not is_known(filtered)
+    assert filtered.found is not None
+    assert filtered.found.to_pylist() == [{"agg0": 6}]
+
+
+def test_rows_that_no_index_has(indexed: str) -> None:
+    more = lance.dataset(indexed).to_table().slice(0, 1)
+    larger = pa.array([10 * ROWS], pa.int64())
+    lance.write_dataset(more.set_column(0, "id", larger), indexed, mode="append")
+    answer = asked(indexed, ("max", "id", LongType()))
+    assert not is_known(answer)
+    assert max(answer.column("agg0")) == 10 * ROWS
+    lance.dataset(indexed).delete(f"id > {ROWS - 5}")
+    assert max(asked(indexed, ("max", "id", LongType())).column("agg0")) == ROWS - 5
+
+
+def test_an_index_that_cannot_be_read(indexed: str) -> None:
+    for file in Path(indexed, "_indices").rglob("*.lance"):
+        file.write_bytes(b"no index")
+    answer = asked(indexed, ("min", "id", LongType()), ("max", "id", LongType()))
+    assert not is_known(answer)
+    assert answer.found is not None
+    assert answer.found.to_pylist() == [{"agg0": 0, "agg1": ROWS - 1}]
+
+
+def test_counts(indexed: str, capfd: pytest.CaptureFixture[str]) -> None:
+    table = lance.dataset(indexed).to_table()
+    for name in ("few", "text", "full", "id"):
+        answer = asked(indexed, ("count", name, LongType()))
+        assert sum(answer.column("agg0")) == len(table[name]) - table[name].null_count, name
+    schema, request = aggregates(("count", ["full"], LongType()), ("count_star", None, LongType()))
+    answer = ask(indexed, schema, {**request, "tasks": True}, scan_metrics="true")
+    assert [sum(answer.column(name)) for name in ("agg0", "agg1")] == [ROWS, ROWS]
+    # Pages without nulls are not read.
+    assert "numRowsScanned=0 " in capfd.readouterr().err

@@ -1,0 +1,230 @@
+"""Small queries are answered while they are planned: with the same rows as by tasks, and within bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql import functions as sf
+
+from tests.support.spark.query_tables import write_tables
+from tests.support.spark.requests import aggregates, ask, col, lit, op
+
+Switch = Callable[..., None]
+
+
+@pytest.fixture
+def local(pushdown: Switch) -> Iterator[Switch]:
+    """Have small queries answered at once; the value says whether they are."""
+
+    def switch(on: bool) -> None:
+        pushdown(True, on)
+
+    switch(True)
+    yield switch
+    switch(False)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> str:
+    """A table of 40,000 rows in four fragments, with some of each deleted."""
+    path = str(tmp_path / "t.lance")
+    ids = np.arange(40_000)
+    rows = pa.table({"id": ids, "g": ids % 100, "text": [f"text {i % 7}" for i in ids]})
+    lance.write_dataset(rows, path, max_rows_per_file=10_000).delete("g = 3")
+    return path
+
+
+def plan_of(frame: Any) -> str:
+    return str(frame._jdf.queryExecution().executedPlan().toString())
+
+
+def is_found(frame: Any) -> bool:
+    """Tell whether no task reads the table."""
+    plan = plan_of(frame)
+    assert ("BatchScan lance" in plan) != ("LocalTableScan" in plan)
+    return "LocalTableScan" in plan
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        (lambda f: f.groupBy().count(), True),
+        (lambda f: f.agg(sf.min("id"), sf.max("text"), sf.count("g")), False),
+        (lambda f: f.agg(sf.min("id"), sf.max("g"), sf.count("g")), True),
+        (lambda f: f.where("g >= 50").agg(sf.count("text"), sf.max("id")), True),
+        (lambda f: f.where("id < 0").agg(sf.count("*"), sf.max("id")), True),
+        (lambda f: f.where("id % 2 = 0").groupBy().count(), False),
+        (lambda f: f.where("id in (5, 777, 39999)"), True),
+        (lambda f: f.where("text = 'text 3' and g in (4, 3)").select("id"), True),
+        (lambda f: f.where("id < 2000").select("id"), True),
+        (lambda f: f.where("id < 2100").select("id"), False),
+        (lambda f: f.limit(25), True),
+        (lambda f: f.limit(25).offset(5), True),
+        (lambda f: f.limit(9000).where("g = 4"), True),
+        (lambda f: f.limit(25_000), False),
+        (lambda f: f, False),
+    ],
+)
+def test_what_is_found(
+    read: Callable[..., Any], local: Switch, table: str, query: Callable[[Any], Any], expected: bool
+) -> None:
+    assert is_found(query(read())) == expected
+    found = query(read()).collect()
+    local(False)
+    assert not is_found(query(read()))
+    assert sorted(query(read()).collect()) == sorted(found)
+
+
+def test_all_types_are_what_tasks_give(
+    spark: Any, local: Switch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    for name, path in write_tables(tmp_path_factory.mktemp("shop")).items():
+        frame = spark.read.format("lance").load(path)
+        assert is_found(frame)
+        found = [repr(row) for row in frame.collect()]
+        assert bool(found) == (name != "nothing")
+        local(False)
+        again = spark.read.format("lance").load(path)
+        assert not is_found(again)
+        assert [repr(row) for row in again.collect()] == found
+        local(True)
+
+
+def test_tables_without_rows_and_without_columns(
+    read: Callable[..., Any], local: Switch, tmp_path: Path
+) -> None:
+    lance.write_dataset(pa.table({"id": pa.array([], pa.int64())}), str(tmp_path / "t.lance"))
+    assert is_found(read())
+    assert read().collect() == []
+    assert read().count() == 0
+    assert read().agg(sf.max("id")).collect()[0][0] is None
+    lance.write_dataset(pa.table({"id": range(7)}), str(tmp_path / "t.lance"), mode="overwrite")
+    assert len(read().select(sf.lit(1)).collect()) == 7
+
+
+def test_showing_a_table_starts_no_task(
+    spark: Any, read: Callable[..., Any], local: Switch, table: str
+) -> None:
+    frame = read()
+    spark.sparkContext.setJobGroup("found", "found")
+    try:
+        assert frame.head(3) == frame.take(3) == frame.limit(3).collect()
+        assert frame.first().id == 0
+        assert frame.where("id = 77").collect()[0].g == 77
+        assert spark.sparkContext.statusTracker().getJobIdsForGroup("found") == []
+    finally:
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+
+
+def test_options_and_the_switch(
+    spark: Any, read: Callable[..., Any], local: Switch, table: str
+) -> None:
+    assert not is_found(read(driver_read_bytes=0).limit(3))
+    assert not is_found(read(driver_read_bytes=100_000).where("id = 3"))
+    assert is_found(read(driver_read_bytes=10_000_000).where("id = 3"))
+    assert is_found(read(filter="id = 3").limit(5))
+    assert read(filter="id > 20").limit(5).count() == 5
+    spark.conf.set("spark.lance.pushdown.local", "false")
+    assert not is_found(read().limit(3))
+    with pytest.raises(Exception, match="driver_read_bytes"):
+        read(driver_read_bytes=-1)
+
+
+@pytest.mark.parametrize("limit", [1, 9_899, 9_900, 9_901, 30_000, 39_600, 39_601, 100_000])
+def test_a_limit_is_exact_without_spark(
+    read: Callable[..., Any], local: Switch, table: str, limit: int
+) -> None:
+    local(False)
+    query = read().limit(limit)
+    assert "Limit" not in plan_of(query)
+    assert query._jdf.queryExecution().toRdd().getNumPartitions() == 1
+    expected = [row for row in range(40_000) if row % 100 != 3][:limit]
+    assert [row.id for row in query.collect()] == expected
+
+
+def test_a_limit_that_others_see(read: Callable[..., Any], local: Switch, table: str) -> None:
+    for on in (True, False):
+        local(on)
+        frame = read()
+        assert frame.limit(11).union(frame.limit(7)).count() == 18
+        assert frame.limit(11).join(frame.limit(7), "id").count() == 7
+        assert frame.limit(11).limit(5).count() == 5
+        assert frame.limit(5).limit(11).count() == 5
+        assert frame.orderBy(sf.desc("id")).limit(2).collect()[0].id == 39_999
+        assert frame.select((sf.col("id") + 1).alias("n")).limit(4).collect()[3].n == 5
+        assert len(frame.where("id % 2 = 1").limit(6).collect()) == 6
+        assert frame.limit(6).where("id % 2 = 1").count() == 2
+        assert frame.limit(300).repartition(3).count() == 300
+        cached = frame.limit(20).cache()
+        assert cached.count() == cached.count() == 20
+        cached.unpersist()
+
+
+def test_what_cannot_be_read_is_for_tasks_to_tell(
+    read: Callable[..., Any], local: Switch, table: str
+) -> None:
+    assert is_found(read().limit(3))
+    for file in Path(table, "data").iterdir():
+        file.write_bytes(file.read_bytes()[:-40] + b"\0" * 40)
+    query = read().limit(3)
+    assert not is_found(query)
+    with pytest.raises(Exception, match="CorruptFileError"):
+        query.collect()
+    # The manifest alone answers that.
+    assert read().count() == 39_600
+
+
+def test_every_query_finds_the_newest_rows(
+    read: Callable[..., Any], local: Switch, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "t.lance")
+    lance.write_dataset(pa.table({"id": [1]}), path)
+    frame = read()
+    assert frame.count() == 1
+    lance.write_dataset(pa.table({"id": [2]}), path, mode="append")
+    assert frame.count() == 2
+    assert sorted(row.id for row in frame.collect()) == [1, 2]
+    assert frame.join(frame.select(sf.max("id").alias("id")), "id").collect()[0].id == 2
+
+
+def test_aggregates_of_several_partitions_are_one_row(table: str) -> None:
+    from pyspark.sql.types import LongType
+
+    asked = (("count_star", None), ("count", ["id"]), ("min", ["id"]), ("max", ["g"]))
+    schema, request = aggregates(*((name, path, LongType()) for name, path in asked))
+    request["filters"] = [op(">", col("id"), lit(9, "bigint"))]
+    answer = ask(table, schema, request, target_rows_per_partition="10000")
+    assert len(answer.batches) == 4
+    assert answer.found is not None
+    assert answer.found.to_pylist() == [{"agg0": 39_591, "agg1": 39_591, "agg2": 10, "agg3": 99}]
+
+
+def test_wide_rows_are_few(tmp_path: Path) -> None:
+    path = str(tmp_path / "t.lance")
+    vectors = pa.FixedSizeListArray.from_arrays(np.zeros(2_000 * 1_024, np.float32), 1_024)
+    lance.write_dataset(pa.table({"id": range(2_000), "vector": vectors}), path)
+    few, many = ({"limit": limit, "exact": True} for limit in (900, 1_100))
+    assert ask(path, ["id", "vector"], few).found.num_rows == 900  # type: ignore[union-attr]
+    assert ask(path, ["id", "vector"], many).found is None
+    assert ask(path, ["id"], {}).found is not None
+    # What comes out of a filter is known once it is read.
+    wide = {"filters": [op("<", col("id"), lit(1_100, "bigint"))]}
+    assert ask(path, ["id", "vector"], wide).found is None
+    assert ask(path, ["id"], wide).found is not None
+    pieces = [pa.table({"id": [row], "vector": vectors[row : row + 1]}) for row in range(17)]
+    for row, piece in enumerate(pieces):
+        lance.write_dataset(piece, path, mode="overwrite" if row == 0 else "append")
+    assert ask(path, ["id"], {}).found is None
+    assert ask(path, ["id"], {"limit": 16, "exact": True}).found is not None
+
+
+def test_slow_reads_are_for_tasks(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ask(table, ["id"], {"limit": 5}).found is not None
+    monkeypatch.setattr("lance_spark.spark.read.driver_read._SECONDS", -1.0)
+    assert ask(table, ["id"], {"limit": 5}).found is None

@@ -1,0 +1,247 @@
+"""Arrow types to Spark's and back; pyspark's own mapping and docs/types.md are the oracles."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import types as spark
+
+from lance_spark.errors import InvalidOptionError, SchemaMismatchError, UnsupportedTypeError
+from lance_spark.spark.types import mapping as types
+from tests.support.spark.versions import HAS_TIME, demanded_schema
+
+DOCS = Path(__file__).parents[3] / "docs" / "types.md"
+#: By the name in the docs: the Arrow type, Spark's name of what it is read as, and the Arrow type Spark's is written as.
+TYPES: dict[str, tuple[pa.DataType, str, pa.DataType]] = {
+    "bool": (pa.bool_(), "boolean", pa.bool_()),
+    "int8": (pa.int8(), "tinyint", pa.int8()),
+    "int16": (pa.int16(), "smallint", pa.int16()),
+    "int32": (pa.int32(), "int", pa.int32()),
+    "int64": (pa.int64(), "bigint", pa.int64()),
+    "uint8": (pa.uint8(), "smallint", pa.int16()),
+    "uint16": (pa.uint16(), "int", pa.int32()),
+    "uint32": (pa.uint32(), "bigint", pa.int64()),
+    "uint64": (pa.uint64(), "bigint", pa.int64()),
+    "float16": (pa.float16(), "float", pa.float16()),
+    "float32": (pa.float32(), "float", pa.float32()),
+    "float64": (pa.float64(), "double", pa.float64()),
+    "string": (pa.string(), "string", pa.string()),
+    "large_string": (pa.large_string(), "string", pa.large_string()),
+    "binary": (pa.binary(), "binary", pa.binary()),
+    "large_binary": (pa.large_binary(), "binary", pa.large_binary()),
+    "fixed_size_binary": (pa.binary(4), "binary", pa.binary(4)),
+    "json": (pa.json_(), "string", pa.string()),
+    "date32": (pa.date32(), "date", pa.date32()),
+    "date64": (pa.date64(), "date", pa.date32()),
+    "timestamp with a zone": (
+        pa.timestamp("ns", "Asia/Tokyo"),
+        "timestamp",
+        pa.timestamp("us", "UTC"),
+    ),
+    "timestamp without": (pa.timestamp("s"), "timestamp_ntz", pa.timestamp("us")),
+    "time32, time64": (
+        (pa.time32("ms"), "time(6)", pa.time64("ns"))
+        if HAS_TIME
+        else (pa.time32("ms"), "bigint", pa.int64())
+    ),
+    "duration": (pa.duration("s"), "interval day to second", pa.duration("us")),
+    "decimal128": (pa.decimal128(12, 3), "decimal(12,3)", pa.decimal128(12, 3)),
+    "null": (pa.null(), "void", pa.null()),
+    "dictionary": (pa.dictionary(pa.int8(), pa.string()), "string", pa.string()),
+    "list": (pa.list_(pa.int8()), "array<tinyint>", pa.list_(pa.int8())),
+    "large_list": (pa.large_list(pa.int8()), "array<tinyint>", pa.list_(pa.int8())),
+    "fixed_size_list": (pa.list_(pa.int8(), 3), "array<tinyint>", pa.list_(pa.int8(), 3)),
+    "struct": (
+        pa.struct([("a", pa.list_(pa.float16(), 2))]),
+        "struct<a:array<float>>",
+        pa.struct([("a", pa.list_(pa.float16(), 2))]),
+    ),
+    "map": (
+        pa.map_(pa.string(), pa.int8()),
+        "map<string,tinyint>",
+        pa.map_(pa.string(), pa.int8()),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "nullable"),
+    [
+        (name, nullable)
+        for name in TYPES
+        for nullable in (True, False)
+        if nullable or name != "null"
+    ],
+)
+def test_each_type_has_its_counterpart(name: str, nullable: bool) -> None:
+    arrow, shown, back = TYPES[name]
+    schema = types.to_spark_schema(pa.schema([pa.field("c", arrow, nullable)]))
+    assert schema["c"].dataType.simpleString() == shown
+    assert schema["c"].nullable == nullable
+    assert types.to_arrow_schema(schema) == pa.schema([pa.field("c", back, nullable)])
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_the_docs_have_each_type_and_say_the_same(name: str) -> None:
+    lines = [line for line in DOCS.read_text().splitlines() if line.startswith(f"| {name} |")]
+    assert len(lines) == 1, f"docs/types.md has no line for {name}, or several"
+    shown = TYPES[name][1].split("<")[0].split("(")[0]
+    cells = lines[0].lower().split("|")
+    where = cells[2] if HAS_TIME or not name.startswith("time32") else cells[4]
+    assert shown in where
+
+
+def test_lists_are_written_with_the_child_that_arrow_calls_item() -> None:
+    schema = types.to_arrow_schema(
+        spark.StructType().add("c", spark.ArrayType(spark.LongType(), False))
+    )
+    assert schema.field("c").type.value_field == pa.field("item", pa.int64(), False)
+
+
+@pytest.mark.parametrize(
+    "arrow",
+    [
+        pa.decimal256(50, 2),
+        pa.decimal128(10, -2),
+        pa.decimal128(3, 5),
+        pa.month_day_nano_interval(),
+        pa.run_end_encoded(pa.int32(), pa.int8()),
+        pa.struct([("deep", pa.list_(pa.decimal256(40, 1)))]),
+    ],
+    ids=str,
+)
+def test_what_spark_has_no_type_for_is_refused_by_name(arrow: pa.DataType) -> None:
+    with pytest.raises(UnsupportedTypeError, match="column here"):
+        types.to_spark_schema(pa.schema([("here", arrow)]))
+
+
+@pytest.mark.parametrize(
+    "data_type",
+    [
+        spark.YearMonthIntervalType(),
+        spark.CalendarIntervalType(),
+        spark.VariantType(),
+        spark.ArrayType(spark.CalendarIntervalType()),
+    ],
+    ids=str,
+)
+def test_what_lance_has_no_type_for_is_refused_by_name(data_type: spark.DataType) -> None:
+    schema = spark.StructType().add("here", data_type)
+    with pytest.raises(UnsupportedTypeError, match="column here"):
+        types.to_arrow_schema(schema)
+    with pytest.raises(UnsupportedTypeError, match="column here"):
+        types.batch_schema(schema)
+
+
+def test_batches_have_the_schema_that_pyspark_compares_with() -> None:
+    table = pa.schema([pa.field(f"c{i}", arrow) for i, (arrow, *_) in enumerate(TYPES.values())])
+    schema = types.to_spark_schema(table)
+    assert types.batch_schema(schema).equals(demanded_schema(schema))
+
+
+@pytest.mark.parametrize(
+    ("ddl", "options", "expected"),
+    [
+        (spark.ArrayType(spark.FloatType()), {types.VECTOR_SIZE: "8"}, pa.list_(pa.float32(), 8)),
+        (spark.ArrayType(spark.ShortType()), {types.VECTOR_SIZE: "8"}, pa.list_(pa.int16(), 8)),
+        (
+            spark.ArrayType(spark.FloatType()),
+            {types.VECTOR_SIZE: "8", types.FLOAT16: "true"},
+            pa.list_(pa.float16(), 8),
+        ),
+        (
+            spark.MapType(spark.StringType(), spark.ArrayType(spark.FloatType())),
+            {types.VECTOR_SIZE: "8"},
+            pa.map_(pa.string(), pa.list_(pa.float32(), 8)),
+        ),
+        (spark.StringType(), {types.LARGE_STRING: "true"}, pa.large_string()),
+        (spark.BinaryType(), {types.LARGE_BINARY: "true"}, pa.large_binary()),
+        (spark.BinaryType(), {types.BYTE_WIDTH: "16"}, pa.binary(16)),
+        (spark.StringType(), {types.LARGE_STRING: "false"}, pa.string()),
+    ],
+)
+def test_options_of_columns_choose_the_type(
+    ddl: spark.DataType, options: dict[str, str], expected: pa.DataType
+) -> None:
+    schema = spark.StructType().add("C", ddl)
+    assert types.to_arrow_schema(schema, {"c": options}).field("C").type == expected
+
+
+def test_metadata_of_a_field_says_the_same_as_an_option() -> None:
+    schema = spark.StructType().add(
+        "v", spark.ArrayType(spark.FloatType()), True, {"arrow.fixed-size-list.size": 8}
+    )
+    assert types.to_arrow_schema(schema).field("v").type == pa.list_(pa.float32(), 8)
+    wider = types.to_arrow_schema(schema, {"v": {types.VECTOR_SIZE: "9"}})
+    assert wider.field("v").type.list_size == 9
+
+
+def test_encoding_hints_travel_with_the_field() -> None:
+    table = pa.schema([pa.field("c", pa.string(), metadata={"lance-encoding:compression": "zstd"})])
+    schema = types.to_spark_schema(table)
+    assert types.to_arrow_schema(schema).field("c").metadata == {
+        b"lance-encoding:compression": b"zstd"
+    }
+
+
+def test_large_types_can_be_asked_for() -> None:
+    schema = (
+        spark.StructType()
+        .add("s", spark.ArrayType(spark.StringType()))
+        .add("b", spark.BinaryType())
+    )
+    made = types.to_arrow_schema(schema, large_var_types=True)
+    assert made.types == [pa.list_(pa.large_string()), pa.large_binary()]
+
+
+@pytest.mark.parametrize(
+    ("names", "options", "error", "said"),
+    [
+        (["a"], {"b": {types.VECTOR_SIZE: "8"}}, InvalidOptionError, "column b"),
+        (["a"], {"a": {types.VECTOR_SIZE: "8"}}, InvalidOptionError, "does not fit"),
+        (["a", "A"], {"a": {types.LARGE_STRING: "true"}}, InvalidOptionError, "twice"),
+        (["a", "a"], {}, SchemaMismatchError, "more than one column 'a'"),
+        (["a.b"], {}, SchemaMismatchError, "no dot"),
+        ([""], {}, SchemaMismatchError, "empty name"),
+    ],
+)
+def test_schemas_that_cannot_be_written_are_refused(
+    names: list[str], options: Any, error: type[Exception], said: str
+) -> None:
+    schema = spark.StructType([spark.StructField(name, spark.StringType()) for name in names])
+    with pytest.raises(error, match=said):
+        types.to_arrow_schema(schema, options)
+
+
+@pytest.mark.parametrize("size", ["nan", "0", "-3", "2.5", str(2**31), ""])
+def test_sizes_of_vectors_are_checked(size: str) -> None:
+    schema = spark.StructType().add("v", spark.ArrayType(spark.FloatType()))
+    with pytest.raises(InvalidOptionError, match=r"v\.arrow\.fixed-size-list\.size"):
+        types.to_arrow_schema(schema, {"v": {types.VECTOR_SIZE: size}})
+
+
+@pytest.mark.parametrize("metadata", [{"ARROW:extension:name": "arrow.json"}, {"arrow.json": True}])
+def test_strings_that_are_json(metadata: dict[str, Any]) -> None:
+    inner = spark.StructType().add("j", spark.StringType(), True, metadata)
+    schema = (
+        spark.StructType()
+        .add("j", spark.StringType(), False, metadata)
+        .add("s", inner)
+        .add("o", spark.StringType())
+        .add("t", spark.StringType())
+        # The mark outlived a cast.
+        .add("i", spark.IntegerType(), True, metadata)
+    )
+    made = types.to_arrow_schema(schema, {"o": {types.JSON: "true"}})
+    for field in (made.field("j"), made.field("s").type.field("j"), made.field("o")):
+        assert field.type == pa.string()
+        assert field.metadata == {b"ARROW:extension:name": b"arrow.json"}
+    assert made.field("t").metadata is None
+    assert made.field("i").type == pa.int32()
+    again = types.to_arrow_schema(types.to_spark_schema(made))
+    assert again.equals(made, check_metadata=True)
+    with pytest.raises(InvalidOptionError, match=r"i\.arrow\.json does not fit"):
+        types.to_arrow_schema(schema, {"i": {types.JSON: "true"}})

@@ -1,0 +1,295 @@
+"""Overwriting a part of a table, as Spark runs it: what goes, what stays, what is refused, and that it is one version."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import StructType
+
+from lance_spark.dataset.dataset import open_dataset
+from lance_spark.errors import (
+    CommitConflictError,
+    InvalidInputError,
+    InvalidOptionError,
+    LanceError,
+    SchemaMismatchError,
+)
+from lance_spark.spark.options.options import WriteOptions
+from lance_spark.spark.types.mapping import to_spark_schema
+from lance_spark.spark.write.writer import make_writer
+
+DYNAMIC = {"partitionOverwriteMode": "dynamic"}
+
+
+def rows(*given: tuple[int, str | None], word: str = "new") -> pa.RecordBatch:
+    """Rows of (id, day)."""
+    return pa.record_batch(
+        {
+            "id": pa.array([one[0] for one in given], pa.int64()),
+            "day": pa.array([one[1] for one in given], pa.string()),
+            "word": pa.array([word] * len(given), pa.string()),
+            "vector": pa.array([[float(one[0])] * 4 for one in given], pa.list_(pa.float32())),
+        }
+    )
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Four fragments of three rows: days a, b, and a mixture."""
+    path = tmp_path / "t"
+    given = [(0, "a"), (1, "a"), (2, "a"), (3, "b"), (4, "b"), (5, None)]
+    given += [(6, "a"), (7, "b"), (8, "c"), (9, "b"), (10, "b"), (11, "b")]
+    table = pa.Table.from_batches([rows(*given, word="old")])
+    vector = table["vector"].cast(pa.list_(pa.float32(), 4))
+    table = table.set_column(3, "vector", vector)
+    lance.write_dataset(table, str(path), max_rows_per_file=3, enable_stable_row_ids=True)
+    return path
+
+
+def schema_of(batch: pa.RecordBatch) -> StructType:
+    return to_spark_schema(batch.schema)
+
+
+def writer_for(path: Path, batch: pa.RecordBatch, *, overwrite: bool = True, **options: str) -> Any:
+    parsed = WriteOptions.parse({"path": str(path), **{k.lower(): v for k, v in options.items()}})
+    return pickle.loads(pickle.dumps(make_writer(parsed, schema_of(batch), overwrite)))
+
+
+def run(writer: Any, tasks: Iterable[Iterable[pa.RecordBatch]]) -> list[Any]:
+    """Run tasks, each by a copy of the writer, and return what they say."""
+    return [
+        pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(writer)).write(iter(batches))))
+        for batches in tasks
+    ]
+
+
+def replace(path: Path, *tasks: pa.RecordBatch, **options: str) -> None:
+    writer = writer_for(path, tasks[0], **options)
+    messages = run(writer, [[task] for task in tasks])
+    pickle.loads(pickle.dumps(writer)).commit(messages)
+
+
+def content(path: Path) -> list[tuple[int, str]]:
+    dataset = lance.dataset(str(path))
+    dataset.validate()
+    found = dataset.to_table(columns=["id", "word"]).to_pydict()
+    return sorted(zip(found["id"], found["word"], strict=True))
+
+
+def files(path: Path) -> set[str]:
+    return {str(one.relative_to(path)) for one in path.rglob("*") if one.is_file()}
+
+
+def old(*ids: int) -> list[tuple[int, str]]:
+    return [(number, "old") for number in ids]
+
+
+def new(*ids: int) -> list[tuple[int, str]]:
+    return [(number, "new") for number in ids]
+
+
+def test_rows_that_meet_a_condition_are_replaced(path: Path) -> None:
+    replace(
+        path,
+        rows((20, "b")),
+        rows((21, "b"), (22, "b")),
+        replaceWhere="day = 'b'",
+        commit_message="again",
+    )
+    assert content(path) == old(0, 1, 2, 5, 6, 8) + new(20, 21, 22)
+    dataset = lance.dataset(str(path))
+    assert dataset.version == 2
+    kept = {one.fragment_id: one for one in dataset.get_fragments()}
+    assert 3 not in kept, "a fragment that loses all rows goes"
+    assert kept[0].metadata.deletion_file is None
+    assert len(list((path / "_deletions").iterdir())) == 2
+    assert dataset.read_transaction(2).transaction_properties == {"__lance_commit_message": "again"}
+    versions = dataset.to_table(columns=["id", "_row_created_at_version"]).to_pylist()
+    assert {one["id"]: one["_row_created_at_version"] for one in versions} == {
+        **dict.fromkeys((0, 1, 2, 5, 6, 8), 1),
+        **dict.fromkeys((20, 21, 22), 2),
+    }
+
+
+@pytest.mark.parametrize(
+    ("condition", "gone"),
+    [
+        ("id >= 4 AND id < 8", {4, 5, 6, 7}),
+        ("day IS NULL", {5}),
+        ("day IN ('b', 'c') OR id = 0", {0, 3, 4, 7, 8, 9, 10, 11}),
+        ("id < 0", set()),
+        ("true", set(range(12))),
+    ],
+)
+def test_conditions(path: Path, condition: str, gone: set[int]) -> None:
+    """Rows for which the condition is null stay. The new rows that meet it may be none."""
+    replace(path, rows(), replaceWhere=condition)
+    assert content(path) == old(*(set(range(12)) - gone))
+    assert lance.dataset(str(path)).version == 2
+
+
+def test_rows_that_do_not_meet_the_condition(path: Path) -> None:
+    before = files(path)
+    for wrong in ("a", None):
+        writer = writer_for(path, rows((1, "b")), replaceWhere="day = 'b'")
+        with pytest.raises(InvalidInputError, match=rf"replaceWhere.*day is {wrong!r}"):
+            run(writer, [[rows((20, "b")), rows((21, "b"), (22, wrong))]])
+        writer.abort([None])
+        assert files(path) == before
+
+
+def test_partitions_are_replaced(path: Path) -> None:
+    """Those that rows of any task are of; null is one."""
+    replace(
+        path,
+        rows((20, "c"), (21, "c")),
+        rows(),
+        rows((22, None)),
+        **DYNAMIC,
+        partitionBy="Day",
+    )
+    assert content(path) == old(0, 1, 2, 3, 4, 6, 7, 9, 10, 11) + new(20, 21, 22)
+    assert lance.dataset(str(path)).version == 2
+
+
+def test_partitions_by_several_columns(path: Path) -> None:
+    """Only combinations that rows have, not all of the columns' values."""
+    replace(path, rows((3, "b"), (5, None), (8, "b"), (40, "a")), **DYNAMIC, partitionBy="day,id")
+    assert content(path) == sorted(old(0, 1, 2, 4, 6, 7, 8, 9, 10, 11) + new(3, 5, 8, 40))
+
+
+def test_no_row_replaces_no_partition(path: Path) -> None:
+    replace(path, rows(), **DYNAMIC, partitionBy="day")
+    assert content(path) == old(*range(12))
+
+
+def test_a_static_overwrite_replaces_all(path: Path) -> None:
+    """As in Spark: partitionBy alone says nothing of what is replaced."""
+    replace(path, rows((20, "c")), partitionOverwriteMode="static", partitionBy="day")
+    assert content(path) == new(20)
+
+
+@pytest.mark.parametrize(
+    "options", [{"replaceWhere": "day = 'b'"}, {**DYNAMIC, "partitionBy": "day"}]
+)
+def test_a_table_that_is_not_there_is_made(tmp_path: Path, options: dict[str, str]) -> None:
+    path = tmp_path / "made"
+    replace(path, rows((1, "b"), (2, "b")), **options)
+    assert content(path) == new(1, 2)
+    if "replaceWhere" in options:
+        writer = writer_for(tmp_path / "other", rows((1, "b")), **options)
+        with pytest.raises(InvalidInputError, match="replaceWhere"):
+            run(writer, [[rows((1, "a"))]])
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"replaceWhere": "day ="}, "option replaceWhere: .* LanceTable.replaceWhere"),
+        ({"replaceWhere": "id IN (SELECT 1)"}, "LanceTable.replaceWhere"),
+        ({"replaceWhere": "nothing = 1"}, "nothing"),
+        ({"replaceWhere": "day = 'b'", **DYNAMIC, "partitionBy": "day"}, "exclude one another"),
+        (DYNAMIC, "needs option partitionBy"),
+        ({**DYNAMIC, "partitionBy": "nothing"}, "no column 'nothing'"),
+        ({**DYNAMIC, "partitionBy": "vector"}, "makes no partitions"),
+        ({"partitionOverwriteMode": "maybe"}, "static, dynamic"),
+        ({"replaceWhere": "day = 'b'", "mergeSchema": "true"}, "mergeSchema is for appends"),
+        ({"mergeSchema": "true"}, "mergeSchema is for appends"),
+    ],
+)
+def test_options_that_make_no_sense(path: Path, options: dict[str, str], said: str) -> None:
+    with pytest.raises(InvalidOptionError, match=said):
+        writer_for(path, rows((1, "b")), **options)
+
+
+def test_an_append_replaces_nothing(path: Path) -> None:
+    with pytest.raises(InvalidOptionError, match="overwrite"):
+        writer_for(path, rows((1, "b")), overwrite=False, replaceWhere="day = 'b'")
+
+
+def test_the_columns_that_decide_must_come(path: Path) -> None:
+    batch = rows((1, "b")).select(["id", "word"])
+    for options in ({"replaceWhere": "day = 'b'"}, {**DYNAMIC, "partitionBy": "day"}):
+        with pytest.raises(SchemaMismatchError, match="the DataFrame has no day"):
+            writer_for(path, batch, **options)
+    replace(path, batch, replaceWhere="id < 3")
+    assert content(path) == sorted(new(1) + old(*range(3, 12)))
+
+
+def test_what_others_do_meanwhile(path: Path) -> None:
+    """Appended rows stay; deleted rows are no obstacle; changed ones are looked for again."""
+    writer = writer_for(path, rows((20, "b")), replaceWhere="day = 'b'")
+    messages = run(writer, [[rows((20, "b"))]])
+    dataset = open_dataset(str(path))
+    lance.write_dataset(
+        lance.dataset(str(path)).to_table(filter="id = 3"), str(path), mode="append"
+    )
+    writer.commit(messages)
+    assert content(path) == sorted(old(0, 1, 2, 3, 5, 6, 8) + new(20))
+    # A row that goes was deleted by somebody else, and one that goes has another day now.
+    writer = writer_for(path, rows((30, "a")), replaceWhere="day = 'a'")
+    messages = run(writer, [[rows((30, "a"))]])
+    dataset = open_dataset(str(path)).delete([("id", "==", 0)])
+    dataset.update({"day": "z"}, [("id", "==", 1)])
+    before = files(path)
+    writer.commit(messages)
+    assert content(path) == sorted(old(1, 3, 5, 8) + new(20, 30))
+    deletions = {one for one in files(path) - before if one.startswith("_deletions")}
+    named = {
+        one.metadata.deletion_file.path(one.fragment_id)
+        for one in lance.dataset(str(path)).get_fragments()
+        if one.metadata.deletion_file is not None
+    }
+    assert deletions <= {f"_deletions/{Path(one).name}" for one in named}
+
+
+def test_a_column_that_gets_another_type_meanwhile(path: Path) -> None:
+    """Its values would be lost: nothing is replaced, nothing is left behind."""
+    writer = writer_for(path, rows((20, "b")), replaceWhere="id > 3")
+    messages = run(writer, [[rows((20, "b"))]])
+    open_dataset(str(path)).alter_columns({"path": "id", "data_type": pa.int32()})
+    before = content(path)
+    with pytest.raises(
+        CommitConflictError, match="'id' was dropped, renamed or given another type"
+    ):
+        writer.commit(messages)
+    assert content(path) == before
+    there = {one.rpartition("/")[2] for one in files(path) if one.startswith("data/")}
+    named = {
+        Path(file.path).name
+        for version in (1, 2)
+        for one in lance.dataset(str(path), version=version).get_fragments()
+        for file in one.metadata.files
+    }
+    assert there == named
+
+
+def test_the_same_write_twice(path: Path) -> None:
+    """By a job that was run again, or that runs twice: the second one changes nothing and leaves nothing."""
+    txn = {"txnAppId": "nightly", "txnVersion": "7", "replaceWhere": "day = 'b'"}
+    two = [writer_for(path, rows((20, "b")), **txn) for _ in range(2)]
+    said = [run(writer, [[rows((20, "b"))]]) for writer in two]
+    two[0].commit(said[0])
+    after = files(path) - {one for one in files(path) if one.startswith("data/")}
+    two[1].commit(said[1])
+    replace(path, rows((21, "b")), **txn)
+    replace(path, rows((22, "b")), **{**txn, "txnVersion": "3"})
+    assert content(path) == old(0, 1, 2, 5, 6, 8) + new(20)
+    assert lance.dataset(str(path)).version == 2
+    assert files(path) - {one for one in files(path) if one.startswith("data/")} == after
+    assert len([one for one in files(path) if one.startswith("data/")]) == 5
+    replace(path, rows((23, "b")), **{**txn, "txnVersion": "8"})
+    assert content(path) == old(0, 1, 2, 5, 6, 8) + new(23)
+
+
+def test_too_many_partitions(path: Path) -> None:
+    many = pa.Table.from_batches([rows(*((i, "x") for i in range(10_001)))])
+    writer = writer_for(path, rows((1, "b")), **DYNAMIC, partitionBy="id")
+    with pytest.raises(LanceError, match="more than 10000 combinations"):
+        run(writer, [many.to_batches(max_chunksize=4_000)])

@@ -1,0 +1,249 @@
+"""Commits under a lock, where a store cannot create a file only if it is absent."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import Any, ClassVar
+
+import fsspec
+import lance.commit
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+import lance_spark
+from lance_spark.errors import CommitConflictError, InvalidOptionError, LanceError, StorageError
+from lance_spark.storage.commit.lock import version_of
+from lance_spark.storage.errors import is_refusal
+from lance_spark.storage.store import ObjectStore
+from tests.support.stores.table_suite import rows, values
+
+LOCK = threading.Lock()
+GRANTED: list[int] = []
+
+
+@contextmanager
+def lock(version: int) -> Iterator[None]:
+    with LOCK:
+        GRANTED.append(version)
+        yield
+
+
+class PlainFileSystem(MemoryFileSystem):
+    """A store without any safe commit, where others come between a look and a put."""
+
+    protocol = "plain"
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **kwargs: Any) -> None:
+        time.sleep(0.002)
+        super().pipe_file(path, value, **kwargs)
+
+
+@pytest.fixture(autouse=True)
+def plain() -> Iterator[type[PlainFileSystem]]:
+    fsspec.register_implementation("plain", PlainFileSystem, clobber=True)
+    GRANTED.clear()
+    yield PlainFileSystem
+    PlainFileSystem.store.clear()
+    PlainFileSystem.pseudo_dirs[:] = [""]
+
+
+def test_without_a_lock_it_can_only_be_read() -> None:
+    with pytest.raises(StorageError, match=r"plain://.*read only.*commit_lock"):
+        lance_spark.write_dataset(rows(1), "plain://t")
+    assert PlainFileSystem.store == {}
+    lance_spark.write_dataset(rows(1), "plain://t", storage_options={"commit_lock": lock})
+    assert values(lance_spark.open_dataset("plain://t").to_table()) == [1]
+    with pytest.raises(StorageError, match="read only"):
+        lance_spark.write_dataset(rows(2), "plain://t", "append")
+
+
+@pytest.mark.parametrize("given", [lock, f"{__name__}:lock"])
+def test_it_is_called_with_the_version(given: Any) -> None:
+    options = {"commit_lock": given}
+    for number in range(3):
+        mode = "append" if number else "create"
+        lance_spark.write_dataset(rows(number), "plain://t", mode, storage_options=options)  # type: ignore[arg-type]
+    if not isinstance(given, str):
+        assert GRANTED == [1, 2, 3]
+    dataset = lance_spark.open_dataset("plain://t", storage_options=options)
+    assert values(dataset.to_table()) == [0, 1, 2]
+    assert dataset.version == 3
+
+
+def race(commit_lock: Any) -> tuple[list[int], list[int]]:
+    """Rows that were acknowledged, and those that are there."""
+    options = {"commit_lock": commit_lock}
+    lance_spark.write_dataset(rows(0), "plain://t", storage_options=options)
+    done = [0]
+
+    def append(number: int) -> None:
+        # Versions that are overwritten can be an error of others, too.
+        with suppress(LanceError):
+            lance_spark.write_dataset(rows(number), "plain://t", "append", storage_options=options)
+            done.append(number)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(append, range(1, 13)))
+    return sorted(done), values(lance_spark.open_dataset("plain://t").to_table())
+
+
+def test_nothing_is_lost_under_a_lock() -> None:
+    done, there = race(lock)
+    assert done == there == list(range(13))
+    assert lance_spark.open_dataset("plain://t").version == 13
+
+
+def test_what_it_is_for() -> None:
+    """Under a lock that locks nothing acknowledged rows are lost."""
+    done, there = race(lambda _: nullcontext())
+    assert not set(done) <= set(there)
+
+
+def test_the_stores_own_way_is_used_under_the_lock(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    options = {"commit_lock": lock}
+    store = ObjectStore.from_uri(uri, options)
+    assert store.put_if_absent("_versions/5.manifest", b"1")
+    assert not store.put_if_absent("_versions/5.manifest", b"2")
+    assert store.read_bytes("_versions/5.manifest") == b"1"
+    assert GRANTED == [5, 5]
+
+
+@pytest.mark.parametrize("kind", [lance.commit.CommitConflictError, CommitConflictError])
+def test_a_conflict_starts_the_commit_again(kind: Any) -> None:
+    failures = [kind("taken", retryable=True) for _ in range(2)]
+
+    def contended(version: int) -> Any:
+        if failures:
+            raise failures.pop()
+        return lock(version)
+
+    options = {"commit_lock": contended}
+    written = lance_spark.write_dataset(rows(1), "plain://t", storage_options=options)
+    assert written.version == 1
+    assert GRANTED == [1]
+
+
+class Denied(Exception):
+    """As the packages of Azure and Google say that nobody may do that."""
+
+    status_code = 403
+
+
+@contextmanager
+def expiring(version: int) -> Iterator[None]:
+    yield
+    if version > 1:
+        raise Denied("the token has expired")
+
+
+@pytest.mark.parametrize("where", ["plain", "disk"])
+def test_a_lock_that_may_not_be_released_refuses_nothing(where: str, tmp_path: Path) -> None:
+    uri = "plain://t" if where == "plain" else str(tmp_path / "t")
+    options = {"commit_lock": expiring}
+    lance_spark.write_dataset(rows(0), uri, storage_options=options)
+    written = lance_spark.write_dataset(rows(1), uri, "append", storage_options=options)
+    assert written.version == 2
+    assert values(lance_spark.open_dataset(uri).to_table()) == [0, 1]
+
+
+def test_a_move_that_is_refused_afterwards_was_done(
+    monkeypatch: pytest.MonkeyPatch, plain: type[PlainFileSystem]
+) -> None:
+    def mv(self: PlainFileSystem, source: str, target: str, **_: Any) -> None:
+        self.store[self._strip_protocol(target)] = self.store.pop(self._strip_protocol(source))
+        raise PermissionError(13, "the token has expired")
+
+    options = {"commit_lock": lock}
+    lance_spark.write_dataset(rows(0), "plain://t", storage_options=options)
+    monkeypatch.setattr(plain, "mv", mv, raising=False)
+    written = lance_spark.write_dataset(rows(1), "plain://t", "append", storage_options=options)
+    assert written.version == 2
+    assert values(lance_spark.open_dataset("plain://t").to_table()) == [0, 1]
+    assert not [name for name in plain.store if name.endswith(".tmp")]
+
+
+def test_a_lock_that_is_not_granted() -> None:
+    @contextmanager
+    def refused(version: int) -> Iterator[None]:
+        raise TimeoutError(f"waited too long for hunter2-secret and {version}")
+        yield
+
+    options = {"commit_lock": refused, "lock_password": "hunter2-secret"}
+    with pytest.raises(StorageError, match=r"not granted: TimeoutError: waited too long") as caught:
+        lance_spark.write_dataset(rows(1), "plain://t", storage_options=options)
+    assert is_refusal(caught.value)
+    assert "hunter2" not in str(caught.value)
+    left = [name for name in PlainFileSystem.store if "/_versions/" in name or "/_tran" in name]
+    assert left == []
+
+
+def test_a_lock_that_is_lost_on_the_way() -> None:
+    """The version is there: whoever looks finds it to be ours."""
+
+    @contextmanager
+    def lost(version: int) -> Iterator[None]:
+        yield
+        raise ConnectionResetError("the lease has expired")
+
+    options = {"commit_lock": lost, "client_max_retries": "0"}
+    written = lance_spark.write_dataset(rows(1), "plain://t", storage_options=options)
+    assert written.version == 1
+    assert values(lance_spark.open_dataset("plain://t").to_table()) == [1]
+
+
+def test_it_is_told_how_it_ended() -> None:
+    ends: list[object] = []
+
+    class Lease:
+        def __enter__(self) -> None: ...
+
+        def __exit__(self, kind: object, *_: object) -> None:
+            ends.append(kind)
+
+    store = ObjectStore.from_uri("plain://t", {"commit_lock": lambda _: Lease()})
+    store.put_if_absent("x", b"1")
+    store.put_if_absent("x", b"2")
+    assert ends == [None, CommitConflictError]
+
+
+@pytest.mark.parametrize(
+    ("named", "problem"),
+    [
+        ("no_colon", "give package.module:name"),
+        ("no.such.module:lock", "cannot be imported"),
+        (f"{__name__}:nothing", "cannot be imported"),
+        (f"{__name__}:LOCK", "cannot be called"),
+        (7, "cannot be called"),
+    ],
+)
+def test_names_of_no_lock(named: object, problem: str) -> None:
+    with pytest.raises(InvalidOptionError, match=problem):
+        lance_spark.write_dataset(rows(1), "plain://t", storage_options={"commit_lock": named})
+
+
+def test_it_travels_with_the_store() -> None:
+    store = ObjectStore.from_uri("plain://t", {"commit_lock": f"{__name__}:lock"})
+    assert pickle.loads(pickle.dumps(store)).put_if_absent("a", b"1")
+
+
+@pytest.mark.parametrize(
+    ("path", "version"),
+    [
+        ("bucket/t/_versions/7.manifest", 7),
+        ("b/t/_versions/18446744073709551608.manifest", 7),
+        ("b/t/_versions/d9223372036854775809.manifest", 0),
+        ("b/_versions/7.manifest/x", 0),
+        ("b/t/_refs/tags/7.json", 0),
+    ],
+)
+def test_versions_of_files(path: str, version: int) -> None:
+    assert version_of(path) == version

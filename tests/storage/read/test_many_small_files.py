@@ -1,0 +1,65 @@
+"""Small files that are read several at once."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from lance_spark.storage.read.parallel_reads import AT_ONCE, read_all, read_each
+
+
+def test_results_come_in_order() -> None:
+    later = threading.Event()
+
+    def read(one: int) -> int:
+        # The first answer is the last to come.
+        assert one or later.wait(10)
+        if one == AT_ONCE - 1:
+            later.set()
+        return -one
+
+    asked = range(2 * AT_ONCE + 1)
+    expected = [-one for one in asked]
+    assert read_all(read, asked, local=False) == expected
+    later.clear()
+    assert list(read_each(read, asked, local=False)) == expected
+
+
+def test_whoever_stops_early_asks_for_little_more() -> None:
+    asked: list[int] = []
+    found = read_each(asked.append, range(1000), local=False)
+    for _ in range(AT_ONCE + 1):
+        next(found)
+    found.close()
+    assert AT_ONCE < len(asked) <= 2 * AT_ONCE
+
+
+@pytest.mark.parametrize("local", [False, True])
+def test_the_first_error_is_raised_and_ends_it(local: bool) -> None:
+    asked: list[int] = []
+    started = threading.Barrier(AT_ONCE)
+
+    def read(one: int) -> None:
+        asked.append(one)
+        if not local and one < AT_ONCE:
+            started.wait(10)
+        if one in (2, 5):
+            raise ValueError(one)
+        if one >= AT_ONCE:
+            ended.wait(1)
+
+    ended = threading.Event()
+    with pytest.raises(ValueError, match="2"):
+        read_all(read, range(1000), local=local)
+    ended.set()
+    assert len(asked) == 3 if local else len(asked) <= 3 * AT_ONCE
+
+
+def test_local_files_are_read_one_after_the_other() -> None:
+    def read(_: int) -> threading.Thread:
+        return threading.current_thread()
+
+    assert set(read_all(read, range(20), local=True)) == {threading.current_thread()}
+    assert set(read_each(read, range(20), local=True)) == {threading.current_thread()}
+    assert threading.current_thread() not in read_all(read, range(20), local=False)

@@ -1,0 +1,200 @@
+"""Parts of files that are fetched before they are asked for: the bytes are those of the file, whatever was expected."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from fsspec.implementations.local import LocalFileSystem
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lance_spark.errors import CorruptFileError, StorageError
+from lance_spark.storage import remote
+from lance_spark.storage.read import prefetch
+from lance_spark.storage.read.prefetch import AheadSource, Part
+from lance_spark.storage.remote import RemoteSource
+from lance_spark.storage.retry import Retries
+from lance_spark.storage.source import ByteRange
+
+GAP = 16
+PART = 256
+SIZE = 8000
+CONTENT = np.random.default_rng(3).integers(0, 256, SIZE, np.uint8).tobytes()
+
+
+class Store(LocalFileSystem):
+    """One file, in memory."""
+
+    protocol = "one"
+    cachable = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[tuple[int, int]] = []
+        self.error: Exception | None = None
+        self.held = threading.Event()
+        self.held.set()
+        self.under_way = 0
+
+    def cat_file(self, path: str, start: Any = None, end: Any = None, **more: Any) -> bytes:
+        self.asked.append((start, end))
+        self.under_way += 1
+        self.held.wait(20)
+        self.under_way -= 1
+        if self.error is not None:
+            raise self.error
+        return CONTENT[start:end]
+
+
+@pytest.fixture(autouse=True)
+def small() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name, value in [
+            (prefetch, "MAX_GAP", GAP),
+            (remote, "MAX_GAP", GAP),
+            (prefetch, "PART", PART),
+        ]:
+            patch.setattr(module, name, value)
+        yield
+
+
+def opened(io_threads: int = 3) -> tuple[AheadSource, RemoteSource, Store]:
+    store = Store()
+    source = RemoteSource(store, "f", "f", SIZE, io_threads=io_threads, retries=Retries(0, 0.0))
+    return AheadSource(source), source, store
+
+
+def part(buffer: ByteRange, first: float, last: float) -> Part:
+    offset, length = buffer
+    return Part(buffer, offset + int(length * first), offset + int(length * last))
+
+
+def read(source: AheadSource, ranges: Sequence[ByteRange]) -> None:
+    for place, data in zip(ranges, source.read(ranges), strict=True):
+        assert data.tobytes() == CONTENT[place.offset : place.offset + place.length]
+
+
+@given(st.data())
+@settings(max_examples=80, deadline=None)
+def test_whatever_was_expected(data: st.DataObject) -> None:
+    source, _, _ = opened()
+    edges = sorted(data.draw(st.sets(st.integers(0, SIZE), min_size=2, max_size=6)))
+    buffers = [ByteRange(start, stop - start) for start, stop in itertools.pairwise(edges)]
+    share = st.floats(0, 1)
+    place = st.tuples(st.integers(0, SIZE), st.integers(0, 700)).map(
+        lambda at: ByteRange(at[0], min(at[1], SIZE - at[0]))
+    )
+    try:
+        waiting = 0
+        for _ in range(data.draw(st.integers(1, 6))):
+            several = data.draw(st.lists(st.tuples(st.sampled_from(buffers), share, share)))
+            source.expect([part(one, *sorted(shares)) for one, *shares in several])
+            waiting += 1
+            for ranges in data.draw(st.lists(st.lists(place, max_size=4), max_size=3)):
+                read(source, ranges)
+            if data.draw(st.booleans()):
+                source.finish()
+                waiting -= 1
+        for _ in range(waiting):
+            source.finish()
+        read(source, [ByteRange(0, SIZE)])
+    finally:
+        source.close()
+
+
+@given(st.lists(st.integers(1, 2000), min_size=1, max_size=5), st.integers(1, 9), st.randoms())
+@settings(max_examples=40, deadline=None)
+def test_nothing_is_fetched_twice(lengths: list[int], steps: int, rng: Any) -> None:
+    """Buffers are read from end to end, in steps that take other parts than was expected; chunks end where no step does."""
+    source, counted, store = opened()
+    starts = [0, *itertools.accumulate(lengths)]
+    buffers = [
+        ByteRange(start, min(length, SIZE - start))
+        for start, length in zip(starts, lengths, strict=False)
+        if start < SIZE
+    ]
+    cuts = {one: sorted(rng.random() for _ in range(steps - 1)) for one in buffers}
+    bounds = {one: [0.0, *cuts[one], 1.0] for one in buffers}
+
+    def expect(step: int) -> int:
+        return source.expect([part(one, step / steps, (step + 1) / steps) for one in buffers])
+
+    try:
+        fetched = expect(0)
+        for step in range(steps):
+            if step + 1 < steps:
+                fetched += expect(step + 1)
+            taken = [part(one, *bounds[one][step : step + 2]) for one in buffers]
+            # A chunk may have rows of two steps.
+            shared = [(max(start - GAP // 2, one.offset), stop) for one, start, stop in taken]
+            read(source, [ByteRange(start, stop - start) for start, stop in shared])
+            source.finish()
+    finally:
+        source.close()
+    total = sum(length for _, length in buffers)
+    assert sum(stop - start for start, stop in store.asked) == counted.counts.bytes == total
+    assert len(store.asked) == counted.counts.reads
+    assert fetched <= total
+
+
+def test_requests_keep_to_a_number_and_a_length() -> None:
+    source, _, store = opened(io_threads=3)
+    store.held.clear()
+    buffer = ByteRange(0, SIZE)
+    assert source.expect([Part(buffer, 0, SIZE)]) == SIZE
+    for _ in range(200):
+        if len(store.asked) == 3:
+            break
+        threading.Event().wait(0.01)
+    threading.Event().wait(0.05)
+    assert len(store.asked) == 3
+    store.held.set()
+    read(source, [buffer])
+    source.close()
+    assert len(store.asked) == SIZE // PART
+    assert {stop - start for start, stop in store.asked} <= set(range(PART, 2 * PART))
+
+
+def test_what_waits_is_not_sent_once_nobody_wants_it() -> None:
+    source, _, store = opened(io_threads=2)
+    store.held.clear()
+    source.expect([Part(ByteRange(0, SIZE), 0, SIZE)])
+    closing = threading.Thread(target=source.close)
+    closing.start()
+    # It waits for the two that are under way.
+    closing.join(0.1)
+    assert closing.is_alive()
+    store.held.set()
+    closing.join(20)
+    assert not closing.is_alive()
+    assert (len(store.asked), store.under_way) == (2, 0)
+
+
+def test_what_cannot_be_fetched_is_told_when_it_is_asked_for() -> None:
+    source, _, store = opened(io_threads=1)
+    buffer = ByteRange(0, 1000)
+    source.expect([Part(buffer, 0, 200)])
+    read(source, [ByteRange(0, 200)])
+    store.error = PermissionError("no")
+    source.expect([Part(buffer, 200, 1000)])
+    asked = len(store.asked)
+    for _ in range(2):
+        with pytest.raises(StorageError, match="f: permission denied"):
+            source.read([ByteRange(300, 700)])
+    # The parts that came after it were not tried.
+    source.close()
+    assert len(store.asked) <= asked + 1
+
+
+def test_a_file_that_ends_early() -> None:
+    store = Store()
+    source = AheadSource(RemoteSource(store, "f", "f", SIZE + 100, retries=Retries(0, 0.0)))
+    source.expect([Part(ByteRange(SIZE - 100, 200), SIZE - 100, SIZE + 100)])
+    with pytest.raises(CorruptFileError, match="f: the store returned 100 of the 200 bytes"):
+        source.read([ByteRange(SIZE - 50, 100)])
+    source.close()

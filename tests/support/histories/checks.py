@@ -1,0 +1,251 @@
+"""What has to be true of a version: both clients read the same, what the model says, and find it by index as without."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import lance
+import pyarrow as pa
+
+import lance_spark
+from lance_spark.table.manifest.manifest import Manifest
+from tests.support.histories.model import (
+    FLOATS,
+    INTEGERS,
+    LABELS,
+    NOW,
+    STRINGS,
+    VECTOR,
+    WORDS,
+    Change,
+    State,
+)
+from tests.support.interop.tables import assert_same
+
+CREATED, UPDATED = "_row_created_at_version", "_row_last_updated_at_version"
+
+
+def check_content(
+    ours: lance_spark.Dataset,
+    theirs: lance.LanceDataset,
+    outcomes: Sequence[State],
+    change: Change,
+    *,
+    stable: bool,
+    brief: bool = False,
+) -> State:
+    """Read a version by both clients; return the outcome that it is, with what is known now of its rows."""
+    if not brief:
+        theirs.validate()
+        ours.validate()
+    system = ["_rowid", "_rowaddr", *((CREATED, UPDATED) if stable else ())]
+    names = theirs.schema.names
+    full = theirs.to_table(columns=[*names, *system])
+    read = ours.to_table([*names, *system])
+    assert_same(read, full, "we read otherwise")
+    assert ours.schema.equals(theirs.schema, check_metadata=True), (ours.schema, theirs.schema)
+    if not brief:
+        assert_same(theirs.to_table(), full.select(names), "pylance reads otherwise")
+    assert ours.count_rows() == theirs.count_rows() == full.num_rows
+    found = full.select(names)
+    keys = found["key"].to_pylist()
+    assert len(keys) == len(set(keys)), f"rows twice: {sorted(keys)}"
+    state = _fitting(found, keys, outcomes, change)
+    assert ours.config() == dict(theirs.config()) == dict(state.config)
+    assert dict(ours.metadata) == dict(theirs.metadata) == dict(state.metadata)
+    if change.keeps_order:
+        assert keys == list(state.rows), f"rows are in the order {keys}, not {list(state.rows)}"
+    listed = full.select(system).to_pylist()
+    row_ids = [row["_rowid"] for row in listed]
+    assert len(set(row_ids)) == len(row_ids)
+    rows = {}
+    for key, row in zip(keys, listed, strict=True):
+        known = state.rows[key]
+        if stable:
+            assert known.row_id in (None, row["_rowid"]), f"row {key} has another id"
+            assert known.created in (NOW, row[CREATED]), (
+                f"row {key} was created at {known.created}, not {row[CREATED]}"
+            )
+            assert known.updated in (NOW, row[UPDATED]), (
+                f"row {key} was updated at {known.updated}, not {row[UPDATED]}"
+            )
+            known = replace(known, row_id=row["_rowid"])
+        else:
+            assert row["_rowid"] == row["_rowaddr"]
+        rows[key] = known
+    return state.with_rows(rows)
+
+
+def _fitting(found: pa.Table, keys: list[int], outcomes: Sequence[State], change: Change) -> State:
+    ordered = found.sort_by("key")
+    errors = []
+    fitting = []
+    for outcome in outcomes:
+        try:
+            assert_same(ordered, outcome.table().sort_by("key"), change.name)
+        except AssertionError as error:
+            expected = sorted(outcome.rows)
+            missing, extra = set(expected) - set(keys), set(keys) - set(expected)
+            errors.append(f"{error}; rows missing {sorted(missing)}, too many {sorted(extra)}")
+        else:
+            fitting.append(outcome)
+    if not fitting:
+        raise AssertionError("\n".join(errors) or "no outcome could fit")
+    # A row that has its new value already moves in one of them only.
+    return next((one for one in fitting if list(one.rows) == keys), fitting[0])
+
+
+def check_queries(
+    ours: lance_spark.Dataset,
+    theirs: lance.LanceDataset,
+    state: State,
+    random: Random,
+    most: int = 3,
+) -> None:
+    """Filters on some columns, those with indexes first, and a take."""
+    rows = state.rows
+    indexes = theirs.list_indices()
+    listed = _indexes(ours.list_indices()), _indexes(indexes)
+    assert listed[0] == listed[1], f"we see the indexes {listed[0]}, pylance {listed[1]}"
+    indexed = {one["fields"][0] for one in indexes if one["fields"]}
+    full_text = {one["fields"][0] for one in indexes if one["type"] == "Inverted"}
+    columns = random.sample(state.columns, len(state.columns))
+    for column in sorted(columns, key=lambda one: one.name not in indexed)[:most]:
+        values = {key: row.values.get(column.number) for key, row in rows.items()}
+        name, kind, found = column.name, column.type, random.randrange(3)
+        if kind in (*INTEGERS, *FLOATS, *STRINGS) and found == 0:
+            nulls = {key for key, v in values.items() if v is None}
+            _both(ours, theirs, [(name, "is_null")], f"{name} IS NULL", nulls)
+        elif kind in (*INTEGERS, *FLOATS):
+            low = random.randrange(30)
+            high = low + random.choice([1, 5, 20])
+            near = {key for key, v in values.items() if v is not None and low <= v < high}
+            filters = [(name, ">=", low), (name, "<", high)]
+            _both(ours, theirs, filters, f"{name} >= {low} AND {name} < {high}", near)
+        elif kind in STRINGS:
+            word = random.choice(WORDS)
+            same = {key for key, v in values.items() if v == word}
+            within = {key for key, v in values.items() if v is not None and word in v}
+            if found == 1 and kind == pa.string():
+                _theirs(theirs, f"contains({name}, '{word}')", within)
+            else:
+                _both(ours, theirs, [(name, "==", word)], f"{name} = '{word}'", same)
+            if name in full_text:
+                _full_text(theirs, name, word, within)
+        elif kind == LABELS:
+            word = random.choice(WORDS)
+            within = {key for key, v in values.items() if v is not None and word in v}
+            _theirs(theirs, f"array_has_any({name}, ['{word}'])", within)
+        elif kind == VECTOR:
+            _nearest(theirs, name, values, random)
+        elif pa.types.is_struct(kind):
+            child = random.choice(list(kind))
+            if child.type in (*INTEGERS, *STRINGS):
+                value = random.choice(WORDS if child.type in STRINGS else range(30))
+                same = {k for k, v in values.items() if v and v.get(child.name[0]) == value}
+                path = f"{name}.{child.name}"
+                _both(ours, theirs, [(path, "==", value)], f"{path} = {value!r}", same)
+    if random.random() < 0.3:
+        some = {random.randrange(50) for _ in range(5)}
+        listed = ", ".join(map(str, some))
+        _both(ours, theirs, [("key", "in", list(some))], f"key IN ({listed})", some & rows.keys())
+    if rows:
+        chosen = [random.randrange(len(rows)) for _ in range(3)]
+        assert_same(ours.take(chosen), theirs.take(chosen), f"take of {chosen}")
+
+
+def _both(
+    ours: lance_spark.Dataset,
+    theirs: lance.LanceDataset,
+    filters: list[tuple[Any, ...]],
+    sql: str,
+    expected: set[int],
+) -> None:
+    found = ours.to_table(["key"], filters=filters)["key"].to_pylist()
+    assert sorted(found) == sorted(expected), f"we find {found} where {sql}, not {sorted(expected)}"
+    _theirs(theirs, sql, expected)
+
+
+def _theirs(theirs: lance.LanceDataset, sql: str, expected: set[int]) -> None:
+    found = sorted(theirs.to_table(columns=["key"], filter=sql)["key"].to_pylist())
+    if found != sorted(expected):
+        plain = theirs.to_table(columns=["key"], filter=sql, use_scalar_index=False)["key"]
+        raise AssertionError(
+            f"pylance finds {found} where {sql}, not {sorted(expected)}; without index {sorted(plain.to_pylist())}"
+        )
+
+
+def _nearest(theirs: lance.LanceDataset, name: str, values: dict[int, Any], random: Random) -> None:
+    query = [float(random.randrange(8)) for _ in range(4)]
+    distances = {
+        key: sum((a - b) ** 2 for a, b in zip(v, query, strict=True))
+        for key, v in values.items()
+        if v is not None
+    }
+    if not distances:
+        return
+    nearest = sorted(distances.values())[:5]
+    for use_index in (False, True):
+        options = {"column": name, "q": query, "k": 5, "use_index": use_index, "metric": "L2"}
+        found = theirs.to_table(columns=["key", "_distance"], nearest=options)
+        pairs = zip(found["key"].to_pylist(), found["_distance"].to_pylist(), strict=True)
+        got = []
+        for key, distance in pairs:
+            assert distances.get(key) == distance, f"{key} is not {distance} from {query} in {name}"
+            got.append(distance)
+        assert sorted(got) == nearest, f"nearest in {name}, index {use_index}: {got}, not {nearest}"
+
+
+def _full_text(theirs: lance.LanceDataset, name: str, word: str, expected: set[int]) -> None:
+    query = {"query": word, "columns": [name]}
+    found = theirs.to_table(columns=["key", "_score"], full_text_query=query)["key"].to_pylist()
+    assert sorted(found) == sorted(expected), (
+        f"pylance finds {sorted(found)} with the word {word} in {name}, not {sorted(expected)}"
+    )
+
+
+def _indexes(listed: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    return sorted(
+        (one["name"], one["uuid"], tuple(one["fields"]), tuple(sorted(one["fragment_ids"] or ())))
+        for one in listed
+    )
+
+
+def check_manifest(manifest: Manifest, before: Manifest | None, change: Change) -> None:
+    """Ids go up, flags say what there is."""
+    fragments = manifest.fragments
+    ids = [one.id for one in fragments]
+    assert len(ids) == len(set(ids))
+    largest = manifest.max_fragment_id
+    if ids:
+        assert largest is not None
+        assert max(ids) <= largest
+    if before is not None:
+        known = -1 if before.max_fragment_id is None else before.max_fragment_id
+        assert (-1 if largest is None else largest) >= known, f"max_fragment_id {largest} < {known}"
+        assert manifest.next_row_id >= before.next_row_id, (
+            f"next_row_id {manifest.next_row_id} < {before.next_row_id}"
+        )
+        if not change.gives_back_fragments:
+            old = {one.id for one in before.fragments}
+            again = [one for one in ids if one not in old and one <= known]
+            reserved = change.name.startswith("compact")
+            assert not again or reserved, f"fragments {again} are no new ones"
+    proto = manifest.to_proto()
+    expected = 1 if any(one.HasField("deletion_file") for one in proto.fragments) else 0
+    expected |= 2 if manifest.flags.stable_row_ids else 0
+    expected |= 16 if proto.base_paths else 0
+    expected |= 64 if any(one.overlays for one in proto.fragments) else 0
+    hidden = ("column_row_ids", "column_created_at_versions", "column_last_updated_at_versions")
+    spilled = any(one.HasField(name) for one in proto.fragments for name in hidden)
+    expected |= 2048 if spilled else 0
+    assert proto.reader_feature_flags == expected, (
+        f"reader flags {proto.reader_feature_flags}, not {expected}"
+    )
+    expected |= 8 if proto.config else 0
+    assert proto.writer_feature_flags == expected, (
+        f"writer flags {proto.writer_feature_flags}, not {expected}"
+    )

@@ -1,0 +1,284 @@
+"""Changes of settings, data files and indexes that random histories are made of: each with what both clients do, and what it
+leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import lance
+import pyarrow as pa
+from lance.file import LanceFileWriter
+
+import lance_spark
+from lance_spark.table.fragments.files import DataFile
+from lance_spark.table.operations.data.data_replacement import DataReplacement
+from tests.support.histories.common import (
+    SIMPLE,
+    Common,
+    Operations,
+)
+from tests.support.histories.model import (
+    FLOATS,
+    INTEGERS,
+    KEY,
+    LABELS,
+    STRINGS,
+    VECTOR,
+    Change,
+    KnownBugError,
+    State,
+)
+
+INDEXES: dict[str, tuple[pa.DataType, ...]] = {
+    "BTREE": (*INTEGERS, *FLOATS, *STRINGS, pa.date32()),
+    "BITMAP": (*INTEGERS, *STRINGS),
+    "LABEL_LIST": (LABELS,),
+    "NGRAM": (pa.string(),),
+    "ZONEMAP": INTEGERS,
+    "BLOOMFILTER": (*INTEGERS, pa.string()),
+    "INVERTED": (pa.string(),),
+    "IVF_FLAT": (VECTOR,),
+}
+
+
+def _with(given: Mapping[str, str], values: Mapping[str, str | None]) -> dict[str, str]:
+    merged = {**given, **values}
+    return {key: value for key, value in merged.items() if value is not None}
+
+
+def config(common: Common, state: State, random: Random) -> Change:
+    key = random.choice(["k1", "k2", "k3"])
+    if random.random() < 0.25 and not any("cleanup" in name for name in state.config):
+        # Commits remove old versions from now on.
+        values = {
+            "lance.auto_cleanup.interval": str(random.choice([1, 3])),
+            "lance.auto_cleanup.older_than": "0s",
+        }
+        if random.random() < 0.5:
+            values = {**values, "lance.auto_cleanup.retain_versions": "4"}
+    else:
+        values = {key: str(random.randrange(1000))}
+    if key in state.config and random.random() < 0.4:
+        return Change(
+            f"delete config {key}",
+            lambda dataset: dataset.delete_config_keys([key]),
+            lambda dataset: dataset.delete_config_keys([key]),
+            lambda _, now: replace(now, config=_with(now.config, {key: None})),
+        )
+    return Change(
+        f"set config {values}",
+        lambda dataset: dataset.update_config(values),
+        lambda dataset: dataset.update_config(values),
+        lambda _, now: replace(now, config=_with(now.config, values)),
+    )
+
+
+def metadata(common: Common, state: State, random: Random) -> Change:
+    values = {random.choice(["m1", "m2"]): str(random.randrange(1000))}
+    instead = random.random() < 0.3
+    return Change(
+        f"set metadata {values}{' in place of all' if instead else ''}",
+        lambda dataset: dataset.update_metadata(values, replace=instead),
+        lambda dataset: dataset.update_metadata(values, replace=instead),
+        lambda _, now: replace(now, metadata=_with({} if instead else now.metadata, values)),
+    )
+
+
+def schema_metadata(common: Common, state: State, random: Random) -> Change:
+    """Metadata of the schema or of a field: only that both clients see the same is looked at."""
+    values = {random.choice(["s1", "s2"]): str(random.randrange(1000))}
+    name = random.choice([KEY.name, *(one.name for one in state.columns)])
+    if random.random() < 0.5:
+        return Change(
+            f"set schema metadata {values}",
+            lambda dataset: dataset.update_schema_metadata(values),
+            lambda dataset: dataset.update_schema_metadata(values),
+            lambda _, now: now,
+        )
+    return Change(
+        f"set metadata {values} of {name}",
+        lambda dataset: dataset.update_field_metadata({name: values}),
+        lambda dataset: dataset.update_field_metadata({name: values}),
+        lambda _, now: now,
+    )
+
+
+def replace_data(common: Common, state: State, random: Random) -> Change | None:
+    """A new file for one column of one fragment, committed by hand."""
+    columns = state.of_type(*SIMPLE, VECTOR)
+    if not columns or not state.rows:
+        return None
+    column, key = random.choice(columns), random.choice(list(state.rows))
+    seed = random.random()
+    found: dict[int, Any] = {}
+
+    def file_of(dataset: lance.LanceDataset) -> tuple[int, lance.fragment.DataFile]:
+        for fragment in dataset.get_fragments():
+            rows = fragment.to_table(columns=["key"], with_row_address=True)
+            keys = rows["key"].to_pylist()
+            if key in keys:
+                break
+        offsets = [address & 0xFFFFFFFF for address in rows["_rowaddr"].to_pylist()]
+        physical = fragment.physical_rows
+        values = Random(seed)
+        new = [common.value(column, values) for _ in range(physical)]
+        found.update({one: new[offset] for one, offset in zip(keys, offsets, strict=True)})
+        table = pa.table([pa.array(new, column.type)], schema=pa.schema([column.field]))
+        file = write_file(common, dataset, table, column.name, f"replaced-{seed}.lance")
+        return fragment.fragment_id, file
+
+    def theirs(dataset: lance.LanceDataset) -> None:
+        group = Operations.DataReplacementGroup(*file_of(dataset))
+        operation = Operations.DataReplacement([group])
+        lance.LanceDataset.commit(dataset, operation, read_version=dataset.version)
+
+    def ours(dataset: lance_spark.Dataset) -> None:
+        twin = lance.dataset(dataset.uri, version=dataset.version)
+        number, file = file_of(twin)
+        new = DataFile(
+            file.path,
+            tuple(file.fields),
+            tuple(file.column_indices),
+            file.file_major_version,
+            file.file_minor_version,
+            file.file_size_bytes,
+        )
+        type(dataset).commit(dataset, DataReplacement(((number, new),)), dataset.version)
+
+    def effect(_: State, now: State) -> State:
+        return now.with_rows(
+            {
+                one: row.with_values({column.number: found[one]}) if one in found else row
+                for one, row in now.rows.items()
+            }
+        )
+
+    return Change(
+        f"replace column {column.name} of the fragment of key {key}", ours, theirs, effect
+    )
+
+
+def create_index(common: Common, state: State, random: Random) -> Change | None:
+    children = [
+        (f"{column.name}.{child.name}", child.type)
+        for column in state.columns
+        if pa.types.is_struct(column.type)
+        for child in column.type
+        if child.type in (*INTEGERS, *STRINGS)
+    ]
+    paths = [(one.name, one.type) for one in state.columns]
+    candidates = [
+        (path, kind)
+        for path, data_type in (*paths, *children, (KEY.name, KEY.type), (KEY.name, KEY.type))
+        for kind, types in INDEXES.items()
+        if data_type in types
+    ]
+    if not candidates or not state.rows:
+        return None
+    path, kind = random.choice(candidates)
+
+    def theirs(dataset: lance.LanceDataset) -> None:
+        if kind == "IVF_FLAT":
+            dataset.create_index(path, kind, num_partitions=1, replace=True)
+        else:
+            dataset.create_scalar_index(path, kind)
+
+    return Change(f"index {kind} on {path}", None, theirs, lambda _, now: now, commits=False)
+
+
+def optimize_indices(common: Common, state: State, random: Random) -> Change:
+    # With 0, a segment for a fragment whose column was replaced brings the old values back: pylance masks segments by what all cover.
+    options: dict[str, Any] = random.choice(
+        [{}, {"num_indices_to_merge": 1}, {"num_indices_to_merge": 9}]
+    )
+
+    def theirs(dataset: Any) -> None:
+        try:
+            dataset.optimize.optimize_indices(**options)
+        except OSError as error:
+            if "No column with name" in str(error):
+                raise KnownBugError("indexes on children of structs are not optimized") from error
+            raise
+
+    return Change(
+        f"optimize indices {options}",
+        None,
+        theirs,
+        lambda _, now: now,
+        commits=False,
+    )
+
+
+def overlay(common: Common, state: State, random: Random) -> Change | None:
+    """New values for single cells, by pylance, which calls them experimental."""
+    columns = state.of_type(*SIMPLE, VECTOR)
+    if not common.overlays or not columns or not state.rows:
+        return None
+    column, key = random.choice(columns), random.choice(list(state.rows))
+    near = list(state.rows)[max(list(state.rows).index(key) - 2, 0) :][:5]
+    values = {one: common.value(column, random) for one in near}
+    name = f"overlay-{random.random()}.lance"
+    found: dict[int, Any] = {}
+
+    def theirs(dataset: lance.LanceDataset) -> None:
+        for fragment in dataset.get_fragments():
+            rows = fragment.to_table(columns=["key"], with_row_address=True)
+            keys = rows["key"].to_pylist()
+            if key in keys:
+                break
+        offsets = {
+            one: address & 0xFFFFFFFF
+            for one, address in zip(keys, rows["_rowaddr"].to_pylist(), strict=True)
+            if one in values
+        }
+        ordered = sorted(offsets, key=lambda one: offsets[one])
+        found.update({one: values[one] for one in ordered})
+        field = pa.field(column.name, column.type)
+        array = pa.array([values[one] for one in ordered], column.type)
+        table = pa.table([array], schema=pa.schema([field]))
+        file = write_file(common, dataset, table, column.name, name)
+        overlay = Operations.DataOverlayFile(file, sorted(offsets.values()))
+        group = Operations.DataOverlayGroup(fragment.fragment_id, [overlay])
+        operation = Operations.DataOverlay([group])
+        lance.LanceDataset.commit(dataset, operation, read_version=dataset.version)
+
+    def effect(_: State, now: State) -> State:
+        return now.with_rows(
+            {
+                one: row.with_values({column.number: found[one]}) if one in found else row
+                for one, row in now.rows.items()
+            }
+        )
+
+    return Change(f"overlay column {column.name} of keys {near}", None, theirs, effect)
+
+
+def write_file(
+    common: Common, dataset: lance.LanceDataset, table: pa.Table, column: str, name: str
+) -> lance.fragment.DataFile:
+    """Write a data file of one column into a table."""
+    path = Path(dataset.uri) / "data" / name
+    path.parent.mkdir(exist_ok=True)
+    with LanceFileWriter(str(path), table.schema, version=common.data_version) as writer:
+        writer.write_batch(table)
+    (field,) = (one.id() for one in dataset.lance_schema.fields() if one.name() == column)
+    major, minor = map(int, common.data_version.split("."))
+    return lance.fragment.DataFile(name, [field], [0], major, minor, path.stat().st_size)
+
+
+def drop_index(common: Common, state: State, random: Random) -> Change:
+    chosen = random.random()
+
+    def drop(dataset: Any) -> None:
+        names = sorted(
+            {one["name"] for one in dataset.list_indices() if not one["name"].startswith("__")}
+        )
+        if names:
+            dataset.drop_index(names[int(chosen * len(names))])
+
+    return Change("drop an index", drop, drop, lambda _, now: now, commits=False)

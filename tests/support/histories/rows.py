@@ -1,0 +1,262 @@
+"""Changes of rows that random histories are made of: each with what both clients do, and what it leaves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import lance
+import pyarrow as pa
+
+import lance_spark
+from tests.support.histories.common import (
+    SIMPLE,
+    Common,
+    Operations,
+    condition,
+    first_columns,
+    literal,
+)
+from tests.support.histories.model import (
+    VECTOR,
+    Change,
+    State,
+    named,
+)
+
+
+def append(common: Common, state: State, random: Random) -> Change:
+    number = random.choice([1, 2, 5, 12, 30])
+    given = tuple(one for one in state.columns if random.random() < 0.9 or common.required(one))
+    given = given if random.random() < 0.3 else state.columns
+    rows = common.rows(given, common.keys(number), random)
+    data, per_file = state.table(rows, given), random.choice([4, 11, 1000])
+
+    def ours(dataset: lance_spark.Dataset) -> None:
+        lance_spark.write_dataset(data, dataset.uri, "append", max_rows_per_file=per_file)
+
+    def theirs(dataset: lance.LanceDataset) -> None:
+        lance.write_dataset(data, dataset, mode="append", max_rows_per_file=per_file)
+
+    return Change(
+        f"append {number} rows of {len(given)} columns",
+        ours,
+        theirs,
+        lambda _, now: now.with_rows({**now.rows, **rows}),
+    )
+
+
+def overwrite(common: Common, state: State, random: Random) -> Change:
+    columns = first_columns(common, random)
+    rows = common.rows(columns, common.keys(random.choice([0, 3, 20])), random)
+    data, version = state.table(rows, columns), common.data_version
+    return Change(
+        f"overwrite with {len(rows)} rows",
+        lambda dataset: lance_spark.write_dataset(
+            data, dataset.uri, "overwrite", max_rows_per_file=7
+        ),
+        lambda dataset: lance.write_dataset(
+            data, dataset, mode="overwrite", max_rows_per_file=7, data_storage_version=version
+        ),
+        lambda _, now: replace(now, columns=columns, rows=rows),
+    )
+
+
+def delete(common: Common, state: State, random: Random) -> Change:
+    which = condition(state, random)
+
+    def effect(planned: State, now: State) -> State:
+        gone = set(which.keys(planned))
+        return now.with_rows({key: row for key, row in now.rows.items() if key not in gone})
+
+    return Change(
+        f"delete where {which.sql}",
+        lambda dataset: dataset.delete(which.filters),
+        lambda dataset: dataset.delete(which.sql),
+        effect,
+        looks_at=frozenset(which.keys(state)),
+        commits=False,
+    )
+
+
+def delete_chosen(common: Common, state: State, random: Random) -> Change | None:
+    """Rows by id, address or position, with a filter on top or without: by us."""
+    if not state.rows:
+        return None
+    which = condition(state, random)
+    chosen = random.sample(list(state.rows), min(len(state.rows), random.choice([1, 3, 10])))
+    how = random.choice(["ids", "addresses", "indices"])
+    found = frozenset(which.keys(state)) & set(chosen)
+
+    def ours(dataset: lance_spark.Dataset) -> None:
+        table = dataset.to_table(["key", "_rowid", "_rowaddr", "_rowoffset"])
+        name = {"ids": "_rowid", "addresses": "_rowaddr", "indices": "_rowoffset"}[how]
+        pairs = dict(zip(table["key"].to_pylist(), table[name].to_pylist(), strict=True))
+        dataset.delete(which.filters, **{how: [pairs[key] for key in chosen]})
+
+    def effect(planned: State, now: State) -> State:
+        gone = set(which.keys(planned)) & set(chosen)
+        return now.with_rows({key: row for key, row in now.rows.items() if key not in gone})
+
+    return Change(
+        f"delete {how} of {chosen} where {which.sql}",
+        ours,
+        None,
+        effect,
+        looks_at=found,
+        commits=False,
+    )
+
+
+def update(common: Common, state: State, random: Random) -> Change | None:
+    """Rows with new values, in new fragments."""
+    if not state.columns:
+        return None
+    which = condition(state, random)
+    columns = random.sample(state.columns, min(len(state.columns), random.choice([1, 1, 2])))
+    values = {one.number: common.value(one, random) for one in columns}
+    given = {one.name: pa.scalar(named(values[one.number], one.type), one.type) for one in columns}
+    sql = {one.name: literal(values[one.number], one.type) for one in columns}
+
+    def effect(planned: State, now: State) -> State:
+        chosen = set(which.keys(planned)) & now.rows.keys()
+        stay = {key: row for key, row in now.rows.items() if key not in chosen}
+        moved = {key: now.rows[key].with_values(values) for key in now.rows if key in chosen}
+        return now.with_rows({**stay, **moved})
+
+    found = which.keys(state)
+    return Change(
+        f"update {sql} where {which.sql}",
+        lambda dataset: dataset.update(given, which.filters),
+        (lambda dataset: dataset.update(sql, where=which.sql))
+        if all(one.type in SIMPLE for one in columns)
+        else None,
+        effect,
+        keeps_order=not found,
+        looks_at=frozenset(found),
+        commits=False,
+    )
+
+
+def update_columns(common: Common, state: State, random: Random) -> Change | None:
+    """Rows with new values, which stay where they are: new files for the columns."""
+    columns = state.of_type(*SIMPLE, VECTOR)
+    if not columns or not state.rows:
+        return None
+    which = condition(state, random)
+    column = random.choice(columns)
+    value = common.value(column, random)
+    found = which.keys(state)
+    new = pa.table(
+        {
+            "key": pa.array(found, pa.int64()),
+            column.name: pa.array([value] * len(found), column.type),
+        }
+    )
+
+    def theirs(dataset: lance.LanceDataset) -> None:
+        updated, fields, offsets = [], [], {}
+        for fragment in dataset.get_fragments():
+            keys = set(fragment.to_table(columns=["key"])["key"].to_pylist())
+            if keys.isdisjoint(found):
+                continue
+            metadata, fields, matched = fragment.update_columns(
+                new, left_on="key", right_on="key", with_offsets=True
+            )
+            updated.append(metadata)
+            offsets[fragment.fragment_id] = matched
+        operation = Operations.Update(
+            updated_fragments=updated,
+            fields_modified=fields,
+            update_mode="rewrite_columns",
+            updated_fragment_offsets=offsets,
+        )
+        lance.LanceDataset.commit(dataset, operation, read_version=dataset.version)
+
+    def effect(planned: State, now: State) -> State:
+        chosen = set(which.keys(planned))
+        return now.with_rows(
+            {
+                key: row.with_values({column.number: value}) if key in chosen else row
+                for key, row in now.rows.items()
+            }
+        )
+
+    return Change(
+        f"update column {column.name} = {value!r} where {which.sql}",
+        lambda dataset: dataset.update(
+            {column.name: pa.scalar(value, column.type)}, which.filters, mode="columns"
+        ),
+        theirs if found else None,
+        effect,
+        looks_at=frozenset(found),
+        commits=False,
+    )
+
+
+def merge_insert(common: Common, state: State, random: Random) -> Change | None:
+    """Rows that are there get new values, others come in: by pylance, we have none."""
+    known = random.sample(list(state.rows), min(len(state.rows), random.choice([0, 1, 5])))
+    new = common.keys(random.choice([0, 1, 4]))
+    mode = random.choice(["upsert", "upsert", "update", "insert", "partial", "replace"])
+    columns = state.columns
+    if mode == "partial" and columns:
+        columns = tuple(random.sample(columns, 1))
+    rows = common.rows(columns, [*known, *new], random)
+    if not rows:
+        return None
+    data = state.table(rows, columns)
+
+    def theirs(dataset: lance.LanceDataset) -> None:
+        builder = dataset.merge_insert("key")
+        if mode != "insert":
+            builder = builder.when_matched_update_all()
+        if mode in ("upsert", "insert", "replace"):
+            builder = builder.when_not_matched_insert_all()
+        if mode == "replace":
+            builder = builder.when_not_matched_by_source_delete()
+        builder.execute(data)
+
+    def effect(planned: State, now: State) -> State:
+        matched = {key for key in rows if key in planned.rows} & now.rows.keys()
+        missing = {key: row for key, row in rows.items() if key not in planned.rows}
+        result = dict(now.rows)
+        if mode != "insert":
+            for key in matched:
+                result[key] = result.pop(key).with_values(rows[key].values)
+        if mode in ("upsert", "insert", "replace"):
+            result |= missing
+        if mode == "replace":
+            # Rows that came in meanwhile were not seen.
+            gone = planned.rows.keys() - rows.keys()
+            result = {key: row for key, row in result.items() if key not in gone}
+        return now.with_rows(result)
+
+    return Change(
+        f"merge_insert {mode} of {len(known)} known and {len(new)} new rows, {len(columns)} columns",
+        None,
+        theirs,
+        effect,
+        keeps_order=False,
+        looks_at=frozenset({"replace": state.rows, "insert": ()}.get(mode, known)),
+        commits=False,
+    )
+
+
+def compact(common: Common, state: State, random: Random) -> Change:
+    options: dict[str, Any] = {
+        "target_rows_per_fragment": random.choice([8, 20, 1000]),
+        "materialize_deletions_threshold": random.choice([0.0, 0.1, 0.5]),
+    }
+    deferred = random.choice([None, False, True]) if not common.stable else None
+    named_options = options if deferred is None else {**options, "defer_index_remap": deferred}
+    return Change(
+        f"compact {named_options}",
+        lambda dataset: dataset.compact_files(**named_options),
+        lambda dataset: dataset.optimize.compact_files(**named_options),
+        lambda _, now: now,
+        # Fragments stand in the order of their ids: those that stay come first.
+        keeps_order=False,
+        commits=False,
+    )

@@ -1,0 +1,482 @@
+"""Random histories of one small table that both clients change in turn, and what has to be true after each step.
+
+A history is a list of steps; a step is a kind of change, a client, a seed of its own and how old the version is that it is planned on.
+What is left of a list when some of its steps are taken out is a history too, so that `history_shrink` finds a short one that fails the same way:
+
+    python -m tests.support.histories.shrink SEED
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import lance
+import pyarrow as pa
+
+import lance_spark
+from lance_spark.errors import (
+    CommitConflictError,
+    InvalidInputError,
+    LanceError,
+    SchemaMismatchError,
+)
+from lance_spark.storage.store import ObjectStore
+from lance_spark.table.commit.write_job import begin_write
+from lance_spark.table.manifest.codec import read_manifest
+from lance_spark.table.manifest.manifest import Manifest
+from lance_spark.table.manifest.versions import list_manifests
+from tests.support.histories.checks import check_content, check_manifest, check_queries
+from tests.support.histories.common import Common, Maker, first_columns
+from tests.support.histories.model import KEY, Change, KnownBugError, State, settled
+from tests.support.histories.plan import OTHERS, Plan, Step
+from tests.support.histories.steps import MAKERS
+
+
+@dataclass
+class Branch:
+    """The versions of a branch that there are, and what they hold."""
+
+    uri: str
+    states: dict[int, State] = field(default_factory=dict)
+    manifests: dict[int, Manifest] = field(default_factory=dict)
+
+    @property
+    def newest(self) -> int:
+        return max(self.states)
+
+
+_NO_NULL_STRUCTS = ("does not encode struct validity", "structs are null, which file version 2.0")
+
+
+@dataclass
+class History:
+    """A history while it happens."""
+
+    plan: Plan
+    path: Path
+    counts: Counter[str] = field(default_factory=Counter)
+    log: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        random = Random(self.plan.seed)
+        version, stable = random.choice(["2.0", "2.1", "2.2"]), random.random() < 0.5
+        self.common = Common(version, stable, overlays=random.random() < 0.15)
+        self.branches: dict[str, Branch] = {"main": Branch(str(self.path))}
+        self.clones: dict[str, Branch] = {}
+        self.tags: dict[str, tuple[str, int]] = {}
+        self.pending: tuple[str, int, State, Change, bool] | None = None
+        self.names = iter(range(1000))
+        self.random = random
+
+    def run(self) -> None:
+        self.create()
+        for place, step in enumerate(self.plan.steps):
+            random = Random(step.seed)
+            everything = {**self.branches, **self.clones}
+            name = random.choice(list(everything)) if random.random() < 0.4 else "main"
+            branch = everything[name]
+            if step.kind in OTHERS:
+                getattr(self, step.kind)(step, random, name, branch)
+            else:
+                maker = next(one for one in MAKERS if one.__name__ == step.kind)
+                self.change(step, random, branch, maker)
+            if place in (len(self.plan.steps) // 2, len(self.plan.steps) - 1):
+                self.check_all()
+
+    def create(self) -> None:
+        random, common = self.random, self.common
+        columns = first_columns(common, random)
+        number = 6000 if random.random() < 0.02 else random.choice([0, 3, 12, 40])
+        rows = common.rows(columns, common.keys(number), random)
+        state = State(columns, rows)
+        options: dict[str, Any] = {
+            # Of large tables, deletion files can be bitmaps.
+            "max_rows_per_file": random.choice([5, 13, 100]) * (1 if number < 1000 else 1000),
+            "data_storage_version": common.data_version,
+            "enable_stable_row_ids": common.stable,
+        }
+        data = state.table()
+        if random.random() < 0.15:
+            # Merges note the keys that they insert.
+            marked = KEY.with_metadata({"lance-schema:unenforced-primary-key": "true"})
+            data = data.cast(data.schema.set(0, marked))
+        ours = random.random() < 0.5
+        write = lance_spark.write_dataset if ours else lance.write_dataset
+        if not ours and random.random() < 0.2:
+            options["enable_v2_manifest_paths"] = False
+        write(data, str(self.path), **options)
+        self.log.append(
+            f"create by {'us' if ours else 'pylance'}: {len(rows)} rows, {options}, {state.schema}"
+        )
+        branch = self.branches["main"]
+        self.accept(branch, [state], Change("create", None, None, lambda _, n: n))
+        if common.stable and random.random() < 0.15:
+            # Ids and versions of rows lie in hidden columns.
+            values = {
+                "lance.row_lineage.spill": "true",
+                "lance.row_lineage.inline_max_bytes": random.choice(["0", "20"]),
+            }
+            change = Change(
+                "spill row ids",
+                None,
+                lambda dataset: dataset.update_config(values),
+                lambda _, now: replace(now, config=values),
+            )
+            state = branch.states[branch.newest]
+            self.make(change, False, branch, branch.newest, state, state)
+
+    def ours(self, branch: Branch, version: int | None = None) -> lance_spark.Dataset:
+        return lance_spark.open_dataset(branch.uri, version)
+
+    def theirs(self, branch: Branch, version: int | None = None) -> lance.LanceDataset:
+        return lance.dataset(branch.uri, version=version)
+
+    def change(self, step: Step, random: Random, branch: Branch, maker: Maker) -> None:
+        versions = sorted(branch.states)
+        version = versions[-1 - min(step.age, len(versions) - 1)]
+        planned, now = branch.states[version], branch.states[versions[-1]]
+        change = maker(self.common, planned, random)
+        if change is None:
+            return
+        ours = (step.ours or change.theirs is None) and change.ours is not None
+        self.make(change, ours, branch, version, planned, now)
+
+    def make(
+        self, change: Change, ours: bool, branch: Branch, version: int, planned: State, now: State
+    ) -> None:
+        stale = version != branch.newest
+        if not ours and any(one not in branch.states for one in range(version, branch.newest)):
+            self.counts["pylance passes over versions that were cleaned up meanwhile"] += 1
+            return
+        if not ours and change.name.startswith("append") and _was_cast(planned, now):
+            self.counts["pylance loses what is appended to a column that was cast meanwhile"] += 1
+            return
+        self.log.append(
+            f"{branch.uri[len(str(self.path)) :] or 'main'} {branch.newest}: {change.name} "
+            f"by {'us' if ours else 'pylance'}{f', planned on {version}' if stale else ''}"
+        )
+        try:
+            if ours:
+                assert change.ours is not None
+                change.ours(self.ours(branch, version))
+            else:
+                assert change.theirs is not None
+                change.theirs(self.theirs(branch, version))
+        except (LanceError, OSError, ValueError, RuntimeError) as error:
+            text = str(error).lower()
+            refused = change.refusal and change.refusal in text
+            # Rows that lack a struct cannot be written anew: stale appends leave them.
+            refused = refused or any(words in text for words in _NO_NULL_STRUCTS)
+            if not refused and not (stale and _says_conflict(error, planned, now)):
+                raise
+            self.log.append(f"   {type(error).__name__}: {error}")
+            self.counts["refused" if refused else "conflicts"] += 1
+            self.accept(branch, [now], replace(change, name="nothing", commits=False))
+            return
+        self.counts[change.name.split()[0]] += 1
+        self.accept(branch, list(_outcomes(change, planned, now, stale)), change)
+
+    def accept(self, branch: Branch, outcomes: list[State], change: Change) -> None:
+        """Find out which of the outcomes the newest version is, and that it is one."""
+        theirs, ours = self.theirs(branch), self.ours(branch)
+        version = theirs.version
+        assert ours.version == version, f"we see version {ours.version}, pylance {version}"
+        before = branch.newest if branch.states else 0
+        if version == before and not change.commits:
+            outcomes = [branch.states[before]]
+        else:
+            assert version > before, f"still version {version}"
+            # A compaction that failed has reserved fragments.
+            several = ("compact", "index", "optimize", "nothing")
+            assert version == before + 1 or change.name.startswith(several)
+        outcomes = [settled(outcome, version) for outcome in outcomes]
+        if any("<unknown>" in one["fields"] for one in theirs.list_indices()):
+            raise KnownBugError("an index on a column that is gone breaks queries and compaction")
+        state = check_content(ours, theirs, outcomes, change, stable=self.common.stable)
+        check_queries(ours, theirs, state, Random(version))
+        for between in range(before + 1, version):
+            branch.states[between] = branch.states[before]
+        branch.states[version] = state
+        if any("auto_cleanup" in key for key in state.config):
+            self.forget_removed(branch)
+        self.check_new_manifests(branch, change)
+
+    def forget_removed(self, branch: Branch, newest: int = 1) -> None:
+        """Versions were removed, but not those that have to stay."""
+        left = {one.version for one in list_manifests(ObjectStore.from_uri(branch.uri))}
+        name = next(n for n, one in {**self.branches, **self.clones}.items() if one is branch)
+        kept = set(sorted(branch.states)[-newest:])
+        kept |= {version for one, version in self.tags.values() if one == name}
+        assert left <= branch.states.keys()
+        assert left >= kept & branch.states.keys(), f"versions {left} are left, not {kept}"
+        branch.states = {version: branch.states[version] for version in sorted(left)}
+        branch.manifests = {
+            version: one for version, one in branch.manifests.items() if version in left
+        }
+
+    def check_new_manifests(self, branch: Branch, change: Change) -> None:
+        store = ObjectStore.from_uri(branch.uri)
+        for location in list_manifests(store):
+            if location.version in branch.manifests:
+                continue
+            manifest = read_manifest(store, location)
+            before = branch.manifests.get(location.version - 1)
+            check_manifest(manifest, before, change)
+            branch.manifests[location.version] = manifest
+
+    # What is no change of the newest version alone.
+
+    def restore(self, step: Step, random: Random, name: str, branch: Branch) -> None:
+        version = random.choice(sorted(branch.states))
+        old = branch.states[version]
+        change = Change(
+            f"restore {version}",
+            lambda dataset: dataset.restore(),
+            lambda dataset: dataset.restore(),
+            lambda _planned, _now: old,
+            gives_back_fragments=True,
+        )
+        now = branch.states[branch.newest]
+        self.make(change, step.ours, branch, version, now, now)
+
+    def tag(self, step: Step, random: Random, name: str, branch: Branch) -> None:
+        if name in self.clones:
+            return
+        version = random.choice(sorted(branch.states))
+        tags = self.main(step.ours).tags
+        reference = (name if name != "main" else None, version)
+        choice = random.random()
+        movable = [one for one in sorted(self.tags) if not one.startswith("clone")]
+        if choice < 0.5 or not movable:
+            tag = f"t{next(self.names)}"
+            tags.create(tag, reference)
+            self.tags[tag] = (name, version)
+            done = f"tag {tag}: {reference}"
+        else:
+            tag = random.choice(movable)
+            if choice < 0.75:
+                tags.update(tag, reference)
+                self.tags[tag] = (name, version)
+                done = f"tag {tag} is now {reference}"
+            else:
+                tags.delete(tag)
+                del self.tags[tag]
+                done = f"delete tag {tag}"
+        self.log.append(f"{done} by {'us' if step.ours else 'pylance'}")
+
+    def branch(self, step: Step, random: Random, name: str, branch: Branch) -> None:
+        leaves = [one for one in self.branches if one != "main" and self.can_go(one)]
+        who = "us" if step.ours else "pylance"
+        if leaves and random.random() < 0.4:
+            gone = random.choice(leaves)
+            self.log.append(f"delete branch {gone} by {who}")
+            self.main(step.ours).branches.delete(gone)
+            del self.branches[gone]
+            return
+        if len(self.branches) > 3 or name in self.clones:
+            return
+        version = random.choice(sorted(branch.states))
+        new = f"b{next(self.names)}"
+        new = f"{name}/{new}" if name != "main" and random.random() < 0.5 else new
+        self.log.append(f"branch {new} of {name} {version} by {who}")
+        reference = (name if name != "main" else None, version)
+        made = self.main(step.ours).create_branch(new, reference)
+        state = branch.states[version]
+        found = Branch(str(self.path / "tree" / new))
+        self.branches[new] = found
+        assert made.version == version
+        found.states[version] = state
+        self.check_new_manifests(found, Change("branch", None, None, lambda _, n: n))
+
+    def can_go(self, name: str) -> bool:
+        """Whether nothing is based on a branch."""
+        listed = self.main(ours=True).branches.list()
+        return not any(one["parent_branch"] == name for one in listed.values()) and not any(
+            branch == name for branch, _ in self.tags.values()
+        )
+
+    def cleanup(self, step: Step, random: Random, name: str, branch: Branch) -> None:
+        keep = random.choice([1, 2, 4])
+        # Nobody may be writing then.
+        unverified = random.random() < 0.5 and self.pending is None
+        options: dict[str, Any] = {"retain_versions": keep, "delete_unverified": unverified}
+        if random.random() < 0.5:
+            options = {"older_than": timedelta(0), "delete_unverified": unverified}
+        self.log.append(
+            f"clean up {name} {branch.newest} {options} by {'us' if step.ours else 'pylance'}"
+        )
+        dataset = self.ours(branch) if step.ours else self.theirs(branch)
+        dataset.cleanup_old_versions(error_if_tagged_old_versions=False, **options)
+        self.forget_removed(branch, options.get("retain_versions", 1))
+        self.check_all()
+
+    def late_append(self, step: Step, random: Random, name: str, branch: Branch) -> None:
+        """Rows are written now, and committed some steps later."""
+        if self.pending is None:
+            state = branch.states[branch.newest]
+            rows = self.common.rows(state.columns, self.common.keys(random.choice([1, 9])), random)
+            write = _our_append if step.ours else _their_append
+            dataset = self.ours(branch) if step.ours else self.theirs(branch)
+            finish = write(dataset, state.table(rows))
+            change = Change(
+                f"append {len(rows)} rows that were written before",
+                finish,
+                finish,
+                lambda _, now: now.with_rows({**now.rows, **rows}),
+            )
+            self.pending = (name, branch.newest, state, change, step.ours)
+            self.log.append(f"write {len(rows)} rows to {name} {branch.newest}, not committed")
+            return
+        name, version, planned, change, ours = self.pending
+        self.pending = None
+        found = self.branches.get(name) or self.clones.get(name)
+        if found is None or version not in found.states:
+            return
+        now = found.states[found.newest]
+        self.make(change, ours, found, version, planned, now)
+
+    def clone(self, step: Step, random: Random, name: str, branch: Branch) -> None:
+        """A table of its own, with the files of this one or with copies of them."""
+        if len(self.clones) > 1 or name in self.clones:
+            return
+        version = random.choice(sorted(branch.states))
+        reference = (name if name != "main" else None, version)
+        shallow = random.random() < 0.7
+        new = f"clone{next(self.names)}"
+        self.log.append(
+            f"{'shallow' if shallow else 'deep'} clone {new} of {reference} by {'us' if step.ours else 'pylance'}"
+        )
+        if shallow:
+            self.main(ours=True).tags.create(new, reference)
+            self.tags[new] = (name, version)
+        path = str(self.path.with_name(f"{self.path.name}-{new}"))
+        main = self.main(step.ours)
+        made = (main.shallow_clone if shallow else main.deep_clone)(path, reference)
+        found = Branch(path)
+        self.clones[new] = found
+        found.states[made.version] = branch.states[version]
+        self.check_new_manifests(found, Change("clone", None, None, lambda _, n: n))
+
+    def main(self, ours: bool) -> Any:
+        branch = self.branches["main"]
+        return self.ours(branch) if ours else self.theirs(branch)
+
+    def check_all(self) -> None:
+        """Every version that there is, on all branches; tags; lists."""
+        for branch in (*self.branches.values(), *self.clones.values()):
+            ours = [one.version for one in self.ours(branch).versions()]
+            theirs = sorted(one["version"] for one in self.theirs(branch).versions())
+            assert ours == theirs == sorted(branch.states), (ours, theirs, sorted(branch.states))
+            for version, state in branch.states.items():
+                change = Change(f"version {version}", None, None, lambda _, now: now)
+                check_content(
+                    self.ours(branch, version),
+                    self.theirs(branch, version),
+                    [state],
+                    change,
+                    stable=self.common.stable,
+                    brief=True,
+                )
+        ours_main, theirs_main = self.main(ours=True), self.main(ours=False)
+        for listed in (ours_main.tags.list(), theirs_main.tags.list()):
+            found = {tag: (one["branch"] or "main", one["version"]) for tag, one in listed.items()}
+            assert found == self.tags
+        assert ours_main.branches.list().keys() == self.branches.keys() - {"main"}
+        assert theirs_main.branches.list().keys() == self.branches.keys() - {"main"}
+
+
+def _our_append(dataset: lance_spark.Dataset, data: pa.Table) -> Callable[[Any], object]:
+    job = begin_write(dataset.uri, data.schema, mode="append")
+    writer = job.writer()
+    for batch in data.to_batches():
+        writer.write(batch)
+    fragments = writer.finish()
+    return lambda _: job.commit(fragments)
+
+
+def _their_append(dataset: lance.LanceDataset, data: pa.Table) -> Callable[[Any], object]:
+    fragments = lance.fragment.write_fragments(data, dataset, mode="append")
+    operation = lance.LanceOperation.Append(fragments)
+    version = dataset.version
+    return lambda stale: lance.LanceDataset.commit(stale, operation, read_version=version)
+
+
+def _outcomes(change: Change, planned: State, now: State, stale: bool) -> Iterator[State]:
+    """What the change may leave: it was planned again, or is committed as it was planned."""
+    for base in (now, planned) if stale else (now,):
+        if base is planned and not _untouched(change, planned, now):
+            continue
+        try:
+            yield change.effect(base, now)
+        except (KeyError, AttributeError):
+            continue
+
+
+def _untouched(change: Change, planned: State, now: State) -> bool:
+    numbers = {one.number for one in planned.columns} & {one.number for one in now.columns}
+    for key in change.looks_at:
+        old, new = planned.rows[key], now.rows.get(key)
+        if new is None or any(old.values.get(n) != new.values.get(n) for n in numbers):
+            return False
+    return True
+
+
+def _was_cast(planned: State, now: State) -> bool:
+    types = {one.number: one.type for one in planned.columns}
+    return any(types.get(one.number, one.type) != one.type for one in now.columns)
+
+
+def _says_conflict(error: Exception, planned: State, now: State) -> bool:
+    if isinstance(error, CommitConflictError):
+        return True
+    other_columns = planned.columns != now.columns
+    if isinstance(error, LanceError):
+        return other_columns and isinstance(error, InvalidInputError | SchemaMismatchError)
+    text = str(error).lower()
+    return other_columns or any(
+        word in text for word in ("conflict", "preempted", "incompatible", "contention")
+    )
+
+
+def run(seed: int, folder: Path) -> Counter[str]:
+    """Let a history happen; AssertionError, or whatever a client raised, if something is wrong."""
+    return run_plan(Plan.of_seed(seed), folder)
+
+
+def run_plan(plan: Plan, folder: Path) -> Counter[str]:
+    path = folder / f"history-{plan.seed}"
+    history = History(plan, path)
+    # pylance opens no table with overlays without it.
+    os.environ["LANCE_ENABLE_UNSTABLE_DATA_OVERLAY_FILES"] = "1"
+    try:
+        with _quiet():
+            history.run()
+    except KnownBugError as bug:
+        history.counts[f"pylance: {bug}"] += 1
+    except BaseException as error:
+        for line in [f"history {plan.seed}", *history.log]:
+            error.add_note(line)
+        raise
+    finally:
+        del os.environ["LANCE_ENABLE_UNSTABLE_DATA_OVERLAY_FILES"]
+        for one in folder.glob(f"{path.name}*"):
+            shutil.rmtree(one, ignore_errors=True)
+    return history.counts
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

@@ -1,0 +1,559 @@
+"""Commits of ours on tables of pylance's, judged by pylance; and stores that fail in the middle of one."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+
+from lance_spark.dataset.write import write_dataset
+from lance_spark.errors import (
+    CommitConflictError,
+    CorruptTableError,
+    InvalidInputError,
+    StorageError,
+    TableExistsError,
+    TableNotFoundError,
+    UncertainCommitError,
+    UnsupportedFeatureError,
+)
+from lance_spark.file.schema.schema import Schema
+from lance_spark.proto import rowids_pb2, transaction_pb2
+from lance_spark.storage.store import ObjectStore
+from lance_spark.table.commit import commit as commit_module
+from lance_spark.table.commit.commit import commit
+from lance_spark.table.commit.transaction import Transaction, read_transaction
+from lance_spark.table.manifest import codec as manifest_file
+from lance_spark.table.manifest import versions
+from lance_spark.table.manifest.manifest import Manifest
+from lance_spark.table.open import read_latest
+from lance_spark.table.operations.data.append import Append
+from lance_spark.table.operations.data.overwrite import Overwrite
+from tests.support.tables.pylance_written import ids, manifests, new_table, rows, written_by_pylance
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "t"
+
+
+def append(
+    path: Path, start: int, store: ObjectStore | None = None, base: Manifest | None = None
+) -> Manifest:
+    store = store or ObjectStore.from_uri(path)
+    base = base or read_latest(ObjectStore.from_uri(path))
+    version = ".".join(map(str, base.data_storage_version))
+    operation = Append(written_by_pylance(path, rows(start), version))
+    return commit(store, Transaction.new(base.version, operation), base)
+
+
+def overwrite(path: Path, data: pa.Table, **options: object) -> Overwrite:
+    schema = Schema.from_arrow(data.schema)
+    return Overwrite(
+        written_by_pylance(path, data), tuple(schema.to_protos()), schema.metadata, **options
+    )
+
+
+def create(path: Path, *, enable_stable_row_ids: bool = False, **options: object) -> Manifest:
+    operation = overwrite(path, rows(0), data_storage_version=(2, 2), **options)
+    return commit(
+        ObjectStore.from_uri(path),
+        Transaction.new(0, operation),
+        None,
+        enable_stable_row_ids=enable_stable_row_ids,
+    )
+
+
+def transaction_files(path: Path) -> set[str]:
+    return {file.name for file in (path / "_transactions").iterdir()}
+
+
+def test_create(path: Path) -> None:
+    data = rows(0).replace_schema_metadata({"m": "n"})
+    operation = overwrite(
+        path,
+        data,
+        data_storage_version=(2, 1),
+        config_upsert_values={"a": "b"},
+        table_metadata={"c": "d"},
+    )
+    written = written_by_pylance(path, rows(0), "2.1")
+    operation = replace(operation, fragments=written)
+    made = commit(ObjectStore.from_uri(path), Transaction.new(0, operation), None)
+    dataset = lance.dataset(str(path))
+    assert ids(path) == [0, 1, 2]
+    assert (made.version, dataset.version) == (1, 1)
+    assert dataset.config() == {"a": "b"}
+    assert dataset.metadata == {"c": "d"}
+    assert dataset.schema.metadata == {b"m": b"n"}
+    assert dataset.data_storage_version == "2.1"
+    assert (path / "_versions" / "18446744073709551614.manifest").is_file()
+    assert json.loads((path / "_versions/latest_version_hint.json").read_text()) == {"version": 1}
+    (file,) = (path / "_transactions").iterdir()
+    assert file.read_bytes() == manifests(path)[0].transaction_section
+    assert file.name == manifests(path)[0].transaction_file
+
+
+def test_an_empty_table(path: Path) -> None:
+    schema = Schema.from_arrow(rows(0).schema)
+    operation = Overwrite((), tuple(schema.to_protos()), data_storage_version=(2, 2))
+    made = commit(ObjectStore.from_uri(path), Transaction.new(0, operation), None)
+    assert made.max_fragment_id is None
+    assert ids(path) == []
+    lance.write_dataset(rows(0), str(path), mode="append")
+    assert ids(path) == [0, 1, 2]
+
+
+def test_a_table_that_is_there_is_not_created(path: Path) -> None:
+    create(path)
+    before = transaction_files(path)
+    with pytest.raises(TableExistsError, match="version 1 only"):
+        create(path)
+    assert transaction_files(path) == before
+
+
+@pytest.mark.parametrize("v2_names", [True, False])
+def test_append(path: Path, v2_names: bool) -> None:
+    new_table(path, enable_v2_manifest_paths=v2_names)
+    assert append(path, 6).version == 2
+    lance.write_dataset(rows(9), str(path), mode="append")
+    assert append(path, 12).version == 4
+    assert ids(path) == list(range(15))
+    assert [f.fragment_id for f in lance.dataset(str(path)).get_fragments()] == list(range(5))
+    assert ids(path, 2) == list(range(9))
+
+
+def test_what_pylance_writes_and_we_write_is_the_same(tmp_path: Path) -> None:
+    """The messages differ in nothing but names, times and the writer."""
+
+    def bare(manifest: Manifest) -> str:
+        proto = manifest.to_proto()
+        for name in ("timestamp", "writer_version", "transaction_file", "transaction_section"):
+            proto.ClearField(name)
+        for fragment in proto.fragments:
+            for file in fragment.files:
+                file.path = ""
+        assert manifest.transaction_section is not None
+        transaction = transaction_pb2.Transaction.FromString(manifest.transaction_section)
+        transaction.uuid = ""
+        for fragment in (*transaction.append.fragments, *transaction.overwrite.fragments):
+            for file in fragment.files:
+                file.path = ""
+        return f"{proto}{transaction}"
+
+    for stable in (False, True):
+        ours, theirs = tmp_path / f"ours{stable}", tmp_path / f"theirs{stable}"
+        create(ours, enable_stable_row_ids=stable)
+        lance.write_dataset(rows(0), str(theirs), enable_stable_row_ids=stable)
+        append(ours, 3)
+        lance.write_dataset(rows(3), str(theirs), mode="append")
+        data = rows(6).append_column("more", pa.array([1, 2, 3]))
+        base = read_latest(ObjectStore.from_uri(ours))
+        commit(
+            ObjectStore.from_uri(ours),
+            Transaction.new(base.version, overwrite(ours, data)),
+            base,
+        )
+        lance.write_dataset(data, str(theirs), mode="overwrite")
+        commits = list(zip(manifests(ours), manifests(theirs), strict=True))
+        assert len(commits) == 3
+        for own, other in commits:
+            assert bare(own) == bare(other)
+
+
+def test_an_append_leaves_the_rest_alone(path: Path) -> None:
+    dataset = new_table(path)
+    dataset.create_scalar_index("id", "BTREE")
+    dataset.update_config({"a": "b"})
+    dataset.update_metadata({"c": "d"})
+    dataset.update_schema_metadata({"e": "f"})
+    dataset.delete("id = 4")
+    before = manifests(path)[-1]
+    after = append(path, 6)
+    dataset = lance.dataset(str(path))
+    assert after.index_section == before.index_section
+    assert [index["name"] for index in dataset.list_indices()] == ["id_idx"]
+    assert dataset.to_table(filter="id = 3 or id = 7")["id"].to_pylist() == [3, 7]
+    assert dataset.config() == {"a": "b"}
+    assert dataset.metadata == {"c": "d"}
+    assert dataset.schema.metadata == {b"e": b"f"}
+    assert ids(path) == [0, 1, 2, 3, 5, 6, 7, 8]
+    dataset.optimize.compact_files()
+    dataset.optimize.optimize_indices()
+    assert sorted(ids(path)) == [0, 1, 2, 3, 5, 6, 7, 8]
+
+
+def test_clusterings_go_with_their_columns(path: Path) -> None:
+    new_table(path)
+    store = ObjectStore.from_uri(path)
+    base = read_latest(store)
+    proto = base.to_proto()
+    proto.clustering.add(id=1, columns=[0], provider="p")
+    proto.max_clustering_id = 1
+    data = manifest_file.encode(proto, None, base.transaction_section)
+    store.write_bytes(versions.NamingScheme.V2.locate(1).path, data)
+    kept = append(path, 6).to_proto()
+    assert [c.provider for c in kept.clustering] == ["p"]
+    base = read_latest(store)
+    transaction = Transaction.new(base.version, overwrite(path, rows(0)))
+    gone = commit(store, transaction, base).to_proto()
+    assert (len(gone.clustering), gone.max_clustering_id) == (0, 1)
+
+
+def test_an_overwrite_replaces_rows_and_schema_only(path: Path) -> None:
+    dataset = new_table(path)
+    dataset.create_scalar_index("id", "BTREE")
+    dataset.update_config({"a": "b"})
+    dataset.update_metadata({"c": "d"})
+    dataset.update_schema_metadata({"e": "f"})
+    dataset.delete("id = 4")
+    store, base = ObjectStore.from_uri(path), manifests(path)[-1]
+    data = pa.table({"id": pa.array([50], pa.int64()), "other": [1.5]})
+    commit(store, Transaction.new(base.version, overwrite(path, data)), base)
+    dataset = lance.dataset(str(path))
+    assert dataset.to_table() == data
+    assert dataset.schema.metadata is None
+    assert dataset.list_indices() == []
+    assert (dataset.config(), dataset.metadata) == ({"a": "b"}, {"c": "d"})
+    assert [fragment.fragment_id for fragment in dataset.get_fragments()] == [2]
+    assert manifests(path)[-1].flags.reader == 0
+    assert ids(path, 1) == list(range(6))
+
+
+def test_stable_row_ids(path: Path) -> None:
+    create(path, enable_stable_row_ids=True)
+    append(path, 3)
+    lance.dataset(str(path)).delete("id = 1")
+    lance.dataset(str(path)).update({"word": "'x'"}, where="id = 4")
+    made = append(path, 6)
+    assert made.next_row_id == 9
+    proto = made.to_proto().fragments[-1]
+    ids_of_rows = rowids_pb2.RowIdSequence.FromString(proto.inline_row_ids)
+    created = rowids_pb2.RowDatasetVersionSequence.FromString(proto.inline_created_at_versions)
+    assert [(s.range.start, s.range.end) for s in ids_of_rows.segments] == [(6, 9)]
+    assert [(r.span.range.end, r.version) for r in created.runs] == [(3, made.version)]
+    table = lance.dataset(str(path)).to_table(
+        columns=["id", "_row_created_at_version", "_row_last_updated_at_version"], with_row_id=True
+    )
+    found = {row["id"]: tuple(row.values())[1:] for row in table.to_pylist()}
+    assert found[0] == (1, 1, 0)
+    assert found[3] == (2, 2, 3)
+    assert found[4][1:] == (4, 4)
+    assert found[8] == (5, 5, 8)
+    lance.dataset(str(path)).optimize.compact_files()
+    assert sorted(ids(path)) == [0, 2, 3, 4, 5, 6, 7, 8]
+
+
+def test_row_ids_that_others_moved_to_hidden_columns(path: Path) -> None:
+    dataset = new_table(path, enable_stable_row_ids=True)
+    dataset.update_config(
+        {"lance.row_lineage.spill": "true", "lance.row_lineage.inline_max_bytes": "1"}
+    )
+    dataset.delete("id = 1 or id = 4")
+    dataset.optimize.compact_files()
+    assert manifests(path)[-1].flags.reader == 2050
+    made = append(path, 6)
+    assert (made.flags.reader, made.flags.writer) == (2050, 2058)
+    table = lance.dataset(str(path)).to_table(columns=["id"], with_row_id=True)
+    assert table["_rowid"].to_pylist() == table["id"].to_pylist() == [0, 2, 3, 5, 6, 7, 8]
+
+
+def test_files_of_several_versions(path: Path) -> None:
+    new_table(path, data_storage_version="2.1")
+    lance.write_dataset(rows(6), str(path), mode="append", data_storage_version="2.2")
+    made = append(path, 9)
+    assert (made.flags.reader, made.flags.writer) == (256, 256)
+    assert ids(path) == list(range(12))
+
+
+def test_field_ids_that_are_never_used_again(path: Path) -> None:
+    new_table(path)
+    store = ObjectStore.from_uri(path)
+    base = read_latest(store)
+    proto = base.to_proto()
+    proto.writer_feature_flags, proto.max_allocated_field_id = 1 << 15, 5
+    data = manifest_file.encode(proto, None, base.transaction_section)
+    store.write_bytes(versions.NamingScheme.V2.locate(1).path, data)
+    made = append(path, 6)
+    assert (made.flags.writer, made.to_proto().max_allocated_field_id) == (1 << 15, 5)
+    assert ids(path) == list(range(9))
+    with pytest.raises(CommitConflictError, match="no field id again"):
+        commit(store, Transaction.new(2, overwrite(path, rows(0))), made)
+    written = write_dataset(rows(0), str(path), mode="overwrite")
+    made = read_latest(store)
+    assert [one.id for one in made.to_proto().fields] == [6, 7]
+    assert (made.flags.writer, made.to_proto().max_allocated_field_id) == (1 << 15, 7)
+    assert lance.dataset(str(path)).to_table() == written.to_table() == rows(0)
+
+
+def test_a_transaction_says_what_it_was_planned_on(path: Path) -> None:
+    new_table(path)
+    base = read_latest(ObjectStore.from_uri(path))
+    lance.write_dataset(rows(6), str(path), mode="append")
+    made = append(path, 9, base=base)
+    transaction = read_transaction(ObjectStore.from_uri(path), made)
+    assert transaction is not None
+    assert (made.version, transaction.read_version) == (3, 1)
+    assert made.transaction_file == transaction.file_name
+    assert len(transaction_files(path)) == 3
+
+
+def test_a_conflict_leaves_no_transaction_behind(path: Path) -> None:
+    new_table(path)
+    base = read_latest(ObjectStore.from_uri(path))
+    lance.write_dataset(rows(6), str(path), mode="overwrite")
+    before = transaction_files(path)
+    with pytest.raises(
+        CommitConflictError, match=r"append contradicts version 2 \(overwrite\)"
+    ) as e:
+        append(path, 9, base=base)
+    assert not e.value.retryable
+    assert transaction_files(path) == before
+    assert ids(path) == [6, 7, 8]
+
+
+def test_versions_that_were_cleaned_up_cannot_be_checked(path: Path) -> None:
+    new_table(path)
+    base = read_latest(ObjectStore.from_uri(path))
+    append(path, 6)
+    append(path, 9)
+    (path / versions.NamingScheme.V2.locate(2).path).unlink()
+    with pytest.raises(CommitConflictError, match="version 2, committed since") as e:
+        append(path, 12, base=base)
+    assert e.value.retryable
+
+
+def test_a_table_that_is_gone(path: Path) -> None:
+    new_table(path)
+    base = read_latest(ObjectStore.from_uri(path))
+    (path / versions.NamingScheme.V2.locate(1).path).unlink()
+    with pytest.raises(TableNotFoundError, match="the table was deleted"):
+        append(path, 6, base=base)
+
+
+def test_a_version_without_a_transaction(path: Path) -> None:
+    new_table(path)
+    store = ObjectStore.from_uri(path)
+    base = read_latest(store)
+    proto = base.to_proto()
+    proto.version = 2
+    proto.transaction_file = ""
+    data = manifest_file.encode(proto, None, None)
+    store.put_if_absent(versions.NamingScheme.V2.locate(2).path, data)
+    with pytest.raises(CommitConflictError, match="transaction that it does not name") as e:
+        append(path, 6, base=base)
+    assert e.value.retryable
+
+
+def test_a_transaction_of_a_kind_nobody_knows(path: Path) -> None:
+    new_table(path)
+    store = ObjectStore.from_uri(path)
+    base = read_latest(store)
+    proto = base.to_proto()
+    proto.version = 2
+    # Field 150 of Transaction: an empty message.
+    unknown = transaction_pb2.Transaction(read_version=1, uuid="u").SerializeToString()
+    data = manifest_file.encode(proto, None, unknown + b"\xb2\x09\x00")
+    store.put_if_absent(versions.NamingScheme.V2.locate(2).path, data)
+    with pytest.raises(CommitConflictError, match=r"version 2 \(unknown operation\)") as e:
+        append(path, 6, base=base)
+    assert e.value.retryable
+
+
+def test_a_transaction_in_its_file_only(path: Path) -> None:
+    """As the first writers of Lance left it; and a name that leads out of the table."""
+    new_table(path)
+    store = ObjectStore.from_uri(path)
+    base = read_latest(store)
+    append(path, 6)
+    location = versions.NamingScheme.V2.locate(2)
+    second = manifest_file.read_manifest(store, location)
+    store.write_bytes(location.path, manifest_file.encode(second.to_proto(), None, None))
+    assert append(path, 9, base=base).version == 3
+    proto = second.to_proto()
+    proto.transaction_file = "../_versions/x"
+    store.write_bytes(location.path, manifest_file.encode(proto, None, None))
+    with pytest.raises(CorruptTableError, match="its transaction file"):
+        append(path, 12, base=base)
+
+
+def test_a_column_that_was_given_another_type(path: Path) -> None:
+    new_table(path)
+    store = ObjectStore.from_uri(path)
+    base = read_latest(store)
+    fragments = written_by_pylance(path, rows(6))
+    lance.dataset(str(path)).alter_columns({"path": "id", "data_type": pa.int32()})
+    planned = Append(fragments, {("id",): 0, ("word",): 1})
+    with pytest.raises(CommitConflictError, match="column 'id' was given another type") as e:
+        commit(store, Transaction.new(1, planned), base)
+    assert e.value.retryable
+
+
+def test_a_column_that_was_given_another_type_and_name(path: Path) -> None:
+    """pylance commits, and the values are lost: no field has their id any more."""
+    new_table(path)
+    store = ObjectStore.from_uri(path)
+    base = read_latest(store)
+    fragments = written_by_pylance(path, rows(6))
+    change = {"path": "id", "data_type": pa.int32(), "name": "number"}
+    lance.dataset(str(path)).alter_columns(change)
+    planned = Append(fragments, {("id",): 0, ("word",): 1})
+    with pytest.raises(CommitConflictError, match="column 'id' was given another type") as e:
+        commit(store, Transaction.new(1, planned), base)
+    assert e.value.retryable
+
+
+def test_a_column_that_was_dropped_before_another_was_added(path: Path) -> None:
+    new_table(path)
+    store = ObjectStore.from_uri(path)
+    base = read_latest(store)
+    fragments = written_by_pylance(path, rows(6))
+    dataset = lance.dataset(str(path))
+    dataset.add_columns({"twice": "id * 2"})
+    dataset.drop_columns(["word"])
+    dataset.add_columns({"thrice": "id * 3"})
+    commit(store, Transaction.new(1, Append(fragments, {("id",): 0, ("word",): 1})), base)
+    assert ids(path) == list(range(9))
+
+
+def test_files_of_another_version(path: Path) -> None:
+    new_table(path, data_storage_version="2.1")
+    store, base = ObjectStore.from_uri(path), manifests(path)[0]
+    operation = Append(written_by_pylance(path, rows(6), "2.2"))
+    with pytest.raises(InvalidInputError, match=r"is of version 2\.2, the table's .* 2\.1"):
+        commit(store, Transaction.new(1, operation), base)
+
+
+@pytest.mark.parametrize("flag", [512, 16384, 65536, 1 << 50])
+def test_features_that_only_writers_have_to_know(path: Path, flag: int) -> None:
+    new_table(path)
+    store = ObjectStore.from_uri(path)
+    base = read_latest(store)
+    proto = base.to_proto()
+    proto.writer_feature_flags = flag
+    data = manifest_file.encode(proto, None, base.transaction_section)
+    store.write_bytes(versions.NamingScheme.V2.locate(1).path, data)
+    assert read_latest(store).num_rows == 6
+    with pytest.raises(UnsupportedFeatureError, match=f"writer feature flag {flag} "):
+        append(path, 6)
+
+
+def test_a_table_that_wants_no_transaction_files(path: Path) -> None:
+    new_table(path)
+    store = ObjectStore.from_uri(path)
+    base = read_latest(store)
+    proto = base.to_proto()
+    proto.writer_feature_flags = 32
+    data = manifest_file.encode(proto, None, base.transaction_section)
+    store.write_bytes(versions.NamingScheme.V2.locate(1).path, data)
+    before = transaction_files(path)
+    made = append(path, 6)
+    assert made.flags.writer == 32
+    assert transaction_files(path) == before
+    assert ids(path) == list(range(9))
+
+
+def test_rows_of_tables_of_early_releases_are_counted_before_they_are_added_to(path: Path) -> None:
+    new_table(path)
+    lance.dataset(str(path)).delete("id = 1")
+    store = ObjectStore.from_uri(path)
+    base = read_latest(store)
+    proto = base.to_proto()
+    proto.ClearField("writer_version")
+    # What such releases noted may be wrong.
+    proto.fragments[0].physical_rows = 2
+    proto.fragments[0].deletion_file.num_deleted_rows = 2
+    data = manifest_file.encode(proto, None, base.transaction_section)
+    store.write_bytes(versions.NamingScheme.V2.locate(2).path, data)
+    made = append(path, 6)
+    assert [one.num_rows for one in made.fragments] == [2, 3, 3]
+    assert lance.dataset(str(path)).count_rows() == 8
+    lance.dataset(str(path)).validate()
+
+
+class Unreliable(ObjectStore):
+    """A store whose `put_if_absent` goes wrong in one way, `times` times."""
+
+    way = ""
+    times = 1
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        if self.times == 0:
+            return super().put_if_absent(path, data)
+        self.times -= 1
+        if self.way == "answer lost":
+            super().put_if_absent(path, data)
+        if self.way == "repeated":
+            assert super().put_if_absent(path, data)
+            return super().put_if_absent(path, data)
+        if self.way == "overtaken":
+            append(Path(self.uri), 100)
+        if self.way == "forbidden":
+            raise StorageError("permission denied") from PermissionError()
+        raise StorageError("timeout") from TimeoutError()
+
+
+@pytest.fixture
+def unreliable(path: Path, monkeypatch: pytest.MonkeyPatch) -> Unreliable:
+    new_table(path)
+    monkeypatch.setattr(commit_module, "_FIRST_WAIT", 0.0001)
+    monkeypatch.setattr(commit_module, "_LONGEST_WAIT", 0.001)
+    return Unreliable.from_uri(path)
+
+
+@pytest.mark.parametrize("way", ["answer lost", "repeated", "request lost"])
+def test_a_commit_happens_once(path: Path, unreliable: Unreliable, way: str) -> None:
+    unreliable.way = way
+    made = append(path, 6, unreliable)
+    assert made.version == 2
+    assert ids(path) == list(range(9))
+    assert len(manifests(path)) == 2
+    assert len(transaction_files(path)) == 2
+
+
+def test_a_creation_happens_once(tmp_path: Path) -> None:
+    store = Unreliable.from_uri(tmp_path / "new")
+    store.way = "answer lost"
+    operation = overwrite(tmp_path / "new", rows(0), data_storage_version=(2, 2))
+    assert commit(store, Transaction.new(0, operation), None).version == 1
+    assert ids(tmp_path / "new") == [0, 1, 2]
+
+
+def test_a_request_that_is_lost_and_overtaken(path: Path, unreliable: Unreliable) -> None:
+    unreliable.way = "overtaken"
+    assert append(path, 6, unreliable).version == 3
+    assert sorted(ids(path)) == [*range(9), 100, 101, 102]
+
+
+def test_a_store_that_never_answers(path: Path, unreliable: Unreliable) -> None:
+    unreliable.way, unreliable.times = "request lost", 100
+    with pytest.raises(UncertainCommitError, match=r"version 2 was committed \(timeout\)"):
+        append(path, 6, unreliable)
+    # Whoever looks for the commit later needs it.
+    assert len(transaction_files(path)) == 2
+
+
+def test_a_store_that_forbids(path: Path, unreliable: Unreliable) -> None:
+    unreliable.way = "forbidden"
+    with pytest.raises(StorageError, match="permission denied"):
+        append(path, 6, unreliable)
+    assert len(transaction_files(path)) == 1
+
+
+def test_others_are_always_faster(path: Path, unreliable: Unreliable) -> None:
+    class Slow(ObjectStore):
+        def put_if_absent(self, path: str, data: bytes) -> bool:
+            append(Path(self.uri), 100)
+            return super().put_if_absent(path, data)
+
+    base = read_latest(unreliable)
+    transaction = Transaction.new(1, Append(written_by_pylance(path, rows(6))))
+    with pytest.raises(CommitConflictError, match="faster 3 times, last with version 4") as e:
+        commit(Slow.from_uri(path), transaction, base, max_retries=2)
+    assert e.value.retryable
+    assert len(transaction_files(path)) == 4
+    assert 6 not in ids(path)

@@ -1,0 +1,226 @@
+"""Commits that are held up, and what others commit and clean up meanwhile."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import time
+import uuid
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import lance_spark
+from lance_spark.errors import StorageError, UncertainCommitError, VersionNotFoundError
+from lance_spark.storage import local
+from lance_spark.storage.store import ObjectStore
+from lance_spark.table.commit import version_check
+from lance_spark.table.manifest import versions
+from lance_spark.table.manifest.codec import encode, read_manifest
+from lance_spark.table.manifest.versions import ManifestLocation
+
+ROWS = pa.table({"id": pa.array(range(4), pa.int64())})
+CLEANED = "may have been there before, and cleaned up"
+
+
+@pytest.fixture(params=["disk", "memory"])
+def uri(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(version_check, "_SHORT", 0)
+    monkeypatch.setattr(version_check, "_SHORT_LOCAL", 0)
+    return str(tmp_path / "t") if request.param == "disk" else f"memory://{uuid.uuid4().hex}/t"
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Have others do something right before the next commit makes its version, or right after."""
+
+    def hold(others: Callable[[], object], *, after: bool = False) -> None:
+        create = versions.create_manifest
+
+        def late(store: ObjectStore, location: ManifestLocation, data: bytes) -> bool:
+            monkeypatch.setattr(versions, "create_manifest", create)
+            if after:
+                created = create(store, location, data)
+                others()
+                return created
+            others()
+            return create(store, location, data)
+
+        monkeypatch.setattr(versions, "create_manifest", late)
+
+    return hold
+
+
+def changed(uri: str, times: int) -> lance_spark.Dataset:
+    dataset = lance_spark.open_dataset(uri)
+    for number in range(times):
+        dataset = dataset.update_config({"changed": str(number)})
+    return dataset
+
+
+def cleaned(uri: str) -> None:
+    lance_spark.open_dataset(uri).cleanup_old_versions(
+        timedelta(0), error_if_tagged_old_versions=False
+    )
+
+
+def numbers(uri: str) -> list[int]:
+    return [one.version for one in lance_spark.open_dataset(uri).versions()]
+
+
+@pytest.mark.parametrize("times", [2, 3])
+def test_a_name_keeps_the_version_before(uri: str, held: Callable[..., None], times: int) -> None:
+    dataset = lance_spark.write_dataset(ROWS, uri)
+    dataset.tags.create("first", 1)
+
+    def others() -> None:
+        changed(uri, times)
+        cleaned(uri)
+        assert numbers(uri) == [1, times + 1]
+        changed(uri, 1)
+        time.sleep(0.01)
+
+    held(others)
+    with pytest.raises(UncertainCommitError, match=CLEANED):
+        dataset.delete([("id", "==", 3)])
+    assert lance_spark.open_dataset(uri).to_table()["id"].to_pylist() == [0, 1, 2, 3]
+
+
+def test_a_name_keeps_the_version_before_and_the_next_is_there(
+    uri: str, held: Callable[..., None]
+) -> None:
+    dataset = lance_spark.write_dataset(ROWS, uri)
+    dataset.tags.create("first", 1)
+
+    def others() -> None:
+        changed(uri, 2).tags.create("third", 3)
+        changed(uri, 1)
+        cleaned(uri)
+        assert numbers(uri) == [1, 3, 4]
+        time.sleep(0.01)
+
+    held(others)
+    with pytest.raises(UncertainCommitError, match=CLEANED):
+        dataset.delete([("id", "==", 3)])
+    assert numbers(uri) == [1, 2, 3, 4]
+    # What it holds was never anybody's, and may be gone.
+    with pytest.raises(
+        VersionNotFoundError, match="version 2 is being removed by a cleanup, or was"
+    ):
+        lance_spark.open_dataset(uri, 2).restore()
+    assert lance_spark.open_dataset(uri).to_table()["id"].to_pylist() == [0, 1, 2, 3]
+
+
+def test_a_version_that_was_made_again_says_nothing_of_the_first(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first was ours: its answer was lost, others went on, and it was cleaned up."""
+    dataset = lance_spark.write_dataset(ROWS, uri)
+    create = versions.create_manifest
+
+    def lost(store: ObjectStore, location: ManifestLocation, data: bytes) -> bool:
+        monkeypatch.setattr(versions, "create_manifest", create)
+        assert create(store, location, data)
+        changed(uri, 1)
+        cleaned(uri)
+        newest = read_manifest(store, versions.latest(store))
+        proto = type(newest.message)()
+        proto.CopyFrom(newest.message)
+        proto.version = location.version
+        time.sleep(0.01)
+        assert create(store, location, encode(proto, None, newest.transaction_section))
+        raise StorageError("no answer") from TimeoutError()
+
+    monkeypatch.setattr(versions, "create_manifest", lost)
+    with pytest.raises(UncertainCommitError, match="no answer"):
+        dataset.delete([("id", "==", 3)])
+    assert lance_spark.open_dataset(uri).version == 3
+
+
+def test_others_have_until_the_look_to_make_a_version_again(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The put was quick, and its answer was lost; what followed took its time."""
+    monkeypatch.setattr(version_check, "_SHORT", 0.3)
+    monkeypatch.setattr(version_check, "_SHORT_LOCAL", 0.3)
+    dataset = lance_spark.write_dataset(ROWS, uri)
+    create, uniform = versions.create_manifest, random.uniform
+    lost: list[ManifestLocation] = []
+
+    def without_answer(store: ObjectStore, location: ManifestLocation, data: bytes) -> bool:
+        monkeypatch.setattr(versions, "create_manifest", create)
+        monkeypatch.setattr(random, "uniform", others)
+        assert create(store, location, data)
+        lost.append(location)
+        raise StorageError("no answer") from TimeoutError()
+
+    def others(first: float, last: float) -> float:
+        monkeypatch.setattr(random, "uniform", uniform)
+        changed(uri, 1)
+        cleaned(uri)
+        time.sleep(0.3)
+        store = ObjectStore.from_uri(uri)
+        newest = read_manifest(store, versions.latest(store))
+        proto = type(newest.message)()
+        proto.CopyFrom(newest.message)
+        proto.version = lost[0].version
+        assert create(store, lost[0], encode(proto, None, newest.transaction_section))
+        return 0.0
+
+    monkeypatch.setattr(versions, "create_manifest", without_answer)
+    with pytest.raises(UncertainCommitError, match="no answer"):
+        lance_spark.write_dataset(ROWS, uri, "append")
+    assert lance_spark.open_dataset(uri).count_rows() == 8
+    assert dataset.version == 1
+
+
+def test_a_table_that_others_made_and_cleaned_up(uri: str, held: Callable[..., None]) -> None:
+    def others() -> None:
+        lance_spark.write_dataset(ROWS, uri, "overwrite")
+        changed(uri, 1)
+        cleaned(uri)
+        time.sleep(0.01)
+
+    held(others)
+    with pytest.raises(UncertainCommitError, match=CLEANED):
+        lance_spark.write_dataset(ROWS, uri)
+
+
+@pytest.mark.parametrize("mode", ["create", "append"])
+def test_what_others_build_on_it_says_nothing_against_it(
+    uri: str, held: Callable[..., None], mode: str
+) -> None:
+    if mode == "append":
+        lance_spark.write_dataset(ROWS, uri)
+    held(lambda: changed(uri, 3), after=True)
+    made = lance_spark.write_dataset(ROWS, uri, mode)  # type: ignore[arg-type]
+    assert numbers(uri) == [*range(1, made.version + 4)]
+    assert lance_spark.open_dataset(uri).count_rows() == 4 * made.version
+
+
+def test_the_time_of_a_local_version_is_when_it_got_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not when its bytes were written, which can be long before."""
+    store = ObjectStore.from_uri(tmp_path)
+    write, wait = local.write_temporary, itertools.chain([0.1], itertools.repeat(0.0))
+
+    def slow(path: str, data: bytes, *, durable: bool) -> str:
+        written = write(path, data, durable=durable)
+        time.sleep(next(wait))
+        return written
+
+    monkeypatch.setattr(local, "write_temporary", slow)
+    before = time.time()
+    assert store.put_if_absent("a", b"a")
+    named = store.modified("a")
+    assert named is not None
+    assert named > before + 0.09
+    assert store.put_if_absent("b", b"b")
+    later = store.modified("b")
+    assert later is not None
+    assert named <= later <= os.stat(tmp_path / "b").st_ctime

@@ -1,0 +1,100 @@
+"""Writes that were overtaken by an overwrite: committed on top of it if their files fit it, and refused as before if not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+
+from lance_spark.dataset.write import write_dataset
+from lance_spark.errors import CommitConflictError
+from lance_spark.table.commit.write_job import WriteJob, begin_write
+from lance_spark.table.commit.write_rebase import commit_again, on_newest
+from lance_spark.table.fragments.fragment import Fragment
+
+ROWS = pa.table({"id": [1, 2], "v": ["a", "b"]})
+MORE = pa.table({"id": [3], "v": ["c"]})
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    write_dataset(ROWS, str(tmp_path / "t"))
+    return str(tmp_path / "t")
+
+
+def planned(path: str, mode: Any, **options: Any) -> tuple[WriteJob, list[Fragment]]:
+    """Write the rows of a write that is not committed yet."""
+    job = begin_write(path, MORE.schema, mode=mode, **options)
+    writer = job.writer()
+    for batch in MORE.to_batches():
+        writer.write(batch)
+    return job, list(writer.finish())
+
+
+def found(path: str) -> list[dict[str, Any]]:
+    dataset = lance.dataset(path)
+    dataset.validate()
+    rows: list[dict[str, Any]] = dataset.to_table().to_pylist()
+    return rows
+
+
+@pytest.mark.parametrize("by_pylance", [False, True])
+def test_an_append_on_top_of_an_overwrite(path: str, by_pylance: bool) -> None:
+    job, fragments = planned(path, "append")
+    new = pa.table({"id": [9], "v": ["z"]})
+    if by_pylance:
+        lance.write_dataset(new, path, mode="overwrite")
+    else:
+        write_dataset(new, path, mode="overwrite")
+    assert commit_again(job, fragments).version == 3
+    assert found(path) == [{"id": 9, "v": "z"}, {"id": 3, "v": "c"}]
+
+
+def test_an_append_on_top_of_a_restored_version(path: str) -> None:
+    write_dataset(MORE, path, mode="append")
+    job, fragments = planned(path, "append")
+    lance.dataset(path, version=1).restore()
+    commit_again(job, fragments)
+    assert found(path) == [*ROWS.to_pylist(), *MORE.to_pylist()]
+
+
+def test_an_overwrite_on_top_of_an_overwrite(path: str) -> None:
+    job, fragments = planned(path, "overwrite")
+    lance.write_dataset(pa.table({"other": [1.5]}), path, mode="overwrite")
+    commit_again(job, fragments)
+    assert found(path) == MORE.to_pylist()
+
+
+@pytest.mark.parametrize(
+    "new",
+    [
+        pa.table({"id": [9], "w": ["z"]}),
+        pa.table({"v": ["z"], "id": [9]}),
+        pa.table({"id": [9], "v": [1]}),
+        pa.table({"id": [9]}),
+        pa.table({"id": [9], "v": ["z"]}).cast(
+            pa.schema([pa.field("id", pa.int64(), False), ("v", pa.string())])
+        ),
+    ],
+    ids=["another name", "another order", "another type", "fewer", "not null"],
+)
+def test_files_that_do_not_fit_are_refused_and_deleted(path: str, new: pa.Table) -> None:
+    job, fragments = planned(path, "append")
+    lance.write_dataset(new, path, mode="overwrite")
+    with pytest.raises(CommitConflictError, match=r"append contradicts version 2 \(overwrite\)"):
+        commit_again(job, fragments)
+    assert found(path) == new.to_pylist()
+    names = {file.path for one in fragments for file in one.files}
+    assert not names & {one.name for one in (Path(path) / "data").iterdir()}
+
+
+def test_no_retries_are_none(path: str) -> None:
+    job, fragments = planned(path, "append", commit_retries=0)
+    assert on_newest(job) is None
+    lance.write_dataset(ROWS, path, mode="overwrite")
+    with pytest.raises(CommitConflictError, match="overwrite"):
+        commit_again(job, fragments)
+    assert found(path) == ROWS.to_pylist()

@@ -1,0 +1,50 @@
+"""Sets of fragments are sets, whatever they are kept in."""
+
+from __future__ import annotations
+
+import operator
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyroaring import BitMap
+
+from lance_spark.table.fragments.fragment_ids import FragmentIds
+
+IDS = st.sets(st.integers(0, 2**32 - 1) | st.integers(0, 20))
+
+
+@given(IDS, IDS | st.sets(st.integers()))
+def test_as_a_set_of_the_same_numbers(one: set[int], other: set[int]) -> None:
+    ids = FragmentIds(one)
+    assert ids == one
+    assert one == ids
+    assert hash(ids) == hash(frozenset(one))
+    assert list(ids) == sorted(one)
+    assert len(ids) == len(one)
+    assert pickle.loads(pickle.dumps(ids)) == ids
+    for combine in (operator.and_, operator.or_, operator.sub, operator.xor, operator.le):
+        assert combine(ids, other) == combine(one, other)
+        assert combine(other, ids) == combine(other, one)
+    assert [number in ids for number in other] == [number in one for number in other]
+
+
+def test_what_is_in_it() -> None:
+    ids = FragmentIds(BitMap([0, 7]))
+    assert np.int64(7) in ids
+    for other in (-1, 2**32, 2**70, "7", None, 7.5):
+        assert other not in ids
+
+
+@pytest.mark.parametrize(
+    ("ids", "shown"),
+    [
+        ([], "FragmentIds()"),
+        ([3, 1], "{1, 3}"),
+        (range(2**23), f"{{{', '.join(map(str, range(20)))}, ... 8388608 in all}}"),
+    ],
+)
+def test_it_is_shown_as_a_set(ids: list[int], shown: str) -> None:
+    assert repr(FragmentIds(ids)) == shown

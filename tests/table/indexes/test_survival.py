@@ -1,0 +1,187 @@
+"""Indexes of pylance after each of our changes: it finds by index what a scan finds, and covers as many rows as after its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import lance
+import pytest
+
+from lance_spark.dataset.dataset import open_dataset
+from lance_spark.dataset.write import write_dataset
+from tests.support.tables.indexed import (
+    ROWS,
+    SCALAR,
+    build,
+    copy,
+    indexed_rows,
+    rows,
+    used,
+)
+
+ALL = {*SCALAR, "vec", "vec2"} - {"text"}
+#: Nothing remaps these: pylance leaves what was compacted uncovered too.
+ZONED = {"zone", "bloom"}
+
+
+@dataclass(frozen=True)
+class Change:
+    """The same change made by us and by pylance."""
+
+    ours: Callable[[str], object]
+    theirs: Callable[[str], object]
+
+
+def _append(uri: str) -> None:
+    write_dataset(rows(5000, 5100), uri, "append")
+
+
+def _drop(uri: str, columns: list[str]) -> None:
+    lance.dataset(uri).drop_columns(columns)
+
+
+CHANGES = {
+    "append": Change(
+        _append, lambda uri: lance.write_dataset(rows(5000, 5100), uri, mode="append")
+    ),
+    "delete": Change(
+        lambda uri: open_dataset(uri).delete([("a", ">=", 20), ("a", "<", 150)]),
+        lambda uri: lance.dataset(uri).delete("a >= 20 and a < 150"),
+    ),
+    "delete of a fragment": Change(
+        lambda uri: open_dataset(uri).delete([("a", "<", 300)]),
+        lambda uri: lance.dataset(uri).delete("a < 300"),
+    ),
+    "update": Change(
+        lambda uri: open_dataset(uri).update({"plain": -1}, [("a", ">=", 650)]),
+        lambda uri: lance.dataset(uri).update({"plain": "-1"}, where="a >= 650"),
+    ),
+    "update of an indexed column": Change(
+        lambda uri: open_dataset(uri).update({"bm": 3}, [("a", "<", 200)]),
+        lambda uri: lance.dataset(uri).update({"bm": "3"}, where="a < 200"),
+    ),
+    "drop of a column": Change(
+        lambda uri: open_dataset(uri).drop_columns(["plain"]),
+        lambda uri: _drop(uri, ["plain"]),
+    ),
+    "drop of indexed columns": Change(
+        lambda uri: open_dataset(uri).drop_columns(["bm", "ng"]),
+        lambda uri: _drop(uri, ["bm", "ng"]),
+    ),
+    "new column": Change(
+        lambda uri: open_dataset(uri).add_columns({"twice": "a * 2"}),
+        lambda uri: lance.dataset(uri).add_columns({"twice": "a * 2"}),
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["addresses", "stable row ids"])
+def stable(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+@pytest.fixture(scope="module")
+def table(stable: bool, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return build(tmp_path_factory.mktemp("indexed") / "table", stable=stable)
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_change(name: str, table: str, tmp_path: Path) -> None:
+    ours, theirs = copy(table, tmp_path / "ours"), copy(table, tmp_path / "theirs")
+    CHANGES[name].ours(ours)
+    CHANGES[name].theirs(theirs)
+    assert indexed_rows(ours) == indexed_rows(theirs)
+    if name != "drop of a column":
+        assert used(ours) == used(theirs)
+    assert used_indexes(ours) == used_indexes(theirs)
+
+
+def used_indexes(uri: str) -> list[tuple[str, list[int]]]:
+    return [(one["name"], sorted(one["fragment_ids"])) for one in lance.dataset(uri).list_indices()]
+
+
+def test_overwrite_drops_all(table: str, tmp_path: Path) -> None:
+    uri = copy(table, tmp_path / "table")
+    write_dataset(rows(0, 50), uri, "overwrite")
+    assert not lance.dataset(uri).describe_indices()
+
+
+def test_columns_in_place(table: str, tmp_path: Path) -> None:
+    uri = copy(table, tmp_path / "table")
+    before = indexed_rows(uri)
+    open_dataset(uri).update({"bm": 3, "a": 500}, [("a", "<", 100)], mode="columns")
+    after = indexed_rows(uri)
+    assert {name for name in before if before[name] != after[name]} == {"bm_idx", "a_idx"}
+    assert after["bm_idx"] == after["a_idx"] == ROWS - 300
+    assert used(uri) == ALL
+
+
+def test_compaction(table: str, stable: bool, tmp_path: Path) -> None:
+    uri = copy(table, tmp_path / "table")
+    lance.dataset(uri).delete("a >= 20 and a < 150")
+    dataset, metrics = open_dataset(uri).compact_files(target_rows_per_fragment=500)
+    assert metrics.fragments_removed == 4
+    assert metrics.fragments_added == 2
+    assert used(uri) == (ALL - ZONED if stable else ALL)
+    assert dataset.count_rows() == lance.dataset(uri).count_rows() == ROWS - 130
+
+
+def test_compactions_and_changes_in_turn(table: str, stable: bool, tmp_path: Path) -> None:
+    """Each change after a compaction is one that has to look through the reuse index to tell what indexes cover."""
+    uri = copy(table, tmp_path / "table")
+    open_dataset(uri).compact_files(target_rows_per_fragment=500)
+    open_dataset(uri).update({"bm": 3}, [("a", "<", 50)], mode="columns")
+    used(uri)
+    write_dataset(rows(5000, 5100), uri, "append")
+    open_dataset(uri).delete([("a", ">=", 20), ("a", "<", 150)])
+    open_dataset(uri).compact_files(target_rows_per_fragment=2000)
+    used(uri)
+    open_dataset(uri).update({"a": 300}, [("a", ">=", 600), ("a", "<", 700)])
+    open_dataset(uri).compact_files(target_rows_per_fragment=5000)
+    assert used(uri) >= (set() if stable else {"a", "labels", "ng", "vec", "vec2"})
+    lance.dataset(uri).optimize.optimize_indices()
+    assert used(uri) == ALL
+    covered = {rows for name, rows in indexed_rows(uri).items() if not name.startswith("__")}
+    assert covered == {lance.dataset(uri).count_rows()}
+    lance.dataset(uri).delete("a < 10")
+    lance.dataset(uri).optimize.compact_files(
+        target_rows_per_fragment=50_000, materialize_deletions_threshold=0.0
+    )
+    used(uri)
+
+
+def test_pylance_goes_on_from_a_reuse_index(tmp_path: Path) -> None:
+    """Rows move twice: in our compaction, and in one of pylance that defers too."""
+    uri = build(tmp_path / "table", stable=False)
+    open_dataset(uri).compact_files(target_rows_per_fragment=500)
+    lance.dataset(uri).delete("a >= 20 and a < 150")
+    lance.dataset(uri).optimize.compact_files(target_rows_per_fragment=5000, defer_index_remap=True)
+    assert used(uri) == ALL
+    lance.dataset(uri).delete("a >= 800 and a < 950")
+    open_dataset(uri).compact_files(target_rows_per_fragment=6000)
+    assert used(uri) == ALL
+    lance.dataset(uri).optimize.compact_files(target_rows_per_fragment=50_000)
+    used(uri)
+
+
+def test_without_a_reuse_index_some_are_remapped_and_others_not_used(tmp_path: Path) -> None:
+    uri = build(tmp_path / "table", stable=False)
+    open_dataset(uri).compact_files(target_rows_per_fragment=5000, defer_index_remap=False)
+    assert used(uri) == {"a"}
+    assert [one["name"] for one in open_dataset(uri).list_indices() if "reuse" in one["name"]] == []
+
+
+def test_an_index_of_a_column_that_is_gone_is_listed(tmp_path: Path) -> None:
+    uri = build(tmp_path / "table", stable=False)
+    old = lance.dataset(uri)
+    open_dataset(uri).drop_columns(["plain"])
+    old.create_scalar_index("plain", "BTREE")
+    ours, theirs = open_dataset(uri), lance.dataset(uri)
+    (listed,) = (one["fields"] for one in theirs.list_indices() if one["name"] == "plain_idx")
+    assert [one["fields"] for one in ours.list_indices() if one["name"] == "plain_idx"] == [listed]
+    (described,) = (one for one in ours.describe_indices() if one.name == "plain_idx")
+    assert described.field_names == tuple(listed)
+    dataset, _ = ours.compact_files(target_rows_per_fragment=5000)
+    assert dataset.count_rows() == lance.dataset(uri).count_rows() == ROWS

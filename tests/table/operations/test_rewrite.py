@@ -1,0 +1,330 @@
+"""Rewrite and ReserveFragments: manifests that they make, conflicts, and pylance beside us in both orders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+from pyroaring import BitMap
+
+from lance_spark.dataset.dataset import open_dataset
+from lance_spark.dataset.write import write_dataset
+from lance_spark.errors import CommitConflictError, CorruptTableError, InvalidInputError
+from lance_spark.mutations.compaction.plan import CompactionOptions
+from lance_spark.mutations.compaction.task import commit_compaction, plan_compaction
+from lance_spark.proto import table_pb2, transaction_pb2
+from lance_spark.table.commit.commit import commit
+from lance_spark.table.commit.transaction import Transaction
+from lance_spark.table.fragments.fragment import Fragment
+from lance_spark.table.indexes.sections import fragment_bitmap
+from lance_spark.table.manifest.builder import ManifestBuilder
+from lance_spark.table.open import open_table
+from lance_spark.table.operations.base import Conflict
+from lance_spark.table.operations.data.rewrite import Rewrite, RewriteGroup
+from lance_spark.table.operations.metadata.reserve_fragments import ReserveFragments
+from lance_spark.table.operations.registry import KINDS, operation_of
+
+
+def table(path: Path, fragments: int = 6, *, stable: bool = False) -> str:
+    uri = str(path)
+    for at in range(fragments):
+        rows = pa.table({"a": range(at * 10, at * 10 + 10), "b": range(10)})
+        lance.write_dataset(rows, uri, mode="append", enable_stable_row_ids=stable)
+    return uri
+
+
+def ids(uri: str) -> list[int]:
+    return [one.fragment_id for one in lance.dataset(uri).get_fragments()]
+
+
+def values(uri: str) -> list[int]:
+    return sorted(lance.dataset(uri).to_table()["a"].to_pylist())
+
+
+def reserve(uri: str, count: int, version: int | None = None) -> int:
+    base = open_table(uri, version=version)
+    transaction = Transaction.new(base.version, ReserveFragments(count))
+    return commit(base.store, transaction, base.manifest).version
+
+
+class TestReserve:
+    def test_ids_are_left_out(self, tmp_path: Path) -> None:
+        uri = table(tmp_path / "table", 2)
+        reserve(uri, 3)
+        assert open_table(uri).manifest.max_fragment_id == 4
+        lance.write_dataset(pa.table({"a": [1], "b": [1]}), uri, mode="append")
+        write_dataset(pa.table({"a": [1], "b": [1]}), uri, "append")
+        assert ids(uri) == [0, 1, 5, 6]
+
+    def test_same_as_pylance_in_an_empty_table(self, tmp_path: Path) -> None:
+        uri = str(tmp_path / "table")
+        lance.write_dataset(pa.table({"a": pa.array([], pa.int64())}), uri)
+        reserve(uri, 2)
+        assert open_table(uri).manifest.max_fragment_id == 2
+
+    def test_reservations_on_top_of_another(self, tmp_path: Path) -> None:
+        uri = table(tmp_path / "table", 1)
+        assert [reserve(uri, 2, version=1) for _ in range(2)] == [2, 3]
+        assert open_table(uri).manifest.max_fragment_id == 4
+
+    def test_ids_are_used_up(self, tmp_path: Path) -> None:
+        uri = table(tmp_path / "table", 1)
+        reserve(uri, 2**32 - 1)
+        with pytest.raises(InvalidInputError, match="used up"):
+            reserve(uri, 1)
+
+
+def compacted(uri: str, numbers: list[int], version: int | None = None) -> Rewrite:
+    """Return the rewrite of some fragments, as it would be committed, its ids reserved."""
+    opened = open_table(uri, version=version)
+    excluded = {one.id for one in opened.manifest.fragments} - set(numbers)
+    options = CompactionOptions(excluded_fragment_ids=excluded)
+    results = [task.run() for task in plan_compaction(opened, options)]
+    new = [one.to_proto() for result in results for one in result.new]
+    base = open_table(uri)
+    reserve(uri, len(new))
+    for at, proto in enumerate(new):
+        proto.id = (base.manifest.max_fragment_id or 0) + 1 + at
+    old = tuple(one for result in results for one in result.old)
+    fragments = tuple(Fragment.from_proto(proto, "test") for proto in new)
+    return Rewrite((RewriteGroup(old, fragments),))
+
+
+def commit_on(uri: str, operation: Rewrite, version: int) -> int:
+    base = open_table(uri, version=version)
+    return commit(base.store, Transaction.new(version, operation), base.manifest).version
+
+
+def test_fragments_are_in_the_order_of_ids_as_pylance_has_them(tmp_path: Path) -> None:
+    ours, theirs = table(tmp_path / "ours"), table(tmp_path / "theirs")
+    for uri in (ours, theirs):
+        lance.dataset(uri).delete("a >= 20 and a < 25")
+    options = {"materialize_deletions_threshold": 0.1, "target_rows_per_fragment": 10}
+    open_dataset(ours).compact_files(**options)
+    lance.dataset(theirs).optimize.compact_files(**options)
+    assert ids(ours) == ids(theirs) == [0, 1, 3, 4, 5, 6]
+    assert lance.dataset(ours).to_table() == lance.dataset(theirs).to_table()
+
+
+def test_pylance_reads_the_transaction(tmp_path: Path) -> None:
+    uri = table(tmp_path / "table")
+    open_dataset(uri).compact_files()
+    newest = lance.dataset(uri)
+    operation = newest.read_transaction(newest.version).operation
+    assert isinstance(operation, lance.LanceOperation.Rewrite)
+    (group,) = operation.groups
+    assert [one.id for one in group.old_fragments] == list(range(6))
+    assert [one.id for one in group.new_fragments] == [6]
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    """What pylance commits is what we write of it."""
+    uri = table(tmp_path / "table")
+    lance.dataset(uri).create_scalar_index("a", "BTREE")
+    lance.dataset(uri).optimize.compact_files()
+    for version in (8, 9):
+        section = open_table(uri, version=version).manifest.transaction_section
+        message = transaction_pb2.Transaction.FromString(section or b"")
+        again = transaction_pb2.Transaction(read_version=message.read_version, uuid=message.uuid)
+        operation_of(message, "test").write_to(again)
+        assert again == message
+
+
+def test_early_writers_have_one_group() -> None:
+    message = transaction_pb2.Transaction()
+    message.rewrite.old_fragments.add(id=3)
+    message.rewrite.new_fragments.add(id=9)
+    operation = operation_of(message, "test")
+    assert operation.removed_fragments == {3}
+    assert operation.touched_fragments == {3}
+
+
+def test_broken_ids_of_indexes() -> None:
+    message = transaction_pb2.Transaction()
+    message.rewrite.rewritten_indices.add().old_id.uuid = b"short"
+    with pytest.raises(CorruptTableError, match="UUID"):
+        operation_of(message, "test")
+
+
+@pytest.mark.parametrize("stable", [False, True])
+def test_two_on_other_fragments(tmp_path: Path, stable: bool) -> None:
+    uri = table(tmp_path / "table", stable=stable)
+    version = lance.dataset(uri).version
+    first, second = compacted(uri, [0, 1]), compacted(uri, [3, 4, 5], version)
+    commit_on(uri, first, version)
+    commit_on(uri, second, version)
+    assert ids(uri) == [2, 6, 7]
+    assert values(uri) == list(range(60))
+    if stable:
+        found = lance.dataset(uri).scanner(with_row_id=True).to_table()["_rowid"].to_pylist()
+        assert sorted(found) == list(range(60))
+
+
+def test_two_with_a_reuse_index(tmp_path: Path) -> None:
+    """The second adds to what the first has put into the reuse index."""
+    uri = table(tmp_path / "table")
+    lance.dataset(uri).create_scalar_index("a", "BTREE")
+    opened = open_table(uri)
+    halves = [
+        plan_compaction(opened, CompactionOptions(excluded_fragment_ids=numbers))
+        for numbers in ((3, 4, 5), (0, 1, 2))
+    ]
+    results = [[task.run() for task in tasks] for tasks in halves]
+    for result in results:
+        commit_compaction(opened, result)
+    for first in (0, 10, 25, 55):
+        scan = lance.dataset(uri).scanner(filter=f"a >= {first} and a < {first + 3}")
+        assert "ScalarIndex" in scan.explain_plan()
+        assert scan.to_table()["a"].to_pylist() == [first, first + 1, first + 2]
+    lance.dataset(uri).optimize.optimize_indices()
+    assert lance.dataset(uri).count_rows("a < 30") == 30
+
+
+BETWEEN: dict[str, tuple[Callable[[str], object], bool]] = {
+    "append": (
+        lambda uri: write_dataset(pa.table({"a": [99], "b": [1]}), uri, "append"),
+        True,
+    ),
+    "delete elsewhere": (lambda uri: lance.dataset(uri).delete("a = 55"), True),
+    "delete": (lambda uri: lance.dataset(uri).delete("a = 5"), False),
+    "delete of all": (lambda uri: lance.dataset(uri).delete("a < 10"), False),
+    "update elsewhere": (lambda uri: lance.dataset(uri).update({"b": "7"}, where="a = 55"), True),
+    "update": (lambda uri: lance.dataset(uri).update({"b": "7"}, where="a = 5"), False),
+    "index": (lambda uri: lance.dataset(uri).create_scalar_index("a", "BTREE"), False),
+    "configuration": (lambda uri: lance.dataset(uri).update_config({"x": "1"}), True),
+    "column": (lambda uri: lance.dataset(uri).add_columns({"c": "a + 1"}), False),
+    "drop of a column": (lambda uri: lance.dataset(uri).drop_columns(["b"]), True),
+    "overwrite": (
+        lambda uri: lance.write_dataset(pa.table({"a": [1]}), uri, mode="overwrite"),
+        False,
+    ),
+    "restore": (lambda uri: lance.dataset(uri, version=3).restore(), False),
+}
+
+
+@pytest.mark.parametrize("name", BETWEEN)
+def test_with_another_commit_in_between(tmp_path: Path, name: str) -> None:
+    uri = table(tmp_path / "table")
+    other = table(tmp_path / "other")
+    change, fits = BETWEEN[name]
+    version = lance.dataset(uri).version
+    operations = [compacted(one, [0, 1, 2]) for one in (uri, other)]
+    for one in (uri, other):
+        change(one)
+    expected = values(uri)
+    theirs = _as_pylance(operations[1])
+    if fits:
+        commit_on(uri, operations[0], version)
+        lance.LanceDataset.commit(other, theirs, read_version=version)
+        assert ids(uri) == ids(other)
+    else:
+        with pytest.raises(CommitConflictError):
+            commit_on(uri, operations[0], version)
+        with pytest.raises(OSError, match=r"conflict|incompatible"):
+            lance.LanceDataset.commit(other, theirs, read_version=version)
+    assert values(uri) == values(other) == expected
+    lance.dataset(uri).validate()
+
+
+def _as_pylance(operation: Rewrite) -> lance.LanceOperation.Rewrite:
+    (group,) = operation.groups
+    return lance.LanceOperation.Rewrite(
+        [
+            lance.LanceOperation.RewriteGroup(
+                [_metadata(one) for one in group.old], [_metadata(one) for one in group.new]
+            )
+        ],
+        [],
+    )
+
+
+def _metadata(fragment: Fragment) -> lance.FragmentMetadata:
+    files = [
+        lance.fragment.DataFile(
+            one.path,
+            list(one.fields),
+            list(one.column_indices),
+            one.file_major_version,
+            one.file_minor_version,
+            one.file_size_bytes,
+        )
+        for one in fragment.files
+    ]
+    return lance.FragmentMetadata(fragment.id, files, fragment.physical_rows)
+
+
+def test_a_fragment_that_changed_unseen_is_not_replaced(tmp_path: Path) -> None:
+    """Even without a transaction that tells: a deleted row does not come back."""
+    uri = table(tmp_path / "table")
+    operation = compacted(uri, [0, 1])
+    for name in ("deletion_file", "files"):
+        draft = ManifestBuilder(open_table(uri).manifest)
+        found = draft.fragment(0)
+        assert found is not None
+        if name == "files":
+            found.files[0].path = "other.lance"
+        else:
+            found.deletion_file.id = 7
+        with pytest.raises(CommitConflictError, match="was changed"):
+            operation.apply(draft)
+
+
+def test_ids_must_be_reserved(tmp_path: Path) -> None:
+    uri = table(tmp_path / "table")
+    operation = compacted(uri, [0, 1])
+    (group,) = operation.groups
+    for number in (2, 99):
+        proto = group.new[0].to_proto()
+        proto.id = number
+        new = (Fragment.from_proto(proto, "test"),)
+        with pytest.raises(InvalidInputError, match="reserved"):
+            Rewrite((RewriteGroup(group.old, new),)).apply(
+                ManifestBuilder(open_table(uri).manifest)
+            )
+
+
+def test_rows_of_stable_tables_bring_their_ids(tmp_path: Path) -> None:
+    uri = table(tmp_path / "table", stable=True)
+    operation = compacted(uri, [0, 1])
+    (group,) = operation.groups
+    proto = group.new[0].to_proto()
+    proto.ClearField("inline_row_ids")
+    new = (Fragment.from_proto(proto, "test"),)
+    with pytest.raises(InvalidInputError, match="no row ids"):
+        Rewrite((RewriteGroup(group.old, new),)).apply(ManifestBuilder(open_table(uri).manifest))
+
+
+def test_overlays_that_became_rows_make_older_indexes_forget(tmp_path: Path) -> None:
+    uri = table(tmp_path / "table")
+    operation = compacted(uri, [0, 1])
+    (group,) = operation.groups
+    draft = ManifestBuilder(open_table(uri).manifest)
+    old = group.old[0].to_proto()
+    overlay = table_pb2.DataOverlayFile(committed_version=5)
+    overlay.data_file.path = "overlay.lance"
+    overlay.data_file.fields.append(0)
+    old.overlays.append(overlay)
+    for found in [draft.fragment(0)]:
+        assert found is not None
+        found.CopyFrom(old)
+    for at, (version, field) in enumerate([(4, 0), (5, 0), (4, 1)]):
+        index = draft.indices.indices.add(name=f"i{at}", fields=[field], dataset_version=version)
+        index.uuid.uuid = bytes([at]) * 16
+        index.fragment_bitmap = _bitmap([0, 1, 2])
+    Rewrite((RewriteGroup((Fragment.from_proto(old, "t"), group.old[1]), group.new),)).apply(draft)
+    found_bitmaps = [set(fragment_bitmap(one) or ()) for one in draft.indices.indices]
+    assert found_bitmaps == [{2}, {0, 1, 2}, {0, 1, 2}]
+
+
+def _bitmap(numbers: list[int]) -> bytes:
+    data: bytes = BitMap(numbers).serialize()
+    return data
+
+
+def test_every_kind_has_an_answer() -> None:
+    for operation in (Rewrite, ReserveFragments):
+        assert set(operation.conflicts) == set(KINDS)
+    assert set(ReserveFragments.conflicts.values()) <= set(Conflict)

@@ -1,0 +1,691 @@
+"""Updating rows: what we commit against what pylance commits, alone and at the same time."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+from pathlib import Path
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import lance_spark
+from lance_spark.errors import (
+    CommitConflictError,
+    InvalidInputError,
+    InvalidOptionError,
+    SchemaMismatchError,
+    UnsupportedFeatureError,
+)
+from lance_spark.mutations.columns.assignments import parse_assignments
+from lance_spark.mutations.rows.delete import changed_fragments
+from lance_spark.mutations.rows.update import commit_updates, plan_update
+from lance_spark.mutations.rows.update_task import UpdateTask
+from lance_spark.proto import transaction_pb2
+from lance_spark.table.commit.commit import commit
+from lance_spark.table.commit.transaction import Transaction, read_transaction
+from lance_spark.table.open import open_table
+from lance_spark.table.operations.base import Conflict
+from lance_spark.table.operations.data.append import Append
+from lance_spark.table.operations.data.inserted_keys import BloomFilter, InsertedKeys
+from lance_spark.table.operations.data.update import Update, UpdateMode
+from lance_spark.table.operations.registry import operation_of
+from tests.support.tables.pylance_written import manifests, written_by_pylance
+
+ROWS = 30
+LINEAGE = ["_rowid", "_row_created_at_version", "_row_last_updated_at_version"]
+
+
+def rows(start: int = 0, count: int = ROWS) -> pa.Table:
+    numbers = range(start, start + count)
+    return pa.table({"id": numbers, "word": [f"w{i}" for i in numbers]})
+
+
+def new_table(path: Path, **options: object) -> lance.LanceDataset:
+    """Write fragments of 10 rows, ids 0 to 29."""
+    return lance.write_dataset(rows(), str(path), max_rows_per_file=10, **options)
+
+
+def content(path: Path, *, lineage: bool = False) -> list[dict[str, Any]]:
+    """All rows, after both clients agree on them, by id."""
+    theirs = lance.dataset(str(path))
+    theirs.validate()
+    columns = ["id", "word", *(LINEAGE if lineage else [])]
+    found = theirs.to_table(columns=columns)
+    assert lance_spark.open_dataset(str(path)).to_table(columns) == found
+    return sorted(found.to_pylist(), key=lambda row: (row["id"], row["word"]))
+
+
+def words(path: Path) -> dict[int, str]:
+    found = content(path)
+    assert len({row["id"] for row in found}) == len(found)
+    return {row["id"]: row["word"] for row in found}
+
+
+def data_files(path: Path) -> set[str]:
+    return {file.name for file in (path / "data").iterdir()}
+
+
+def referred(path: Path) -> set[str]:
+    return {f.path for m in manifests(path) for one in m.fragments for f in one.files}
+
+
+def shapes(path: Path, version: int = -1) -> list[tuple[object, ...]]:
+    """What a version has, but for what is random about it."""
+    return [
+        (
+            one.id,
+            one.physical_rows,
+            one.num_deleted_rows,
+            [(file.fields, file.version) for file in one.files],
+            one.to_proto().inline_created_at_versions,
+            one.to_proto().inline_last_updated_at_versions,
+        )
+        for one in manifests(path)[version].fragments
+    ]
+
+
+def last_update(path: Path) -> Update:
+    found = read_transaction(open_table(str(path)).store, manifests(path)[-1])
+    assert found is not None
+    assert isinstance(found.operation, Update)
+    return found.operation
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+@pytest.mark.parametrize("stable", [False, True])
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ([("id", "==", 3)], "id = 3"),
+        ([("id", "<", 15)], "id < 15"),
+        ([("id", "in", [0, 10, 20])], "id in (0, 10, 20)"),
+        ([("id", ">", 99)], "id > 99"),
+        ([], None),
+    ],
+)
+def test_as_pylance_updates(
+    tmp_path: Path,
+    version: str,
+    stable: bool,
+    ours: list[tuple[object, ...]],
+    theirs: str | None,
+) -> None:
+    options = {"data_storage_version": version, "enable_stable_row_ids": stable}
+    for name in ("ours", "theirs"):
+        new_table(tmp_path / name, **options).delete("id = 12")
+    lance.dataset(str(tmp_path / "theirs")).update({"word": "'new'"}, where=theirs)
+    dataset = lance_spark.open_dataset(str(tmp_path / "ours")).update({"word": "new"}, ours)
+    assert dataset.version == 3
+    assert content(tmp_path / "ours", lineage=stable) == content(
+        tmp_path / "theirs", lineage=stable
+    )
+    assert shapes(tmp_path / "ours") == shapes(tmp_path / "theirs")
+    pair = [manifests(tmp_path / name)[-1] for name in ("ours", "theirs")]
+    for name in ("flags", "max_fragment_id", "next_row_id"):
+        assert getattr(pair[0], name) == getattr(pair[1], name)
+    messages = []
+    for name in ("ours", "theirs"):
+        message = transaction_pb2.Transaction()
+        last_update(tmp_path / name).write_to(message)
+        for one in (*message.update.updated_fragments, *message.update.new_fragments):
+            one.ClearField("files")
+            one.deletion_file.id = 0
+            if stable:
+                one.inline_row_ids = b""
+        message.update.updated_fragments.sort(key=lambda one: one.id)
+        messages.append(message)
+    assert messages[0] == messages[1]
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+@pytest.mark.parametrize("stable", [False, True])
+def test_as_pylance_rewrites_columns(tmp_path: Path, version: str, stable: bool) -> None:
+    options = {"data_storage_version": version, "enable_stable_row_ids": stable}
+    for name in ("ours", "theirs"):
+        new_table(tmp_path / name, **options).delete("id = 12")
+    theirs = lance.dataset(str(tmp_path / "theirs"))
+    for wanted, fragment_id in (([3, 4], 0), ([11, 15], 1)):
+        fragment = theirs.get_fragment(fragment_id)
+        new = pa.table({"id": wanted, "word": ["new"] * 2})
+        metadata, fields, offsets = fragment.update_columns(new, left_on="id", with_offsets=True)
+        operation = lance.LanceOperation.Update(
+            updated_fragments=[metadata],
+            fields_modified=fields,
+            update_mode="rewrite_columns",
+            updated_fragment_offsets={fragment_id: offsets},
+        )
+        theirs = lance.LanceDataset.commit(theirs.uri, operation, read_version=theirs.version)
+    dataset = lance_spark.open_dataset(str(tmp_path / "ours"))
+    for wanted in ([3, 4], [11, 15]):
+        dataset = dataset.update({"word": "new"}, [("id", "in", wanted)], mode="columns")
+        if wanted == [3, 4]:
+            assert shapes(tmp_path / "ours") == shapes(tmp_path / "theirs", 2)
+    assert shapes(tmp_path / "ours") == shapes(tmp_path / "theirs")
+    assert content(tmp_path / "ours", lineage=stable) == content(
+        tmp_path / "theirs", lineage=stable
+    )
+    messages = []
+    for name in ("ours", "theirs"):
+        message = transaction_pb2.Transaction()
+        last_update(tmp_path / name).write_to(message)
+        for one in message.update.updated_fragments:
+            one.deletion_file.id = 0
+            for file in one.files:
+                file.path, file.file_size_bytes = "", 0
+        messages.append(message)
+    assert messages[0] == messages[1]
+
+
+def test_a_file_without_columns_goes(tmp_path: Path) -> None:
+    new_table(tmp_path)
+    dataset = lance_spark.open_dataset(str(tmp_path))
+    dataset = dataset.update({"word": "a"}, [("id", "<", 5)], mode="columns")
+    dataset = dataset.update({"word": "b"}, [("id", "<", 3)], mode="columns")
+    assert [one.fields for one in dataset.fragments[0].files] == [(0, -2), (1,)]
+    dataset = dataset.update({"id": lambda r: pc.add(r["id"], 100)}, [], mode="columns")
+    assert [one.fields for one in dataset.fragments[0].files] == [(1,), (0,)]
+    assert [one.fields for one in dataset.fragments[1].files] == [(-2, 1), (0,)]
+    expected = ["b"] * 3 + ["a"] * 2 + [f"w{i}" for i in range(5, 30)]
+    assert list(words(tmp_path).values()) == expected
+
+
+@pytest.mark.parametrize("mode", ["rows", "columns"])
+@pytest.mark.parametrize("stable", [False, True])
+def test_lineage_is_kept(tmp_path: Path, mode: str, stable: bool) -> None:
+    new_table(tmp_path, enable_stable_row_ids=stable)
+    lance.write_dataset(rows(30, 5), str(tmp_path), mode="append")
+    dataset = lance_spark.open_dataset(str(tmp_path))
+    dataset = dataset.update({"word": "x"}, [("id", "in", [29, 2, 31])], mode=mode)
+    dataset = dataset.update({"word": "y"}, [("id", "in", [31, 4])], mode=mode)
+    lance.write_dataset(rows(40, 1), str(tmp_path), mode="append")
+    if not stable:
+        assert len(words(tmp_path)) == 36
+        return
+    found = {row["id"]: row for row in content(tmp_path, lineage=True)}
+    assert [row["_rowid"] for row in found.values()] == list(range(36))
+    versions = {i: tuple(found[i][name] for name in LINEAGE[1:]) for i in found}
+    assert {i for i, one in versions.items() if one != (1, 1)} == {2, 4, *range(29, 35), 40}
+    assert versions[2] == versions[29] == (1, 3)
+    assert versions[4] == (1, 4)
+    assert versions[31] == (2, 4)
+    assert versions[30] == (2, 2)
+    assert versions[40] == (5, 5)
+    assert manifests(tmp_path)[-1].next_row_id == 36
+
+
+def test_new_rows_beside_moved_ones_get_ids_with_each_attempt(tmp_path: Path) -> None:
+    """As merges commit them: the ids of moved rows come first, the others are given when it is committed."""
+    new_table(tmp_path, enable_stable_row_ids=True)
+    table = open_table(str(tmp_path))
+    (task,) = plan_update(table, {"word": "x"}, [("id", "in", [3, 13])])
+    result = task.run()
+    proto = result.new_fragments[0].to_proto()
+    fresh = written_by_pylance(
+        tmp_path, rows(3, 1).append_column("more", [[1]]).select(["id", "word"])
+    )
+    whole = written_by_pylance(tmp_path, pa.concat_tables([rows(3, 1), rows(13, 1), rows(50, 2)]))
+    mixed = whole[0].to_proto()
+    mixed.inline_row_ids = proto.inline_row_ids
+    mixed.inline_created_at_versions = proto.inline_created_at_versions
+    mixed = type(whole[0]).from_proto(mixed, "x")
+    lance.write_dataset(rows(30, 2), str(tmp_path), mode="append")
+    deletions = {one.fragment_id: one for one in result.deletions}
+    operation = Update(
+        fragments=changed_fragments(table, deletions),
+        new_fragments=(mixed, *fresh),
+        affected={number: one.offsets for number, one in deletions.items()},
+    )
+    commit(table.store, Transaction.new(1, operation), table.manifest)
+    found = content(tmp_path, lineage=True)
+    assert [(row["id"], row["_rowid"], row["_row_created_at_version"]) for row in found[-4:]] == [
+        (30, 30, 2),
+        (31, 31, 2),
+        (50, 32, 3),
+        (51, 33, 3),
+    ]
+    moved = [row for row in found if row["_row_last_updated_at_version"] == 3 and row["id"] < 20]
+    assert [tuple(row[n] for n in ("id", *LINEAGE[:2])) for row in moved] == [
+        (3, 3, 1),
+        (3, 34, 3),
+        (13, 13, 1),
+    ]
+    transaction = read_transaction(table.store, manifests(tmp_path)[-1])
+    assert transaction is not None
+    for one in transaction.operation.new_fragments:  # type: ignore[attr-defined]
+        assert not one.to_proto().inline_created_at_versions
+
+
+@pytest.mark.parametrize("mode", ["rows", "columns"])
+@pytest.mark.parametrize("kind", ["BTREE", "BITMAP", "ZONEMAP"])
+@pytest.mark.parametrize("stable", [False, True])
+def test_indexes_stay_right(tmp_path: Path, mode: str, kind: str, stable: bool) -> None:
+    dataset = new_table(tmp_path, enable_stable_row_ids=stable)
+    dataset.create_scalar_index("id", kind)
+    dataset.create_scalar_index("word", kind)
+    ours = lance_spark.open_dataset(str(tmp_path))
+    ours = ours.update({"word": "x"}, [("id", "in", [3, 4])], mode=mode)
+    ours = ours.update({"id": lambda r: pc.add(r["id"], 100)}, [("id", "in", [4, 14])], mode=mode)
+    expected = words(tmp_path)
+    assert expected[104] == "x"
+    theirs = lance.dataset(str(tmp_path))
+    for number in (*range(ROWS), 104, 114):
+        found = theirs.to_table(filter=f"id = {number}")["word"].to_pylist()
+        assert found == ([expected[number]] if number in expected else [])
+    for word in ("x", *(f"w{i}" for i in range(ROWS))):
+        found = theirs.to_table(filter=f"word = '{word}'")["id"].to_pylist()
+        assert sorted(found) == [i for i, one in expected.items() if one == word]
+    theirs.optimize.optimize_indices()
+    assert theirs.to_table(filter="id = 14").num_rows == 0
+    assert theirs.to_table(filter="id = 114").num_rows == 1
+
+
+def test_an_index_covers_what_it_finds_by_row_id(tmp_path: Path) -> None:
+    """With stable row ids an index on another column goes on answering for rows that moved."""
+    dataset = new_table(tmp_path, enable_stable_row_ids=True)
+    dataset.create_scalar_index("id", "BITMAP")
+    dataset.create_scalar_index("word", "BITMAP")
+    lance_spark.open_dataset(str(tmp_path)).update({"word": "x"}, [("id", "<", 12)])
+    dataset = lance.dataset(str(tmp_path))
+    covered = {one["name"]: one["fragment_ids"] for one in dataset.list_indices()}
+    assert covered["id_idx"] - {0} == {1, 2, 3}
+    assert 3 not in covered["word_idx"]
+    assert dataset.to_table(filter="id in (3, 11, 12)")["word"].to_pylist() == ["w12", "x", "x"]
+
+
+NESTED = {
+    "none": pa.array([None] * 6, pa.int32()),
+    "struct": pa.array([{"a": 1, "b": ["x"]}, {"a": None, "b": []}, {"a": 3, "b": [None]}] * 2),
+    "list": pa.array([[1, None], [], None, [2], [3], [4]]),
+    "vector": pa.FixedSizeListArray.from_arrays(pa.array(range(12), pa.float32()), 2),
+    "category": pa.array(["a", None, "b", "a", "c", "c"]).dictionary_encode(),
+    "bytes": pa.array([b"", None, b"\x00", b"abc", b"d", b"e"], pa.large_binary()),
+    "flag": pa.array([True, None, False] * 2),
+    "price": pa.array([1, 2, None, 4, 5, 6], pa.decimal128(10, 2)),
+    "time": pa.array([1, None, 3, 4, 5, 6], pa.timestamp("us", "UTC")),
+}
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+@pytest.mark.parametrize("mode", ["rows", "columns"])
+def test_other_columns_stay_what_they_are(tmp_path: Path, version: str, mode: str) -> None:
+    data = pa.table({"id": range(6), **NESTED})
+    lance.write_dataset(data, str(tmp_path), max_rows_per_file=4, data_storage_version=version)
+    dataset = lance_spark.open_dataset(str(tmp_path))
+    for filters in ([("id", "in", [1, 2])], []):
+        dataset = dataset.update({"id": lambda r: pc.multiply(r["id"], 1)}, filters, mode=mode)
+        theirs = lance.dataset(str(tmp_path))
+        theirs.validate()
+        found = theirs.to_table().to_pylist()
+        assert found == dataset.to_table().to_pylist()
+        assert sorted(found, key=lambda row: row["id"]) == data.to_pylist()
+        if filters:
+            # The first fragment has four rows; those that move come behind all others.
+            order = [0, 3, 4, 5, 1, 2] if mode == "rows" else list(range(6))
+            assert [row["id"] for row in found] == order
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+@pytest.mark.parametrize("mode", ["rows", "columns"])
+def test_new_values_of_every_kind(tmp_path: Path, mode: str, version: str) -> None:
+    data = pa.table({"id": range(6), **NESTED})
+    lance.write_dataset(data, str(tmp_path), max_rows_per_file=4, data_storage_version=version)
+    values = {
+        "none": 7,
+        "struct": {"a": 9, "b": ["y", None]},
+        "list": [5, None],
+        "vector": [0.5, 1.5],
+        "category": "new",
+        "bytes": b"zz",
+        "flag": None,
+        "price": pa.scalar(7, pa.decimal128(10, 2)),
+        "time": pa.scalar(5, pa.timestamp("us", "UTC")),
+    }
+    dataset = lance_spark.open_dataset(str(tmp_path))
+    dataset.update(values, [("id", "in", [1, 4])], mode=mode)
+    found = by_id(tmp_path)
+    plain = {n: v.as_py() if isinstance(v, pa.Scalar) else v for n, v in values.items()}
+    for at, (row, old) in enumerate(zip(found, data.to_pylist(), strict=True)):
+        assert row == ({"id": at, **plain} if at in (1, 4) else old)
+    again = {n: (lambda r, n=n: r.column(r.schema.get_field_index(n))) for n in NESTED}
+    lance_spark.open_dataset(str(tmp_path)).update(again, [("id", ">", 2)], mode=mode)
+    assert by_id(tmp_path) == found
+
+
+def by_id(path: Path) -> list[dict[str, Any]]:
+    return sorted(lance.dataset(str(path)).to_table().to_pylist(), key=lambda row: row["id"])
+
+
+@pytest.mark.parametrize("mode", ["rows", "columns"])
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+def test_blobs_are_carried(tmp_path: Path, mode: str, version: str) -> None:
+    values = [b"abc", None, b"", b"z" * 100_000, b"y" * 5_000_000, b"e"]
+    field = pa.field("blob", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+    schema = pa.schema([pa.field("id", pa.int64()), field])
+    data = pa.table([pa.array(range(6)), pa.array(values, pa.large_binary())], schema=schema)
+    lance.write_dataset(data, str(tmp_path), max_rows_per_file=4, data_storage_version=version)
+    dataset = lance_spark.open_dataset(str(tmp_path))
+    dataset = dataset.update({"id": lambda r: pc.add(r["id"], 10)}, [("id", ">", 0)], mode=mode)
+    dataset = dataset.update({"blob": b"new"}, [("id", "==", 15)], mode=mode)
+    lance.dataset(str(tmp_path)).validate()
+    found = dataset.to_table(blob_handling="all_binary").sort_by("id").to_pylist()
+    expected = [(0, values[0]), *((10 + i, values[i]) for i in range(1, 5)), (15, b"new")]
+    assert [(row["id"], row["blob"]) for row in found] == expected
+    theirs = lance.dataset(str(tmp_path))
+    for number, value in expected:
+        at = theirs.to_table(columns=["id"])["id"].to_pylist().index(number)
+        (blob,) = theirs.take_blobs("blob", indices=[at])
+        assert (blob.readall() if blob is not None else None) == value
+
+
+@pytest.mark.parametrize("mode", ["rows", "columns"])
+def test_references_stay_references(tmp_path: Path, mode: str) -> None:
+    target = tmp_path / "x.bin"
+    target.write_bytes(b"0123456789" * 10)
+    uri = target.as_uri()
+    values = [b"abc", uri, None, b"", b"z" * 100_000, lance.Blob(uri=uri, position=5, size=7)]
+    data = pa.table(
+        [pa.array(range(6)), lance.blob_array(values)],
+        schema=pa.schema([pa.field("id", pa.int64()), lance.blob_field("blob")]),
+    )
+    path = str(tmp_path / "t")
+    options = {"allow_external_blob_outside_bases": True, "data_storage_version": "2.2"}
+    lance.write_dataset(data, path, **options)
+    before = lance.dataset(path).to_table()["blob"].to_pylist()
+    # Nobody has to read the object.
+    target.rename(tmp_path / "y.bin")
+    dataset = lance_spark.open_dataset(path)
+    dataset = dataset.update({"id": lambda r: pc.add(r["id"], 10)}, mode=mode)
+    dataset = dataset.update({"blob": b"new"}, [("id", "==", 13)], mode=mode)
+    (tmp_path / "y.bin").rename(target)
+    after = dataset.to_table().sort_by("id")["blob"].to_pylist()
+    for at in (1, 5):
+        assert after[at] == before[at]
+    theirs = lance.dataset(path)
+    theirs.validate()
+    order = theirs.to_table(columns=["id"])["id"].to_pylist()
+    blobs = theirs.take_blobs("blob", indices=[order.index(10 + i) for i in range(6)])
+    expected = [b"abc", target.read_bytes(), None, b"new", b"z" * 100_000, b"5678901"]
+    assert [None if one is None else one.readall() for one in blobs] == expected
+
+
+def test_json_stays_json(tmp_path: Path) -> None:
+    array = pa.array(['{"a": 1}', None, "[2, 3]"], pa.json_())
+    lance.write_dataset(pa.table({"id": range(3), "doc": array}), str(tmp_path))
+    dataset = lance_spark.open_dataset(str(tmp_path))
+    dataset = dataset.update({"id": 7}, [("id", "<", 2)])
+    dataset = dataset.update({"doc": '{"b":null}'}, [("id", "==", 2)], mode="columns")
+    found = lance.dataset(str(tmp_path)).to_table()
+    assert found.schema.field("doc").type == pa.json_() or "json" in str(found.schema.field("doc"))
+    assert sorted(map(str, found["doc"].to_pylist())) == sorted(
+        map(str, lance_spark.open_dataset(str(tmp_path)).to_table()["doc"].to_pylist())
+    )
+    assert '{"b":null}' in found["doc"].to_pylist()
+
+
+def test_a_column_that_files_do_not_have(tmp_path: Path) -> None:
+    new_table(tmp_path).add_columns(pa.field("more", pa.int32()))
+    dataset = lance_spark.open_dataset(str(tmp_path))
+    dataset = dataset.update({"more": 1}, [("id", "<", 3)])
+    dataset = dataset.update({"more": 2}, [("id", "in", [5, 15])], mode="columns")
+    theirs = lance.dataset(str(tmp_path))
+    theirs.validate()
+    found = {row["id"]: row["more"] for row in theirs.to_table().to_pylist()}
+    assert found == {i: 1 if i < 3 else 2 if i in (5, 15) else None for i in range(ROWS)}
+
+
+PAIRS = [
+    ("update 3", "update 4"),
+    ("update 3", "update 23"),
+    ("update 3", "update 3"),
+    ("update 3", "delete 3"),
+    ("delete 3", "update 3"),
+    ("delete 3", "update 4"),
+    ("update 3", "delete 4"),
+    ("update 0-9", "delete 3"),
+    ("delete 3", "update 0-9"),
+    ("update 0-9", "update 5-15"),
+    ("update 3", "columns 3"),
+    ("columns 3", "update 4"),
+    ("columns 3", "delete 4"),
+    ("delete 4", "columns 3"),
+    ("columns 3", "columns 5"),
+    ("columns 3", "columns 15"),
+    ("update 3", "append"),
+    ("append", "update 3"),
+    ("append", "columns 3"),
+]
+
+
+def by_us(dataset: lance_spark.Dataset, path: Path, change: str, value: str) -> None:
+    kind, _, span = change.partition(" ")
+    if kind == "append":
+        lance_spark.write_dataset(rows(50, 2), str(path), mode="append")
+        return
+    first, last = (int(part) for part in (span.split("-") * 2)[:2])
+    filters = [("id", ">=", first), ("id", "<=", last)]
+    if kind == "delete":
+        dataset.delete(filters)
+    else:
+        dataset.update({"word": value}, filters, mode="rows" if kind == "update" else "columns")
+
+
+def by_pylance(dataset: lance.LanceDataset, change: str, value: str) -> None:
+    kind, _, span = change.partition(" ")
+    if kind == "append":
+        lance.write_dataset(rows(50, 2), dataset.uri, mode="append")
+        return
+    first, last = (int(part) for part in (span.split("-") * 2)[:2])
+    where = f"id >= {first} and id <= {last}"
+    if kind == "delete":
+        dataset.delete(where)
+    elif kind == "update":
+        dataset.update({"word": f"'{value}'"}, where=where)
+    else:
+        fragment = dataset.get_fragment(first // 10)
+        new = pa.table({"id": range(first, last + 1), "word": [value] * (last - first + 1)})
+        metadata, fields = fragment.update_columns(new, left_on="id")
+        operation = lance.LanceOperation.Update(
+            updated_fragments=[metadata],
+            fields_modified=fields,
+            update_mode="rewrite_columns",
+        )
+        try:
+            lance.LanceDataset.commit(dataset.uri, operation, read_version=dataset.version)
+        except OSError as error:
+            # Whoever commits such an update has to see to it.
+            if "Retryable" not in str(error) or dataset.version > 2:
+                raise
+            by_pylance(lance.dataset(dataset.uri), change, value)
+
+
+def after(found: dict[int, str], change: str, value: str) -> dict[int, str]:
+    kind, _, span = change.partition(" ")
+    if kind == "append":
+        return {**found, **{50 + i: f"w{50 + i}" for i in range(2)}}
+    first, last = (int(part) for part in (span.split("-") * 2)[:2])
+    chosen = [i for i in found if first <= i <= last]
+    if kind == "delete":
+        return {i: word for i, word in found.items() if i not in chosen}
+    return {**found, **dict.fromkeys(chosen, value)}
+
+
+@pytest.mark.parametrize("stable", [False, True])
+@pytest.mark.parametrize("order", ["ours after theirs", "theirs after ours", "both ours"])
+@pytest.mark.parametrize(("one", "other"), PAIRS)
+def test_two_changes_at_once(
+    tmp_path: Path, stable: bool, order: str, one: str, other: str
+) -> None:
+    if (one, other, order) == ("update 3", "columns 3", "theirs after ours"):
+        pytest.skip("the row is in another fragment then, and update_columns is about one fragment")
+    theirs = new_table(tmp_path, enable_stable_row_ids=stable)
+    theirs.create_scalar_index("id", "BTREE")
+    ours = lance_spark.open_dataset(str(tmp_path))
+    for change, value, client in zip(
+        (one, other), ("first", "second"), order.split(" after ")[::-1] * 2, strict=False
+    ):
+        if client == "theirs":
+            by_pylance(theirs, change, value)
+        else:
+            by_us(ours, tmp_path, change, value)
+    expected = {row["id"]: row["word"] for row in rows().to_pylist()}
+    expected = after(after(expected, one, "first"), other, "second")
+    assert words(tmp_path) == expected
+    assert len(manifests(tmp_path)) == 4
+    if order != "theirs after ours":
+        assert data_files(tmp_path) == referred(tmp_path)
+    dataset = lance.dataset(str(tmp_path))
+    for number in (3, 4, 15, 50):
+        found = dataset.to_table(filter=f"id = {number}")["word"].to_pylist()
+        assert found == ([expected[number]] if number in expected else [])
+    if stable:
+        found = dataset.to_table(columns=["id", "_rowid"]).to_pylist()
+        assert all(row["_rowid"] == row["id"] for row in found if row["id"] < ROWS)
+
+
+def test_what_makes_no_sense(tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("word", pa.string())])
+    lance.write_dataset(rows().cast(schema), str(tmp_path))
+    dataset = lance_spark.open_dataset(str(tmp_path))
+    for updates, text in (
+        ({}, "at least"),
+        ({"id": "x"}, "is no int64"),
+        ({"id": None}, "must not be null"),
+        ({"_rowid": 3}, "about rows"),
+        ({"word": lambda r: [1] * r.num_rows}, "is no string"),
+        ({"word": lambda r: ["x"]}, "returns 1 for 30"),
+        ({"id": lambda r: pa.nulls(r.num_rows, pa.int64())}, "must not be null"),
+    ):
+        for mode in ("rows", "columns"):
+            with pytest.raises(InvalidInputError, match=text):
+                dataset.update(updates, mode=mode)
+    with pytest.raises(SchemaMismatchError, match="no column 'x'"):
+        dataset.update({"x": 1})
+    with pytest.raises(InvalidOptionError, match="cells"):
+        dataset.update({"word": "x"}, mode="cells")
+    assert len(manifests(tmp_path)) == 1
+    assert data_files(tmp_path) == referred(tmp_path)
+    assert not (tmp_path / "_deletions").exists() or not list((tmp_path / "_deletions").iterdir())
+
+
+def test_version_2_3_is_not_written(tmp_path: Path) -> None:
+    new_table(tmp_path, data_storage_version="2.3")
+    with pytest.raises(UnsupportedFeatureError, match=r"2\.3"):
+        lance_spark.open_dataset(str(tmp_path)).update({"word": "x"})
+
+
+def test_retries_end(tmp_path: Path) -> None:
+    new_table(tmp_path).delete("id = 2")
+    dataset = lance_spark.open_dataset(str(tmp_path))
+    lance.dataset(str(tmp_path)).delete("id = 3")
+    for mode in ("rows", "columns"):
+        with pytest.raises(CommitConflictError) as caught:
+            dataset.update({"word": "x"}, [("id", "<", 5)], mode=mode, conflict_retries=0)
+        assert caught.value.retryable
+    assert data_files(tmp_path) == referred(tmp_path)
+    # Columns are rewritten beside deletion files that were there before.
+    assert [list(words(tmp_path))[:3], len(list((tmp_path / "_deletions").iterdir()))] == [
+        [0, 1, 4],
+        2,
+    ]
+
+
+def test_tasks_travel(tmp_path: Path) -> None:
+    new_table(tmp_path, enable_stable_row_ids=True)
+    table = open_table(str(tmp_path))
+    updates = {"word": "x", "id": upper}
+    tasks = plan_update(table, updates, [("id", ">", 7)], fragments_per_task=1)
+    results = [
+        pickle.loads(pickle.dumps(UpdateTask.run(pickle.loads(pickle.dumps(t))))) for t in tasks
+    ]
+    assert [one.num_rows for one in results] == [2, 10, 10]
+    commit_updates(table, results, parse_assignments(updates, table.schema))
+    assert list(words(tmp_path)) == [*range(8), *range(1008, 1030)]
+    assert [one.id for one in manifests(tmp_path)[-1].fragments] == [0, 3, 4, 5]
+    found = content(tmp_path, lineage=True)
+    assert [row["_rowid"] for row in found] == list(range(30))
+
+
+def upper(batch: pa.RecordBatch) -> pa.Array:
+    return pc.add(batch["id"], 1000)
+
+
+def keys(*hashes: int) -> InsertedKeys:
+    return InsertedKeys((0,), frozenset(hashes))
+
+
+def bloom(*blocks: list[int], bits: int = 512) -> InsertedKeys:
+    data = np.array(blocks, "<u4").tobytes()
+    return InsertedKeys((0,), BloomFilter(data, bits, 100, 0.01))
+
+
+def test_keys_that_were_inserted() -> None:
+    def between(own: InsertedKeys | None, other: InsertedKeys | None) -> Conflict:
+        return Update(inserted_rows=own).conflict(Update(inserted_rows=other))
+
+    assert between(keys(1, 2), keys(3)) is Conflict.COMPATIBLE
+    assert between(keys(1, 2), keys(2)) is Conflict.RETRYABLE
+    assert between(keys(1), InsertedKeys((1,), frozenset([2]))) is Conflict.RETRYABLE
+    assert between(keys(1), None) is Conflict.RETRYABLE
+    assert between(None, keys(1)) is Conflict.COMPATIBLE
+    assert between(None, None) is Conflict.COMPATIBLE
+    one, other = [1] * 8, [2] * 8
+    assert between(bloom(one, other), bloom(one, one)) is Conflict.RETRYABLE
+    assert between(bloom(one, other), bloom(other, one)) is Conflict.COMPATIBLE
+    assert between(bloom(one), bloom([1] * 7 + [2])) is Conflict.COMPATIBLE
+    assert between(bloom(one), bloom(other, other)) is Conflict.RETRYABLE
+    assert between(bloom(one), bloom(other, bits=256)) is Conflict.RETRYABLE
+    assert between(bloom(one), keys(1)) is Conflict.RETRYABLE
+    assert Update(inserted_rows=keys(1)).conflict(Append(())) is Conflict.RETRYABLE
+    assert Update().conflict(Append(())) is Conflict.COMPATIBLE
+
+
+def test_the_message(tmp_path: Path) -> None:
+    message = transaction_pb2.Transaction()
+    update = message.update
+    update.removed_fragment_ids.extend([4, 5])
+    update.updated_fragments.add(id=3, physical_rows=5).deletion_file.num_deleted_rows = 2
+    update.new_fragments.add(physical_rows=7)
+    update.fields_modified.append(2)
+    update.fields_for_preserving_frag_bitmap.extend([1, 2])
+    update.compacted_sstables.add(generation=3).shard_id.uuid = b"0" * 16
+    update.update_mode = 1
+    update.inserted_rows.field_ids.append(0)
+    update.inserted_rows.bloom.bitmap = bytes(32)
+    update.inserted_rows.bloom.num_bits = 256
+    update.updated_fragment_offset_bitmaps[3] = bytes.fromhex(
+        "3a300000010000000000010010000000010003" + "00"
+    )
+    operation = operation_of(message, "x")
+    assert isinstance(operation, Update)
+    assert operation.mode is UpdateMode.REWRITE_COLUMNS
+    assert list(operation.updated_offsets[3]) == [1, 3]
+    assert operation.touched_fragments == {3, 4, 5}
+    again = transaction_pb2.Transaction()
+    operation.write_to(again)
+    assert again == message
+    older = transaction_pb2.Transaction()
+    older.update.updated_fragment_offsets[3].values.extend([9, 1])
+    assert list(operation_of(older, "x").updated_offsets[3]) == [1, 9]  # type: ignore[attr-defined]
+
+
+def test_keys_of_real_merges(tmp_path: Path) -> None:
+    """Filters of pylance: two merges of different keys can be told apart, of the same key not."""
+    field = pa.field("id", pa.int64(), False, {"lance-schema:unenforced-primary-key": "true"})
+    schema = pa.schema([field, pa.field("word", pa.string())])
+    data = rows().cast(schema)
+    lance.write_dataset(data, str(tmp_path / "t"))
+    found = []
+    for number in (100, 101, 100):
+        path = tmp_path / f"t{len(found)}"
+        shutil.copytree(tmp_path / "t", path)
+        merge = lance.dataset(str(path)).merge_insert("id").when_not_matched_insert_all()
+        merge.execute(rows(number, 1).cast(schema))
+        found.append(last_update(path))
+    assert found[0].inserted_rows is not None
+    assert found[0].conflict(found[1]) is Conflict.COMPATIBLE
+    assert found[0].conflict(found[2]) is Conflict.RETRYABLE

@@ -1,0 +1,655 @@
+"""Branches: made, written and deleted by either client; nested names; files that contradict the format."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+
+from lance_spark import Dataset, open_dataset, write_dataset
+from lance_spark.errors import (
+    CorruptTableError,
+    InvalidInputError,
+    InvalidOptionError,
+    TableExistsError,
+    TableNotFoundError,
+    VersionNotFoundError,
+)
+from lance_spark.storage.store import ObjectStore
+from lance_spark.table.commit.transaction import read_transaction
+from lance_spark.table.manifest.codec import decode
+from lance_spark.table.open import open_table
+from lance_spark.table.refs import branch_store, branches
+from tests.support.tables.pylance_written import ids, rows
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Ids 0 to 5 in version 1 (with an index in 2), without 1 in version 3, with 6 to 8 in version 4."""
+    path = tmp_path / "t"
+    dataset = lance.write_dataset(rows(0, 6), str(path), max_rows_per_file=3)
+    dataset.create_scalar_index("id", "BTREE")
+    dataset.delete("id = 1")
+    lance.write_dataset(rows(6), str(path), mode="append")
+    return path
+
+
+def pylance_branch(path: Path, name: str, reference: Any = None) -> None:
+    lance.dataset(str(path)).create_branch(name, reference)
+
+
+def our_branch(path: Path, name: str, reference: Any = None) -> None:
+    open_dataset(str(path)).create_branch(name, reference)
+
+
+CLIENTS = pytest.mark.parametrize("create", [our_branch, pylance_branch])
+Create = Callable[..., None]
+
+
+def found(path: Path, branch: str) -> list[int]:
+    """Ids on a branch, which both clients have to agree on."""
+    ours = open_dataset(str(path), branch=branch)
+    theirs = lance.dataset(str(path)).checkout_version((branch, None))
+    theirs.validate()
+    assert (ours.version, ours.branch) == (theirs.version, branch)
+    assert ours.to_table() == theirs.to_table()
+    for one in ours.to_table()["id"].to_pylist():
+        assert theirs.to_table(filter=f"id = {one}").num_rows == 1
+    return sorted(ours.to_table()["id"].to_pylist())
+
+
+def manifest_of(path: Path, branch: str) -> Any:
+    (file,) = (path / "tree" / branch / "_versions").glob("*.manifest")
+    return decode(file.read_bytes(), str(file))
+
+
+def cleaned(message: Any) -> Any:
+    """A manifest without what differs from one write to the next, or from one client to the other."""
+    for name in (
+        "timestamp",
+        "transaction_file",
+        "transaction_section",
+        "writer_version",
+        "branch",
+    ):
+        message.ClearField(name)
+    bases = sorted(message.base_paths, key=lambda base: base.id)
+    message.ClearField("base_paths")
+    message.base_paths.extend(bases)
+    return message
+
+
+def test_the_first_manifest_is_that_of_pylance(path: Path) -> None:
+    our_branch(path, "a/b")
+    pylance_branch(path, "c/d")
+    ours, theirs = (manifest_of(path, name) for name in ("a/b", "c/d"))
+    assert (ours.branch, theirs.branch) == ("a/b", "c/d")
+    assert cleaned(ours.to_proto()) == cleaned(theirs.to_proto())
+    assert ours.index_section == theirs.index_section
+    for branch, made in (("a/b", ours), ("c/d", theirs)):
+        store = ObjectStore.from_uri(path / "tree" / branch)
+        transaction = read_transaction(store, made)
+        assert transaction is not None
+        assert transaction.read_version == 4
+        assert (store.uri + f"/_transactions/{transaction.file_name}") in map(
+            str, (path / "tree" / branch / "_transactions").iterdir()
+        )
+    # A branch of a branch.
+    for branch, create in (("a/b", our_branch), ("c/d", pylance_branch)):
+        write_dataset(rows(20), str(path), "append", branch=branch)
+        create(path, f"{branch}/e", (branch, None))
+    ours, theirs = (manifest_of(path, name) for name in ("a/b/e", "c/d/e"))
+    ours, theirs = cleaned(ours.to_proto()), cleaned(theirs.to_proto())
+    for message in (ours, theirs):
+        assert len(message.base_paths) == 2
+        message.base_paths[1].ClearField("path")
+        message.base_paths[1].ClearField("name")
+        message.fragments[-1].files[0].ClearField("path")
+    assert ours == theirs
+
+
+def test_the_file_of_a_branch_is_that_of_pylance(path: Path) -> None:
+    our_branch(path, "a")
+    pylance_branch(path, "b")
+    our_branch(path, "a/x", ("a", None))
+    pylance_branch(path, "b/x", ("b", None))
+
+    def text(name: str) -> str:
+        content = (path / f"_refs/branches/{name}.json").read_text()
+        return re.sub(r'[0-9a-f]{32}|\d{10}|(?<="manifestSize": )\d+', "N", content)
+
+    assert text("a") == text("b")
+    assert text("a%2Fx") == text("b%2Fx").replace('"b"', '"a"')
+    ours, theirs = open_dataset(str(path)), lance.dataset(str(path))
+    ours.branches.replace_metadata("b", {"k": "ü"})
+    theirs.branches.replace_metadata("a", {"k": "v"})
+    assert ours.branches.list() == theirs.branches.list()
+    assert ours.branches.list_ordered() == theirs.branches.list_ordered()
+    assert ours.branches.list_ordered("asc") == theirs.branches.list_ordered("asc")
+    mapping = ours.branches.list()["a/x"]["branch_identifier"]
+    assert mapping[:1] == ours.branches.list()["a"]["branch_identifier"]
+    assert [step[0] for step in mapping] == [4, 4]
+
+
+@CLIENTS
+def test_from_versions_tags_and_branches(path: Path, create: Create) -> None:
+    lance.dataset(str(path)).tags.create("deleted", 3)
+    create(path, "new")
+    create(path, "old", 1)
+    create(path, "tagged", "deleted")
+    create(path, "main2", ("main", 2))
+    assert found(path, "new") == [0, *range(2, 9)]
+    assert found(path, "old") == [*range(6)]
+    assert found(path, "tagged") == [0, *range(2, 6)]
+    assert found(path, "main2") == [*range(6)]
+    # Numbers go on from the version that a branch was made from.
+    ours = write_dataset(rows(30), str(path), "append", branch="tagged")
+    assert (ours.version, ours.branch) == (4, "tagged")
+    theirs = lance.dataset(str(path)).checkout_version(("tagged", None))
+    lance.write_dataset(rows(40), theirs, mode="append")
+    theirs = lance.dataset(str(path)).checkout_version(("tagged", None))
+    theirs.delete("id in (2, 30)")
+    assert found(path, "tagged") == [0, 3, 4, 5, 31, 32, 40, 41, 42]
+    assert [info.version for info in ours.versions()] == [3, 4, 5, 6]
+    assert [info.operation for info in ours.versions()] == ["clone", "append", "append", "delete"]
+    create(path, "further", ("tagged", 5))
+    create(path, "further/on", ("further", None))
+    assert found(path, "further/on") == [0, 2, 3, 4, 5, 30, 31, 32, 40, 41, 42]
+    # Nothing of all this is on the main branch.
+    assert ids(path) == [0, *range(2, 9)]
+
+
+def files_below(path: Path) -> set[str]:
+    return {str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()}
+
+
+def shallow_clone(path: Path, create: Create) -> Path:
+    target = Path(f"{path}-clone")
+    client: Any = open_dataset(str(path)) if create is our_branch else lance.dataset(str(path))
+    client.shallow_clone(str(target), (None, None))
+    return target
+
+
+def rooted_branch(path: Path, create: Create) -> Path:
+    create(path, "b")
+    return path / "tree/b"
+
+
+@CLIENTS
+@pytest.mark.parametrize("make", [rooted_branch, shallow_clone])
+def test_every_change_of_rows_that_lie_elsewhere(
+    path: Path, create: Create, make: Callable[[Path, Create], Path]
+) -> None:
+    """Fragments, deletions and indexes of the parent, changed on the branch."""
+    before = files_below(path) - {"_refs", "tree"}
+    root = make(path, create)
+
+    def agreed(dataset: Dataset) -> list[int]:
+        theirs = lance.dataset(str(root))
+        theirs.validate()
+        assert dataset.version == theirs.version
+        assert dataset.to_table() == theirs.to_table()
+        for one in dataset.to_table()["id"].to_pylist():
+            assert theirs.to_table(filter=f"id = {one}").num_rows == 1
+        return sorted(dataset.to_table()["id"].to_pylist())
+
+    start = open_dataset(str(root))
+    dataset = start.delete([("id", "in", [0, 7])])
+    assert agreed(dataset) == [2, 3, 4, 5, 6, 8]
+    dataset = dataset.update({"word": "new"}, [("id", "==", 3)])
+    assert agreed(dataset) == [2, 3, 4, 5, 6, 8]
+    dataset = dataset.update({"word": "newer"}, [("id", "==", 8)], mode="columns")
+    assert agreed(dataset) == [2, 3, 4, 5, 6, 8]
+    dataset = dataset.add_columns({"more": 7})
+    assert agreed(dataset) == [2, 3, 4, 5, 6, 8]
+    words = dict(zip(*dataset.to_table(["id", "word"]).to_pydict().values(), strict=True))
+    assert words == {2: "w2", 3: "new", 4: "w4", 5: "w5", 6: "w6", 8: "newer"}
+    dataset = dataset.drop_columns(["word"])
+    assert agreed(dataset) == [2, 3, 4, 5, 6, 8]
+    dataset, _ = dataset.compact_files()
+    assert agreed(dataset) == [2, 3, 4, 5, 6, 8]
+    assert all(file.base_id is None for one in dataset.fragments for file in one.files)
+    dataset = start.restore()
+    assert agreed(dataset) == [0, *range(2, 9)]
+    if start.branch is not None:
+        assert dataset.branch == "b"
+    lance.dataset(str(root)).delete("id = 4")
+    assert agreed(open_dataset(str(root))) == [0, 2, 3, 5, 6, 7, 8]
+    dataset = write_dataset(rows(70), str(root), "overwrite")
+    assert agreed(dataset) == [70, 71, 72]
+    if start.branch is not None:
+        assert dataset.branch == "b"
+    # The parent has seen nothing of it.
+    assert ids(path) == [0, *range(2, 9)]
+    assert before <= files_below(path)
+
+
+def test_checkout(path: Path) -> None:
+    ours = open_dataset(str(path))
+    branch = ours.create_branch("feat/x", 3)
+    assert (branch.version, branch.branch, branch.uri) == (3, "feat/x", f"{path}/tree/feat/x")
+    assert branch.checkout_version(3).branch == "feat/x"
+    assert branch.checkout_version(("main", 1)).branch is None
+    assert branch.checkout_version((None, None)).version == 4
+    branch.tags.create("t")
+    assert ours.checkout_version("t").branch == "feat/x"
+    assert branch.latest_version == 3
+    with pytest.raises(VersionNotFoundError, match="no version 1: it has version 3 only"):
+        branch.checkout_version(1)
+    with pytest.raises(VersionNotFoundError, match="no branch 'feat/y'"):
+        branch.checkout_version(("feat/y", 1))
+    # The root of a branch can be opened like that of a table.
+    root = f"{path}/tree/feat/x"
+    assert open_dataset(root).branch == "feat/x"
+    assert open_dataset(root, branch="main").uri == str(path)
+    assert open_dataset(root, tag="t").branch == "feat/x"
+    assert list(open_dataset(root).branches.list()) == ["feat/x"]
+    with pytest.raises(InvalidOptionError, match="tag 't' names a version on branch 'feat/x'"):
+        open_dataset(str(path), branch="main", tag="t")
+    with pytest.raises(TableNotFoundError):
+        open_dataset(str(path / "nothing"), branch="x")
+    with pytest.raises(TableExistsError):
+        write_dataset(rows(0), str(path), "create", branch="feat/x")
+    made = write_dataset(rows(0), str(path) + "2", "create", branch="main")
+    assert (made.version, made.branch) == (1, None)
+
+
+def test_names(path: Path) -> None:
+    """Those that pylance takes are taken; those that it refuses are refused; two kinds are refused for its sake."""
+    names = ["a/b/c", "a/b", "a", ".x", "x.", "Main", "main/x", "x.lock/y", "data", "é", "-", "_"]
+    names += ["x.lock", ".", "..", "a/../b", "a/./b", "main", "a b", "a%2Fb", "a@b", "/a", "a/"]
+    names += ["a//b", "", "a\\b", "a:b", "a\nb"]
+    dataset, theirs = open_dataset(str(path)), lance.dataset(str(path))
+    for name in names:
+        try:
+            dataset.create_branch(name, 1)
+            dataset.branches.delete(name)
+            taken = True
+        except InvalidInputError:
+            taken = False
+        try:
+            theirs.create_branch(name, 1)
+            assert taken, name
+        except OSError:
+            assert not taken, name
+    listed = dataset.branches.list()
+    assert listed == theirs.branches.list()
+    assert len(listed) == 12
+    for name in ("a/data", "x/tree/y", "x/_versions"):
+        with pytest.raises(InvalidInputError, match="files of their own"):
+            dataset.create_branch(name, 1)
+
+
+def test_a_name_is_taken_once(path: Path) -> None:
+    our_branch(path, "b", 1)
+    with pytest.raises(InvalidInputError, match="has a branch 'b' already"):
+        our_branch(path, "b", 2)
+    pylance_branch(path, "c")
+    with pytest.raises(InvalidInputError, match="has a branch 'c' already"):
+        our_branch(path, "c")
+    assert found(path, "b") == [*range(6)]
+
+
+@CLIENTS
+def test_delete_leaves_the_neighbours_alone(path: Path, create: Create) -> None:
+    """feat/x, feat/x/y and feat/xy lie in one folder, and are made from the main branch."""
+    before = files_below(path)
+    others = ["feat/x/y", "feat/xy", "feat", "feat/x/y/z"]
+    for name in (*others, "feat/x"):
+        create(path, name)
+        write_dataset(rows(100), str(path), "append", branch=name)
+        lance.dataset(str(path)).checkout_version((name, None)).delete("id = 100")
+    expected = {name: found(path, name) for name in others}
+    dataset = open_dataset(str(path))
+    dataset.branches.delete("feat/x")
+    assert sorted(dataset.branches.list()) == sorted(others)
+    assert {name: found(path, name) for name in others} == expected
+    assert {entry.name for entry in (path / "tree/feat/x").iterdir()} == {"y"}
+    with pytest.raises(VersionNotFoundError, match="no branch 'feat/x'"):
+        open_dataset(str(path), branch="feat/x")
+    create(path, "feat/x", 1)
+    assert found(path, "feat/x") == [*range(6)]
+    for name in ("feat/x", *others):
+        dataset.branches.delete(name)
+    assert files_below(path) == before
+    assert not list((path / "tree").iterdir())
+
+
+def test_a_branch_whose_folder_is_one_of_another(path: Path) -> None:
+    """pylance makes a/data, whose files lie in the data folder of a."""
+    pylance_branch(path, "a/data")
+    pylance_branch(path, "a")
+    for name in ("a/data", "a"):
+        write_dataset(rows(100), str(path), "append", branch=name)
+    expected = found(path, "a/data")
+    open_dataset(str(path)).branches.delete("a")
+    assert found(path, "a/data") == expected
+    assert {entry.name for entry in (path / "tree/a").iterdir()} == {"data"}
+
+
+@CLIENTS
+def test_what_is_needed_cannot_be_deleted(path: Path, create: Create) -> None:
+    create(path, "a")
+    create(path, "b", ("a", None))
+    create(path, "c", ("b", None))
+    dataset, theirs = open_dataset(str(path)), lance.dataset(str(path))
+    for name, needed_by in (("a", "'b', 'c'"), ("b", "'c'")):
+        with pytest.raises(InvalidInputError, match=f"made from '{name}' .*: {needed_by};"):
+            dataset.branches.delete(name)
+        with pytest.raises(OSError, match="referenced by"):
+            theirs.branches.delete(name)
+    dataset.tags.create("t", ("c", None))
+    with pytest.raises(InvalidInputError, match="tags name versions of the branch 'c': 't'"):
+        dataset.branches.delete("c")
+    with pytest.raises(OSError, match="referenced by tags"):
+        theirs.branches.delete("c")
+    dataset.tags.delete("t")
+    dataset.branches.delete("c")
+    theirs.branches.delete("b")
+    dataset.branches.delete("a")
+    assert dataset.branches.list() == {}
+
+
+def test_a_branch_of_the_same_name_made_again(path: Path) -> None:
+    """Only the random id tells the branches that were made from the first one of that name."""
+    dataset = open_dataset(str(path))
+    dataset.create_branch("a")
+    dataset.create_branch("b", ("a", None))
+    (path / "_refs/branches/a.json").unlink()
+    shutil.rmtree(path / "tree/a")
+    dataset.create_branch("a")
+    dataset.branches.delete("a")
+    lance.dataset(str(path)).create_branch("a")
+    lance.dataset(str(path)).branches.delete("a")
+
+
+def test_requests_that_the_store_repeats(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tags and branches that are there already because the answer was lost are made."""
+    put = ObjectStore.put_if_absent
+
+    def repeated(self: ObjectStore, *args: Any) -> bool:
+        put(self, *args)
+        return put(self, *args)
+
+    monkeypatch.setattr(ObjectStore, "put_if_absent", repeated)
+    dataset = open_dataset(str(path))
+    dataset.create_branch("b").tags.create("t")
+    assert found(path, "b") == [0, *range(2, 9)]
+    assert dataset.tags.list()["t"]["branch"] == "b"
+    with pytest.raises(InvalidInputError, match="has a branch 'b' already"):
+        dataset.create_branch("b")
+    with pytest.raises(InvalidInputError, match="has a tag 't' already"):
+        dataset.tags.create("t")
+
+
+def test_what_a_crash_leaves_of_a_creation(path: Path) -> None:
+    dataset = open_dataset(str(path))
+    dataset.create_branch("a/b")
+    (path / "_refs/branches/a%2Fb.json").unlink()
+    with pytest.raises(VersionNotFoundError, match="no branch 'a/b'"):
+        open_dataset(str(path), branch="a/b")
+    with pytest.raises(InvalidInputError, match="not made or not deleted to the end"):
+        dataset.create_branch("a/b", 1)
+    dataset.create_branch("a/b")
+    assert found(path, "a/b") == [0, *range(2, 9)]
+    (path / "_refs/branches/a%2Fb.json").unlink()
+    dataset.branches.delete("a/b")
+    dataset.create_branch("a/b", 1)
+    assert found(path, "a/b") == [*range(6)]
+
+
+def test_a_branch_that_has_lost_its_file_is_not_deleted_under_others(path: Path) -> None:
+    dataset = open_dataset(str(path))
+    dataset.create_branch("a")
+    write_dataset(rows(100), str(path), "append", branch="a")
+    dataset.create_branch("b", ("a", None)).create_branch("c")
+    dataset.tags.create("t", ("a", None))
+    (path / "_refs/branches/a.json").unlink()
+    expected = found(path, "c")
+    with pytest.raises(InvalidInputError, match="tags name versions of the branch 'a': 't'"):
+        dataset.branches.delete("a")
+    dataset.tags.delete("t")
+    with pytest.raises(InvalidInputError, match=r"made from 'a' .*: 'b', 'c';"):
+        dataset.branches.delete("a")
+    assert found(path, "c") == expected
+    dataset.branches.delete("c")
+    dataset.branches.delete("b")
+    dataset.branches.delete("a")
+    assert not list((path / "tree").iterdir())
+
+
+def test_what_a_crash_leaves_of_a_deletion(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed before each removal of a file in turn: deleting once more removes the rest."""
+
+    class Killed(BaseException):
+        pass
+
+    delete = ObjectStore.delete
+    before = files_below(path)
+    for kill_at in range(20):
+        our_branch(path, "b")
+        write_dataset(rows(100), str(path), "append", branch="b")
+        left = [kill_at]
+
+        def one_by_one(self: ObjectStore, paths: Any, left: list[int] = left) -> None:
+            for one in paths:
+                if not left[0]:
+                    raise Killed
+                left[0] -= 1
+                delete(self, [one])
+
+        monkeypatch.setattr(ObjectStore, "delete", one_by_one)
+        dataset = open_dataset(str(path))
+        try:
+            dataset.branches.delete("b")
+        except Killed:
+            monkeypatch.setattr(ObjectStore, "delete", delete)
+            assert ids(path) == [0, *range(2, 9)]
+            dataset.branches.delete("b")
+        else:
+            assert kill_at > 5
+            return
+        monkeypatch.setattr(ObjectStore, "delete", delete)
+        assert files_below(path) == before
+        with pytest.raises(VersionNotFoundError):
+            dataset.branches.delete("b")
+    raise AssertionError("never done")
+
+
+def test_a_table_in_the_folder_of_branches_is_not_deleted(path: Path) -> None:
+    lance.write_dataset(rows(0), str(path / "tree/table"))
+    with pytest.raises(VersionNotFoundError, match="no branch 'table'"):
+        open_dataset(str(path)).branches.delete("table")
+    with pytest.raises(VersionNotFoundError, match="no branch 'table'"):
+        open_dataset(str(path), branch="table")
+    with pytest.raises(InvalidInputError, match="has versions already"):
+        our_branch(path, "table")
+    assert ids(path / "tree/table") == [0, 1, 2]
+
+
+def test_a_branch_that_was_copied_away_is_a_table(path: Path) -> None:
+    our_branch(path, "b")
+    copy = path.parent / "copy"
+    shutil.copytree(path / "tree/b", copy)
+    dataset = open_dataset(str(copy))
+    assert (dataset.branch, dataset.branches.list()) == (None, {})
+    assert dataset.count_rows() == 8
+
+
+GOOD: dict[str, Any] = {
+    "parentBranch": None,
+    "identifier": {"version_mapping": [[1, "ab"]]},
+    "parentVersion": 1,
+    "createAt": 5,
+    "manifestSize": 3,
+    "metadata": {},
+}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[]",
+        "[" * 100_000,
+        "\x00",
+        *(
+            json.dumps({**GOOD, **change})
+            for change in (
+                {"parentBranch": 1},
+                {"parentBranch": "../../x"},
+                {"parentBranch": "/x"},
+                {"parentVersion": -1},
+                {"parentVersion": 2**64},
+                {"parentVersion": 1.5},
+                {"parentVersion": None},
+                {"createAt": -1},
+                {"createAt": "now"},
+                {"manifestSize": 2**70},
+                {"metadata": 1},
+                {"metadata": {"a": None}},
+                {"identifier": 1},
+                {"identifier": {}},
+                {"identifier": {"version_mapping": {}}},
+                {"identifier": {"version_mapping": [[1]]}},
+                {"identifier": {"version_mapping": [["1", "a"]]}},
+                {"identifier": {"version_mapping": [[True, "a"]]}},
+                {"identifier": {"version_mapping": [[2**64, "a"]]}},
+                {"identifier": {"version_mapping": [[1, 2]]}},
+                {"identifier": {"version_mapping": ["ab"]}},
+            )
+        ),
+    ],
+    ids=lambda content: content[:60],
+)
+def test_broken_files(path: Path, content: str) -> None:
+    our_branch(path, "good")
+    (path / "_refs/branches/bad.json").write_text(content)
+    dataset = open_dataset(str(path))
+    for look in (
+        dataset.branches.list,
+        lambda: dataset.branches.delete("good"),
+        lambda: dataset.branches.replace_metadata("bad", {}),
+    ):
+        with pytest.raises(CorruptTableError, match=r"_refs/branches/bad\.json"):
+            look()
+    assert (path / "tree/good").exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["..%2F..%2Fx", "%2Fetc", "a%2F..%2Fb", "a%00b", "%61", "a%2f b", "main", "a%2F"]
+)
+def test_files_of_impossible_names(path: Path, name: str) -> None:
+    our_branch(path, "good")
+    (path / f"_refs/branches/{name}.json").write_text(json.dumps(GOOD))
+    dataset = open_dataset(str(path))
+    for look in (dataset.branches.list, lambda: dataset.branches.delete("good")):
+        with pytest.raises(CorruptTableError, match=re.escape(f"{name}.json")):
+            look()
+    with pytest.raises(InvalidInputError):
+        branches.delete_branch(ObjectStore.from_uri(path), "../../t")
+    assert found(path, "good") == [0, *range(2, 9)]
+
+
+def test_old_files_without_identifier(path: Path) -> None:
+    our_branch(path, "a")
+    our_branch(path, "b", ("a", None))
+    for name in ("a", "b"):
+        file = path / f"_refs/branches/{name}.json"
+        content = json.loads(file.read_text())
+        del content["identifier"]
+        file.write_text(json.dumps(content))
+    dataset = open_dataset(str(path))
+    with pytest.raises(InvalidInputError, match="made from 'a'"):
+        dataset.branches.delete("a")
+    dataset.branches.delete("b")
+    dataset.branches.delete("a")
+    # A circle of parents does not go on for ever.
+    store = ObjectStore.from_uri(path)
+    loop = {
+        name: branch_store.Branch(parent, 1, None, 0) for name, parent in (("x", "y"), ("y", "x"))
+    }
+    other = branch_store.Branch(None, 1, None, 0)
+    assert not loop["x"].descends_from("z", other, loop)
+    assert branch_store.read_branches(store) == {}
+
+
+def test_manifests_that_name_other_branches(path: Path) -> None:
+    """What a manifest says of its branch does not lead to another folder than that of the table."""
+    our_branch(path, "b")
+    manifest = manifest_of(path, "b")
+    for branch in ("../../..", "b/../..", "", "/", "x"):
+        proto = manifest.to_proto()
+        proto.branch = branch
+        table = open_table(str(path / "tree/b"))
+        table = type(table)(table.paths, type(manifest)(proto, "m"))
+        try:
+            assert table.main.uri == str(path / "tree/b")
+        except CorruptTableError:
+            assert branch != "x"
+
+
+def test_memory(tmp_path: Path) -> None:
+    uri = f"memory://{tmp_path.name}/t"
+    table = pa.table({"id": range(5)})
+    dataset: Dataset = write_dataset(table, uri)
+    dataset.create_branch("feat/x")
+    write_dataset(table, uri, "append", branch="feat/x")
+    nested = open_dataset(uri, branch="feat/x").create_branch("feat/x/y")
+    assert nested.count_rows() == 10
+    dataset.branches.delete("feat/x/y")
+    dataset.branches.delete("feat/x")
+    assert dataset.branches.list() == {}
+    assert open_dataset(uri).count_rows() == 5
+
+
+def test_a_link_in_the_folder_of_a_branch_is_not_followed(path: Path) -> None:
+    our_branch(path, "b")
+    outside = path.parent / "outside"
+    outside.mkdir()
+    (outside / "keep.lance").write_text("x")
+    os.symlink(outside, path / "tree/b/data")
+    open_dataset(str(path)).branches.delete("b")
+    assert (outside / "keep.lance").exists()
+
+
+def test_a_branch_made_from_one_that_is_being_deleted(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever the deletion begins while the other is made, no branch is left without its files."""
+    our_branch(path, "a")
+    write_dataset(rows(50), str(path / "tree/a"), "append")
+    put = ObjectStore.put_if_absent
+    delete = ObjectStore.delete
+    main = ObjectStore.from_uri(path)
+
+    def deleted_before(self: ObjectStore, name: str, data: bytes) -> bool:
+        monkeypatch.setattr(ObjectStore, "put_if_absent", put)
+        branches.delete_branch(main, "a")
+        return put(self, name, data)
+
+    def made_before(self: ObjectStore, paths: Any) -> None:
+        monkeypatch.setattr(ObjectStore, "delete", delete)
+        our_branch(path, "c", ("a", None))
+        delete(self, paths)
+
+    monkeypatch.setattr(ObjectStore, "delete", made_before)
+    with pytest.raises(InvalidInputError, match="made from 'a'"):
+        open_dataset(str(path)).branches.delete("a")
+    assert found(path, "c") == found(path, "a") == [0, *range(2, 9), 50, 51, 52]
+    open_dataset(str(path)).branches.delete("c")
+
+    source = open_table(str(path), branch="a")
+    monkeypatch.setattr(ObjectStore, "put_if_absent", deleted_before)
+    with pytest.raises(VersionNotFoundError, match="'a' has been deleted"):
+        branches.create_branch(source, "c")
+    assert open_dataset(str(path)).branches.list() == {}
+    assert files_below(path / "tree") == set()

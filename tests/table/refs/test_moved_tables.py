@@ -1,0 +1,198 @@
+"""Tables that are copied or moved: their base paths, and branches, which pylance finds below absolute paths."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import lance
+import pytest
+from lance import DatasetBasePath
+
+from lance_spark.dataset.dataset import open_dataset
+from lance_spark.dataset.write import write_dataset
+from lance_spark.errors import (
+    CommitConflictError,
+    CorruptTableError,
+    InvalidInputError,
+    MissingFileError,
+)
+from lance_spark.storage.store import ObjectStore
+from lance_spark.table.commit.commit import commit
+from lance_spark.table.commit.transaction import Transaction
+from lance_spark.table.commit.write_job import begin_write
+from lance_spark.table.open import read_latest
+from lance_spark.table.operations.metadata.update_bases import UpdateBases
+from lance_spark.table.paths import BasePath
+from tests.support.tables.pylance_written import rows
+
+
+def with_base(tmp_path: Path, *, is_root: bool) -> Path:
+    """Let pylance write three rows to the table, and three to the base path 1."""
+    path = tmp_path / "t"
+    base = DatasetBasePath(str(tmp_path / "old"), "tier", is_root)
+    lance.write_dataset(rows(0), path, initial_bases=[base])
+    lance.write_dataset(rows(3), path, mode="append", target_bases=["tier"])
+    return path
+
+
+@pytest.mark.parametrize("is_root", [False, True])
+def test_a_base_path_leads_elsewhere(tmp_path: Path, is_root: bool) -> None:
+    path = with_base(tmp_path, is_root=is_root)
+    dataset = open_dataset(str(path))
+    new = tmp_path / "new"
+    with pytest.raises(MissingFileError, match="1 of the 1 files of base path 'tier'"):
+        dataset.repoint_base("tier", str(new))
+    shutil.move(tmp_path / "old", new)
+    moved = dataset.repoint_base("tier", str(new), commit_message="moved")
+    assert moved.base_paths() == {1: BasePath(1, str(new), is_root, "tier")}
+    theirs = lance.dataset(path)
+    theirs.validate()
+    assert theirs.base_paths()[1].path == str(new)
+    assert theirs.to_table() == moved.to_table() == rows(0, 6)
+    # Both clients go on from it.
+    lance.write_dataset(rows(6), path, mode="append", target_bases=["tier"])
+    write_dataset(rows(9), str(path), "append", target_bases=["tier"])
+    assert lance.dataset(path).to_table() == open_dataset(str(path)).to_table() == rows(0, 12)
+    # What was committed before still looks for the files where they were.
+    with pytest.raises(MissingFileError):
+        dataset.to_table()
+    with pytest.raises(InvalidInputError, match=r"leads to .* already"):
+        moved.repoint_base(1, str(new))
+    with pytest.raises(InvalidInputError, match=r"no base path 'x'; it has 1 \('tier'\)"):
+        moved.repoint_base("x", str(new))
+
+
+def test_files_of_another_size(tmp_path: Path) -> None:
+    path = with_base(tmp_path, is_root=True)
+    shutil.copytree(tmp_path / "old", tmp_path / "new")
+    (file,) = (tmp_path / "new" / "data").iterdir()
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(MissingFileError, match="other sizes"):
+        open_dataset(str(path)).repoint_base("tier", str(tmp_path / "new"))
+
+
+def test_a_path_that_another_base_has(tmp_path: Path) -> None:
+    path = with_base(tmp_path, is_root=False)
+    other = tmp_path / "other"
+    dataset = open_dataset(str(path)).add_bases([BasePath(0, str(other), False, "other")])
+    shutil.copytree(tmp_path / "old", other)
+    with pytest.raises(InvalidInputError, match="another one of that name or path"):
+        dataset.repoint_base("tier", str(other))
+
+
+def test_pylance_does_the_same_by_ids(tmp_path: Path) -> None:
+    """The message that we commit is the one by which pylance replaces a base path."""
+    path = with_base(tmp_path, is_root=False)
+    shutil.copytree(tmp_path / "old", tmp_path / "new")
+    lance.dataset(path).add_bases([DatasetBasePath(str(tmp_path / "new"), "renamed", False, 1)])
+    assert open_dataset(str(path)).base_paths() == {
+        1: BasePath(1, str(tmp_path / "new"), False, "renamed")
+    }
+
+
+def test_a_write_that_was_planned_with_the_old_path(tmp_path: Path) -> None:
+    path = with_base(tmp_path, is_root=False)
+    job = begin_write(str(path), rows(0).schema, target_bases=["tier"])
+    writer = job.writer()
+    writer.write(rows(6).to_batches()[0])
+    fragments = writer.finish()
+    shutil.copytree(tmp_path / "old", tmp_path / "new")
+    dataset = open_dataset(str(path)).repoint_base("tier", str(tmp_path / "new"))
+    with pytest.raises(CommitConflictError, match="gave the base path 1 another path") as raised:
+        job.commit(fragments)
+    assert raised.value.retryable
+    assert lance.dataset(path).to_table() == dataset.to_table() == rows(0, 6)
+
+
+def test_others_write_while_files_are_looked_for(tmp_path: Path) -> None:
+    path = with_base(tmp_path, is_root=False)
+    store = ObjectStore.from_uri(path)
+    base = read_latest(store)
+    lance.write_dataset(rows(6), path, mode="append", target_bases=["tier"])
+    moved = UpdateBases((BasePath(1, str(tmp_path / "new"), False, "tier"),), replaces=True)
+    with pytest.raises(CommitConflictError) as raised:
+        commit(store, Transaction.new(base.version, moved), base)
+    assert raised.value.retryable
+
+
+def branched(path: Path) -> None:
+    """Let pylance make the branches `a`, of the main line, and `a/b`, of `a`, each with rows of its own."""
+    lance.write_dataset(rows(0), path)
+    first = lance.dataset(path).create_branch("a")
+    first = lance.write_dataset(rows(3), first.uri, mode="append")
+    second = lance.dataset(path).checkout_version(("a", None)).create_branch("a/b")
+    lance.write_dataset(rows(6), second.uri, mode="append")
+
+
+def test_branches_of_a_copy(tmp_path: Path) -> None:
+    path, copy = tmp_path / "t", tmp_path / "copy" / "t"
+    branched(path)
+    shutil.copytree(path, copy)
+    assert open_dataset(str(copy)).to_table() == rows(0)
+    # pylance reads the original's files, whatever becomes of them.
+    assert lance.dataset(copy).checkout_version(("a", None)).base_paths()[0].path == str(path)
+    for name in ("a", "a/b"):
+        with pytest.raises(CorruptTableError, match=r"the table was copied or moved.*repair"):
+            open_dataset(str(copy), branch=name)
+        with pytest.raises(CorruptTableError, match="copied or moved"):
+            write_dataset(rows(9), str(copy), "append", branch=name)
+        allowed = {"allow_foreign_branch_bases": "true"}
+        assert open_dataset(str(copy), branch=name, storage_options=allowed).count_rows() >= 6
+        assert open_dataset(str(path), branch=name).count_rows() >= 6
+    shutil.rmtree(path)
+    repaired = open_dataset(str(copy)).repair_branches()
+    assert [(one.branch, one.problem) for one in repaired] == [("a", ""), ("a/b", "")]
+    assert all(one.version for one in repaired)
+    for name, count in (("a", 6), ("a/b", 9)):
+        ours = open_dataset(str(copy), branch=name)
+        theirs = lance.dataset(copy).checkout_version((name, None))
+        theirs.validate()
+        assert ours.to_table() == theirs.to_table() == rows(0, count)
+        with pytest.raises(CorruptTableError, match="copied or moved"):
+            open_dataset(str(copy), branch=name, version=ours.version - 1)
+        write_dataset(rows(count), str(copy), "append", branch=name)
+        assert lance.dataset(copy).checkout_version((name, None)).to_table() == rows(0, count + 3)
+    assert [one.version for one in open_dataset(str(copy)).repair_branches()] == [None, None]
+
+
+def test_a_branch_that_cannot_be_repaired(tmp_path: Path) -> None:
+    path, copy = tmp_path / "t", tmp_path / "copy"
+    branched(path)
+    shutil.copytree(path, copy)
+    for file in (copy / "data").iterdir():
+        file.unlink()
+    found = open_dataset(str(copy)).repair_branches()
+    assert [one.version for one in found] == [None, None]
+    assert all("1 of the 1 files below" in one.problem for one in found)
+    for name in ("a", "a/b"):
+        with pytest.raises(CorruptTableError, match="copied or moved"):
+            open_dataset(str(copy), branch=name)
+
+
+def test_branches_of_a_copied_clone(tmp_path: Path) -> None:
+    """Its source stays where it is: only the clone's own files are found in the copy."""
+    source, clone, copy = (tmp_path / name for name in ("source", "clone", "copy"))
+    lance.write_dataset(rows(0), source).shallow_clone(str(clone), reference=1)
+    lance.write_dataset(rows(3), clone, mode="append")
+    lance.dataset(clone).create_branch("a")
+    open_dataset(str(clone), branch="a")
+    shutil.copytree(clone, copy)
+    assert lance.dataset(copy).to_table() == open_dataset(str(copy)).to_table() == rows(0, 6)
+    with pytest.raises(CorruptTableError, match="copied or moved"):
+        open_dataset(str(copy), branch="a")
+    (repaired,) = open_dataset(str(copy)).repair_branches()
+    assert len(repaired.bases) == 1
+    shutil.rmtree(clone)
+    branch = open_dataset(str(copy), branch="a")
+    assert branch.to_table() == rows(0, 6)
+    assert lance.dataset(copy).checkout_version(("a", None)).to_table() == rows(0, 6)
+
+
+def test_other_spellings_of_one_place(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    branched(path)
+    (tmp_path / "link").symlink_to(path)
+    assert open_dataset(str(tmp_path / "link"), branch="a").to_table() == rows(0, 6)
+    assert open_dataset(path.as_uri(), branch="a/b").to_table() == rows(0, 9)
+    assert open_dataset(str(path / "tree" / "a")).to_table() == rows(0, 6)

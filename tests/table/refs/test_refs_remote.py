@@ -1,0 +1,115 @@
+"""Tags, branches and clones of tables on an object store, with and without an external manifest store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from urllib.parse import unquote
+
+import lance
+import pyarrow as pa
+import pytest
+
+import lance_spark
+from lance_spark.errors import UnsupportedError
+from tests.support.stores.aws import BUCKET, Aws, serving
+
+
+@pytest.fixture(scope="module")
+def aws() -> Iterator[Aws]:
+    with serving() as server:
+        server.create_table("lock")
+        yield server
+
+
+def numbers(start: int) -> pa.Table:
+    return pa.table({"i": pa.array(range(start, start + 3), pa.int64())})
+
+
+@pytest.mark.parametrize(
+    "form", [f"s3://{BUCKET}/{{}}", f"s3+ddb://{BUCKET}/{{}}?ddbTableName=lock"]
+)
+def test_refs(aws: Aws, form: str) -> None:
+    uri = form.format("refs" + form[2])
+    mine, theirs = {"storage_options": aws.ours}, {"storage_options": aws.theirs}
+    lance.write_dataset(numbers(0), uri, **theirs)
+    lance_spark.write_dataset(numbers(3), uri, "append", **mine)
+    ours, other = lance_spark.open_dataset(uri, **mine), lance.dataset(uri, **theirs)
+    ours.tags.create("mine", 1)
+    other.tags.create("theirs", 1)
+    assert ours.tags.list() == other.tags.list()
+    made = ours.create_branch("feat/x")
+    other.create_branch("feat/y")
+    assert ours.branches.list() == other.branches.list()
+    lance_spark.write_dataset(numbers(10), uri, "append", branch="feat/y", **mine)
+    branch = other.checkout_version(("feat/x", None))
+    assert branch.to_table() == made.to_table()
+    lance.write_dataset(numbers(20), branch, mode="append")
+    for name, start in (("feat/x", 20), ("feat/y", 10)):
+        expected = pa.concat_tables([numbers(0), numbers(3), numbers(start)])
+        opened = lance_spark.open_dataset(uri, branch=name, **mine)
+        assert (opened.version, opened.branch, opened.to_table()) == (3, name, expected)
+        assert other.checkout_version((name, None)).to_table() == expected
+        assert lance_spark.open_dataset(opened.uri, **mine).branch == name
+    nested = lance_spark.open_dataset(uri, branch="feat/x", **mine).create_branch("feat/x/z")
+    assert nested.count_rows() == other.checkout_version(("feat/x/z", None)).count_rows() == 9
+    clone = nested.shallow_clone(form.format("clone" + form[2]))
+    assert lance.dataset(clone.uri, **theirs).to_table() == nested.to_table()
+    copy = nested.deep_clone(form.format("copy" + form[2]))
+    expected = nested.to_table()
+    ours.branches.delete("feat/x/z")
+    ours.branches.delete("feat/x")
+    assert list(ours.branches.list()) == list(other.branches.list()) == ["feat/y"]
+    assert not aws.names(uri.partition("://")[2].partition("?")[0].split("/")[1] + "/tree/feat/x")
+    assert lance.dataset(copy.uri, **theirs).to_table() == expected
+    # Nothing is left that a branch of the same name could stumble over.
+    other.create_branch("feat/x", 1)
+    assert lance_spark.open_dataset(uri, branch="feat/x", **mine).to_table() == numbers(0)
+    ours.branches.delete("feat/x")
+    assert ours.create_branch("feat/x").count_rows() == 6
+    assert lance.dataset(uri, **theirs).count_rows() == 6
+
+
+def test_names_of_an_external_manifest_store(aws: Aws) -> None:
+    uri = f"s3+ddb://{BUCKET}/named?ddbTableName=lock"
+    made = lance_spark.write_dataset(numbers(0), uri, storage_options=aws.ours)
+    with pytest.raises(UnsupportedError, match="keep their names"):
+        made.migrate_manifest_paths_v2()
+
+
+def test_base_paths(aws: Aws) -> None:
+    uri = f"s3://{BUCKET}/based"
+    base = lance.DatasetBasePath(f"s3://{BUCKET}/base", name="b")
+    made = lance_spark.write_dataset(
+        numbers(0), uri, initial_bases=[base], target_bases=["b"], storage_options=aws.ours
+    )
+    assert len(aws.names("base/")) == 1
+    theirs = lance.dataset(uri, storage_options=aws.theirs)
+    assert theirs.to_table() == made.to_table() == numbers(0)
+    assert [one.path for one in theirs.base_paths().values()] == [base.path]
+
+
+@pytest.mark.parametrize("folder", ["a%20b", "p%2541q", "%C3%BC"])
+def test_escapes(aws: Aws, folder: str) -> None:
+    """`%20` is a blank, for both clients and in base paths, and `%25` the sign itself."""
+    mine, theirs = {"storage_options": aws.ours}, {"storage_options": aws.theirs}
+    uri = f"s3://{BUCKET}/{folder}/t"
+    lance.write_dataset(numbers(0), uri, **theirs).create_branch("theirs")
+    made = lance_spark.write_dataset(numbers(3), uri, "append", **mine)
+    made.create_branch("ours")
+    lance.dataset(uri, **theirs).shallow_clone(f"{uri}-theirs", 2, aws.theirs)
+    made.shallow_clone(f"{uri}-ours")
+    made.deep_clone(f"{uri}-copy")
+    expected = pa.concat_tables([numbers(0), numbers(3)])
+    for place in (uri, f"{uri}-theirs", f"{uri}-ours", f"{uri}-copy"):
+        ours = lance_spark.open_dataset(place, **mine)
+        assert lance_spark.open_dataset(ours.uri, **mine).to_table() == expected
+        assert lance.dataset(place, **theirs).to_table() == expected
+    for branch, rows in (("theirs", numbers(0)), ("ours", expected)):
+        found = lance_spark.open_dataset(uri, branch=branch, **mine)
+        assert found.to_table() == rows
+        assert lance_spark.open_dataset(found.uri, **mine).branch == branch
+        other = lance.dataset(uri, **theirs).checkout_version((branch, None))
+        assert other.to_table() == rows
+    keys = {key.split("/")[0] for key in aws.names("")}
+    assert unquote(folder) in keys
+    assert folder not in keys

@@ -1,0 +1,123 @@
+"""Row ids to row addresses, of tables that pylance took through every operation that moves rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import lance
+import numpy as np
+import pytest
+
+from lance_spark.dataset.dataset import open_dataset
+from lance_spark.errors import CorruptTableError
+from lance_spark.proto import table_pb2
+from lance_spark.storage.store import ObjectStore
+from lance_spark.table.fragments.files import DeletionFile, DeletionFileType
+from lance_spark.table.fragments.fragment import Fragment
+from lance_spark.table.paths import TablePaths
+from lance_spark.table.rows import ids as row_ids
+from lance_spark.table.rows.index import RowIndex, first_address, live_addresses
+from lance_spark.table.rows.sequences import encode_row_ids
+from tests.support.tables.lineage import lived_in, versions_of
+
+
+def fragment(number: int, ids: range | list[int] | None) -> Fragment:
+    message = table_pb2.DataFragment(id=number, physical_rows=len(ids or ()))
+    if ids is not None:
+        message.inline_row_ids = encode_row_ids(np.array(ids, np.uint64))
+    return Fragment.from_proto(message, "m.manifest")
+
+
+@pytest.mark.parametrize("spill", [False, True], ids=["inline", "hidden columns"])
+def test_every_live_row_is_found_and_no_other(tmp_path: Path, spill: bool) -> None:
+    path = tmp_path / "t.lance"
+    lived_in(path, spill=spill)
+    paths = TablePaths.open(str(path))
+    for version in versions_of(path):
+        rows = lance.dataset(str(path), version=version).to_table(columns=["_rowid", "_rowaddr"])
+        expected = dict(zip(*(column.to_pylist() for column in rows.columns), strict=True))
+        index = RowIndex.build(paths, open_dataset(str(path), version).fragments)
+        asked = np.array([*range(400), 2**63, 2**64 - 1, 3, 3], np.uint64)
+        found, addresses = index.addresses(asked)
+        assert found.tolist() == [one in expected for one in asked.tolist()]
+        assert addresses[found].tolist() == [expected[one] for one in asked[found].tolist()]
+
+
+def test_addresses_are_found_where_ids_are_not_stable(tmp_path: Path) -> None:
+    path = tmp_path / "t.lance"
+    expected = lived_in(path, stable=False).to_table(columns=["_rowaddr"])["_rowaddr"].to_pylist()
+    fragments = open_dataset(str(path)).fragments
+    numbers = range(max(one.id for one in fragments) + 2)
+    asked = np.array([(n << 32) + i for n in numbers for i in range(220)][::-1], np.uint64)
+    found, addresses = live_addresses(TablePaths.open(str(path)), fragments, asked)
+    assert sorted(addresses[found].tolist()) == sorted(expected)
+
+
+def test_remote_fragments_are_read_side_by_side(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "t.lance"
+    rows = lived_in(path, spill=True).to_table(columns=["_rowid", "_rowaddr"])
+    monkeypatch.setattr(ObjectStore, "is_local", property(lambda _: False))
+    dataset = open_dataset(str(path))
+    found, addresses = RowIndex.build(TablePaths.open(str(path)), dataset.fragments).addresses(
+        rows["_rowid"].to_numpy()
+    )
+    assert found.all()
+    assert addresses.tolist() == rows["_rowaddr"].to_pylist()
+    ids = rows["_rowid"].to_pylist()[::-1]
+    assert dataset.take_rows(ids, ["_rowid"])["_rowid"].to_pylist() == ids
+
+
+def test_ids_of_two_live_rows_are_refused() -> None:
+    paths = TablePaths.open("/nowhere")
+    one, two = fragment(0, range(10)), fragment(5, [100, 9])
+    with pytest.raises(CorruptTableError, match=r"row id 9 belongs to two live rows"):
+        RowIndex.build(paths, [one, two])
+    assert RowIndex.build(paths, [one, fragment(5, [100, 10])]).addresses(
+        np.array([10], np.uint64)
+    )[1].tolist() == [(5 << 32) + 1]
+    found, _ = RowIndex.build(paths, []).addresses(np.array([0], np.uint64))
+    assert not found.any()
+
+
+def test_fragments_that_cannot_be_are_refused() -> None:
+    paths = TablePaths.open("/nowhere")
+    with pytest.raises(CorruptTableError, match=r"m.manifest: fragment 3 has no row ids"):
+        RowIndex.build(paths, [fragment(3, None)])
+    with pytest.raises(CorruptTableError, match="no id of a fragment"):
+        first_address(fragment(2**40, []))
+    short = fragment(3, range(10)).to_proto()
+    short.physical_rows = 9
+    with pytest.raises(CorruptTableError, match="10 row ids"):
+        RowIndex.build(paths, [Fragment.from_proto(short, "m.manifest")])
+    hidden = table_pb2.DataFragment(id=3, physical_rows=2)
+    hidden.column_row_ids.SetInParent()
+    with pytest.raises(CorruptTableError, match="column -3 of a data file, but none has it"):
+        RowIndex.build(paths, [Fragment.from_proto(hidden, "m.manifest")])
+
+
+def test_a_hundred_thousand_fragments_of_new_rows_are_a_table_of_as_many_runs() -> None:
+    fragments, next_id = [], 0
+    for number in range(100_000):
+        message = table_pb2.DataFragment(id=number, physical_rows=1_000_000)
+        next_id = row_ids.assign(message, next_id, 1)
+        fragments.append(Fragment.from_proto(message, "m.manifest"))
+    index = RowIndex.build(TablePaths.open("/nowhere"), fragments)
+    asked = np.array([0, 999_999, 1_000_000, 10**11 - 1, 10**11], np.uint64)
+    found, addresses = index.addresses(asked)
+    assert found.tolist() == [True] * 4 + [False]
+    assert addresses[:4].tolist() == [0, 999_999, 1 << 32, (99_999 << 32) + 999_999]
+
+
+def test_deleted_rows_are_read_before_ids_are_trusted(tmp_path: Path) -> None:
+    """The fragment that a row was in before an update still has its id."""
+    path = tmp_path / "t.lance"
+    lived_in(path)
+    paths = TablePaths.open(str(path))
+    gone = [one for one in open_dataset(str(path), 4).fragments if one.deletion_file is not None]
+    assert gone
+    lost = gone[0].to_proto()
+    lost.deletion_file.CopyFrom(DeletionFile(DeletionFileType.ARROW, 1, 2, 3).to_proto())
+    with pytest.raises(Exception, match=r"0-1-2\.arrow"):
+        RowIndex.build(paths, [Fragment.from_proto(lost, "m.manifest")])

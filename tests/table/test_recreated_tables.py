@@ -1,0 +1,146 @@
+"""Handles of a table that was deleted, and made anew at the same place."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import fsspec
+import pyarrow as pa
+import pytest
+
+import lance_spark
+from lance_spark import Dataset
+from lance_spark.errors import VersionNotFoundError
+from lance_spark.mutations.merge_schema import begin_merging_write
+from lance_spark.mutations.rows.partial_overwrite import ReplacingWrite
+from lance_spark.scan.predicates.tree import Constant
+from lance_spark.table.commit import commit
+from lance_spark.table.commit.write_cleanup import commit_or_clean_up
+from lance_spark.table.commit.write_job import WriteJob, begin_write
+from lance_spark.table.commit.write_rebase import commit_again
+from lance_spark.table.fragments.fragment import Fragment
+from lance_spark.table.manifest.codec import read_version
+
+Planned = Callable[[str], tuple[WriteJob, pa.Table]]
+Commit = Callable[[WriteJob, list[Fragment]], object]
+
+
+@pytest.fixture(params=["disk", "memory"])
+def uri(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(commit, "_KNOWN_SECONDS", 0.0)
+    return str(tmp_path / "t") if request.param == "disk" else "memory://made-anew/t"
+
+
+def made(uri: str, first: int) -> Dataset:
+    if "://" in uri:
+        fs = fsspec.filesystem("memory")
+        if fs.exists("/made-anew/t"):
+            fs.rm("/made-anew/t", recursive=True)
+    else:
+        shutil.rmtree(uri, ignore_errors=True)
+    return lance_spark.write_dataset(pa.table({"a": [first, first + 1]}), uri)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda dataset: dataset.update_config({"x": "y"}),
+        lambda dataset: dataset.add_columns(pa.field("b", pa.int64())),
+        lambda dataset: dataset.alter_columns({"path": "a", "name": "b"}),
+    ],
+)
+def test_a_change_is_not_built_on_another_table(
+    uri: str, change: Callable[[Dataset], object]
+) -> None:
+    old = made(uri, 0)
+    new = made(uri, 100)
+    assert old.version == new.version
+    with pytest.raises(VersionNotFoundError, match="the table, or the version alone, was deleted"):
+        change(old)
+    found = lance_spark.open_dataset(uri)
+    assert found.version == 1
+    assert found.to_table()["a"].to_pylist() == [100, 101]
+    change(new)
+    assert lance_spark.open_dataset(uri).version == 2
+
+
+ROWS = pa.table({"a": pa.array([7, 8], pa.int64())})
+MORE = pa.table({"a": pa.array([7, 8], pa.int64()), "b": pa.array([1, 2], pa.int64())})
+
+
+def append(uri: str) -> tuple[WriteJob, pa.Table]:
+    return begin_write(uri, ROWS.schema, mode="append"), ROWS
+
+
+def overwrite(uri: str) -> tuple[WriteJob, pa.Table]:
+    return begin_write(uri, ROWS.schema, mode="overwrite"), ROWS
+
+
+def append_with_new_columns(uri: str) -> tuple[WriteJob, pa.Table]:
+    return begin_merging_write(uri, MORE.schema), MORE
+
+
+def overwrite_of_a_part(uri: str) -> tuple[WriteJob, pa.Table]:
+    return append(uri)[0].become(ReplacingWrite, condition=Constant(True)), ROWS
+
+
+WRITES = [append, overwrite, append_with_new_columns, overwrite_of_a_part]
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("commit_write", [commit_or_clean_up, commit_again])
+@pytest.mark.parametrize("write", WRITES)
+def test_rows_are_not_written_to_another_table(
+    uri: str, write: Planned, commit_write: Commit, late: bool
+) -> None:
+    """Its columns can have the same ids; and the data files can have been deleted with the table."""
+    made(uri, 0)
+    job, rows = write(uri)
+    if not late:
+        made(uri, 100)
+    writer = job.writer()
+    for batch in rows.to_batches():
+        writer.write(batch)
+    fragments = writer.finish()
+    if late:
+        made(uri, 100)
+    with pytest.raises(VersionNotFoundError, match="the table, or the version alone, was deleted"):
+        commit_write(job, fragments)
+    found = lance_spark.open_dataset(uri)
+    assert found.version == 1
+    assert found.to_table()["a"].to_pylist() == [100, 101]
+    assert len(found._table.store.list("data")) == 1
+
+
+def restored(dataset: Dataset) -> object:
+    return dataset.restore()
+
+
+def branched(dataset: Dataset) -> object:
+    return dataset.create_branch("b")
+
+
+def tagged(dataset: Dataset) -> object:
+    return dataset.tags.create("t")
+
+
+@pytest.mark.parametrize("give", [restored, branched, tagged])
+def test_another_tables_version_is_not_called_back_or_named(
+    uri: str, give: Callable[[Dataset], object]
+) -> None:
+    old = made(uri, 0)
+    new = made(uri, 100)
+    with pytest.raises(VersionNotFoundError, match="the table, or the version alone, was deleted"):
+        give(old)
+    found = lance_spark.open_dataset(uri)
+    assert (found.version, found.tags.list(), found.branches.list()) == (1, {}, {})
+    give(new)
+
+
+def test_a_version_of_another_process_is_always_looked_at(uri: str) -> None:
+    manifest = read_version(made(uri, 0)._table.store, 1)
+    assert manifest.read_at > 0
+    assert pickle.loads(pickle.dumps(manifest)).read_at < 0
