@@ -107,7 +107,8 @@ class ColumnMethods(HistoryMethods):
         Parameters
         ----------
         columns : sequence of str
-            Names, or dotted paths of children of structs. A struct goes with the last of its children.
+            Names, or dotted paths of children of structs. A struct goes with the last of its children. None at all make a new
+            version with the same columns, as in pylance.
         commit_message, transaction_properties, conflict_retries, max_retries
             See the class.
 
@@ -178,7 +179,7 @@ class ColumnMethods(HistoryMethods):
         Parameters
         ----------
         values : mapping of str to str or None
-            None deletes a key.
+            None deletes a key. An empty mapping makes a new version with the same configuration, as in pylance.
         replace : bool
             Whether keys that are not named go.
         commit_message, transaction_properties, max_retries
@@ -299,7 +300,8 @@ class ColumnMethods(HistoryMethods):
         Parameters
         ----------
         new_bases : iterable of BasePath
-            pylance's `DatasetBasePath` does too. Those without an id, or of the id 0, are given one.
+            pylance's `DatasetBasePath` does too. Those without an id, or of the id 0, are given one. None at all make a new
+            version with the same base paths, as in pylance.
         transaction_properties, commit_message, max_retries
             See the class.
 

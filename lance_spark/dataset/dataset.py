@@ -466,7 +466,8 @@ def open_dataset(
     storage_options : mapping, optional
         Settings of the store: credentials, endpoint, region. ``base_<id>.<name>`` is a setting of one base path.
     base_store_params : mapping of str to mapping, optional
-        Storage options of base paths, by their paths, in place of those of the table. None of them is kept with the table.
+        Storage options of base paths, by their paths, in place of those of the table. None of them is kept with the table. The
+        table need not have such a base path yet: `add_bases` and `repoint_base` use the settings too. A write refuses others.
     manifest_store : ManifestStore or str, optional
         The database that keeps the table's manifests, or the ``package.module:name`` of what makes one from the storage options.
         The same as the storage option of that name. ``s3+ddb://`` needs none.

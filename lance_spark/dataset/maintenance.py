@@ -60,7 +60,7 @@ class MaintenanceMethods(HistoryMethods):
         max_source_fragments, max_source_rows, max_source_bytes : int, optional
             Leaves the rest for another time.
         excluded_fragment_ids : iterable of int
-            Fragments that stay as they are.
+            Fragments that stay as they are. Those that this version does not have are an error, unlike in pylance.
         commit_message : str, optional
         transaction_properties : mapping of str to str, optional
             Kept with the transaction.
@@ -281,7 +281,8 @@ class MaintenanceMethods(HistoryMethods):
         retain_versions : int, optional
             Keep so many of the newest versions.
         versions : iterable of int, optional
-            Remove these versions only.
+            Remove these versions only. Numbers that are not versions of the table are ignored, as in pylance: an earlier cleanup
+            may have removed them.
         before_version : int, optional
             Remove versions of lower number only.
         delete_unverified : bool

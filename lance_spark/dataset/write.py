@@ -89,7 +89,8 @@ def write_dataset(
     target_all_bases : bool, optional
         True: new data files go to the table itself and all base paths, one after the other; False: to all base paths.
     base_store_params : mapping of str to mapping, optional
-        Storage options of base paths, by their paths; as for `open_dataset`.
+        Storage options of base paths, by their paths; as for `open_dataset`. The table must have each of these base paths, or
+        `initial_bases` name it.
     storage_options : mapping, optional
         Settings of the store.
     manifest_store : ManifestStore or str, optional

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from lance_spark.errors import InvalidInputError, InvalidOptionError
@@ -39,6 +39,40 @@ def with_base_params(
     if params:
         merged[BASE_STORE_PARAMS] = {**_params(merged), **_checked(params)}
     return merged
+
+
+def check_base_params(options: Mapping[str, Any], paths: Collection[str], table: str) -> None:
+    """Refuse settings of a base path that a table does not have.
+
+    Parameters
+    ----------
+    options : mapping
+        Storage options of the table.
+    paths : collection of str
+        Paths or URIs of its base paths.
+    table : str
+        What the error calls it.
+
+    Raises
+    ------
+    InvalidOptionError
+        An entry of `base_store_params` is about another path, or `base_store_params` is malformed.
+    """
+    known = [parse_uri(path) for path in paths]
+    for key in _params(options):
+        if not any(_is_same(key, one.uri) for one in known):
+            raise InvalidOptionError(
+                f"{table}: {BASE_STORE_PARAMS}: the table has no base path {_display(key)}; its base paths are "
+                f"{', '.join(one.display for one in known) or 'none'}"
+            )
+
+
+def _display(key: str) -> str:
+    """Return a path as errors show it; what is not a path may be a secret."""
+    try:
+        return parse_uri(key).display
+    except InvalidInputError:
+        return "of that name"
 
 
 def is_of_base(name: str) -> bool:

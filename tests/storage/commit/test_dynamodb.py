@@ -483,9 +483,7 @@ def test_entries_that_name_something_else(aws: Aws, uri: str, key: str, path: st
 def test_an_entry_without_a_file(aws: Aws, uri: str, key: str) -> None:
     they_write(aws, uri, 1, mode="create")
     aws.s3.delete_object(Bucket=BUCKET, Key=f"{key}/{manifest(1)}")
-    with pytest.raises(
-        StorageError, match=r"18446744073709551614\.manifest: file not found"
-    ):
+    with pytest.raises(StorageError, match=r"18446744073709551614\.manifest: file not found"):
         we_read(aws, uri)
 
 
