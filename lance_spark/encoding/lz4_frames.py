@@ -13,8 +13,8 @@ bytes               content
 4                   0
 ==================  ==================================================================================
 
-A buffer of `lance_spark.encoding.compression` has the length before compression where the frame wants that of the block:
-both take 4 bytes. Specification: lz4_Frame_format.md of LZ4.
+A buffer of `lance_spark.encoding.compression` has the length before compression where the frame
+wants that of the block: both take 4 bytes. Specification: lz4_Frame_format.md of LZ4.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def decompress_blocks(
         return None
     # Arrow does not tell when blocks hold less than they should.
     last = np.arange(-LITERALS, 0)
-    found = text[np.cumsum(sizes)[:, None] + last]
-    return text if (found == frame[ends[:, None] + last]).all() else None
+    result = text[np.cumsum(sizes)[:, None] + last]
+    return text if (result == frame[ends[:, None] + last]).all() else None
 
 
 @cache

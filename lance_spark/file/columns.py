@@ -1,7 +1,7 @@
 """Column metadata: the pages of a column, their buffers, and how they are encoded.
 
-A column's metadata is a `lance.file.v2.ColumnMetadata` message. Encodings are `google.protobuf.Any` messages inside of
-it, serialised, or elsewhere in the file:
+A column's metadata is a `lance.file.v2.ColumnMetadata` message. Encodings are `google.protobuf.Any`
+messages inside of it, serialised, or elsewhere in the file:
 
 ==========  ===============================  ==========================================
 version     encoding of a column             encoding of a page
@@ -45,7 +45,8 @@ _SHORT = 512
 
 
 def read_columns(tail: Tail, footer: Footer, indices: Sequence[int]) -> list[ColumnMeta]:
-    """Parse the metadata of some columns, with one read at most (one more for encodings that lie elsewhere).
+    """Parse the metadata of some columns, with one read at most (one more for encodings that lie
+    elsewhere).
 
     Raises
     ------
@@ -66,7 +67,9 @@ def read_columns(tail: Tail, footer: Footer, indices: Sequence[int]) -> list[Col
 
 
 def new_column(*, blob: bool = False) -> pb.ColumnMetadata:
-    """Return the metadata of a column without pages, as writers start it; `blob` for blobs of version 2.0."""
+    """Return the metadata of a column without pages, as writers start it; `blob` for blobs of
+    version 2.0.
+    """
     column: pb.ColumnMetadata = pb.ColumnMetadata.FromString(_new_column(blob))
     return column
 
@@ -98,7 +101,9 @@ def _parse(tail: Tail, version: tuple[int, int], index: int, raw: bytes) -> Colu
 
 @lru_cache(maxsize=1024)
 def _parse_short(raw: bytes, version: tuple[int, int], size: int) -> ColumnMeta | None:
-    """Parse metadata that stands for itself, in a file of some size; None if it does not, or is damaged."""
+    """Parse metadata that stands for itself, in a file of some size; None if it does not, or is
+    damaged.
+    """
     try:
         return _parse_of(None, version, 0, raw, size)
     except (CorruptFileError, UnsupportedEncodingError):
@@ -146,7 +151,8 @@ def _buffers(
     for offset, length in buffers:
         if offset + length > size:
             raise CorruptFileError(
-                f"{where}: a buffer of {length} bytes at {offset} lies outside the file of {size} bytes; "
+                f"{where}: a buffer of {length} bytes at {offset} lies outside the file of {size} "
+                "bytes; "
                 "it is truncated or corrupt"
             )
     return buffers
@@ -165,8 +171,8 @@ def _encoding(tail: Tail | None, where: str, encoding: pb.Encoding, expected: st
     elif location == "indirect":
         if tail is None:
             raise CorruptFileError(f"{where}: its encoding lies elsewhere in the file")
-        at = encoding.indirect
-        (held,) = _buffers(where, tail.size, [at.buffer_location], [at.buffer_length])
+        position = encoding.indirect
+        (held,) = _buffers(where, tail.size, [position.buffer_location], [position.buffer_length])
         raw = tail.read([held])[0].tobytes()
     else:
         return b""

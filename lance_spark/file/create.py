@@ -13,7 +13,9 @@ from lance_spark.storage.write.output import OutputFile
 
 
 class DataFileWriter(Protocol):
-    """Writes one data file; see `lance_spark.file.writer.FileWriter` for what the methods do and raise."""
+    """Writes one data file; see `lance_spark.file.writer.FileWriter` for what the methods do and
+    raise.
+    """
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add the rows of a batch."""
@@ -63,5 +65,7 @@ def create_file(
 
 
 def version_in_manifests(version: tuple[int, int]) -> tuple[int, int]:
-    """Return what manifests call the version of a data file: that of its footer for files of version 0.1."""
+    """Return what manifests call the version of a data file: that of its footer for files of
+    version 0.1.
+    """
     return (0, 2) if version == (0, 1) else version

@@ -1,8 +1,9 @@
 """The end of a version 2 file: where everything is.
 
-From the first byte on a file holds page buffers, global buffers, column metadata, the offset table of the column
-metadata, that of the global buffers, and the footer. Buffers start at multiples of 64 bytes; what follows the global
-buffers is packed. Both tables have pairs of u64 position and u64 length. The footer is the last 40 bytes, little-endian:
+From the first byte on a file holds page buffers, global buffers, column metadata, the offset table
+of the column metadata, that of the global buffers, and the footer. Buffers start at multiples of 64
+bytes; what follows the global buffers is packed. Both tables have pairs of u64 position and u64
+length. The footer is the last 40 bytes, little-endian:
 
 ======  ====  =======================================================
 offset  size  content
@@ -17,7 +18,8 @@ offset  size  content
 36      4     ``LANC``
 ======  ====  =======================================================
 
-Global buffer 0 is the `FileDescriptor`: the schema and the number of rows. Files of version 2.0 say 0.3 here.
+Global buffer 0 is the `FileDescriptor`: the schema and the number of rows. Files of version 2.0 say
+0.3 here.
 
 Specification: format/file, "File layout"; `protos/file2.proto`.
 """
@@ -52,7 +54,8 @@ _MAGIC = b"LANC"
 _ENTRY = 16
 #: Tables that are checked entry by entry: numpy takes longer to begin.
 _FEW_ENTRIES = 64
-#: Tables and footer of so many bytes are those of few columns, and the same in all files of one size and kind.
+#: Tables and footer of so many bytes are those of few columns, and the same in all files of one
+#: size and kind.
 _SHORT = 512
 #: What is read of a file at once when it is opened.
 _TAIL_BYTES = 64 * 1024
@@ -181,7 +184,9 @@ class _Tables(NamedTuple):
 
 
 def _short_tables(tail: Tail) -> _Tables | None:
-    """Return the tables of a file if all that follows the columns' metadata is a few bytes; None if they are damaged, too."""
+    """Return the tables of a file if all that follows the columns' metadata is a few bytes; None if
+    they are damaged, too.
+    """
     start = int(_FOOTER.unpack(tail.end)[1])
     length = tail.size - start
     if start < tail.start or not _FOOTER.size <= length <= _SHORT:
@@ -195,9 +200,11 @@ def _tables_of(rest: bytes, start: int) -> _Tables | None:
     limit = start + len(rest) - _FOOTER.size
     data = np.frombuffer(rest, np.uint8)
     try:
-        found = _table_ranges("", rest[-_FOOTER.size :], limit)
+        result = _table_ranges("", rest[-_FOOTER.size :], limit)
         columns, buffers = [
-            data[at - start : at - start + size] for at, size in found if at >= start
+            data[position - start : position - start + size]
+            for position, size in result
+            if position >= start
         ]
         return _Tables(
             _table("", "column metadata", columns, limit), _global_buffers("", buffers, limit)
@@ -243,7 +250,8 @@ def encode_tail(
     columns: Sequence[bytes],
     start: int,
 ) -> list[bytes]:
-    """Return everything that follows the last page buffer, in parts to be written one after the other.
+    """Return everything that follows the last page buffer, in parts to be written one after the
+    other.
 
     Parameters
     ----------
@@ -280,7 +288,8 @@ def _readable(name: str, major: int, minor: int) -> tuple[int, int]:
         return version
     if (major, minor) < (0, 3):
         raise UnsupportedFeatureError(
-            f"{name}: files of format 0.1 have another container; lance_spark.file.open.open_file reads both"
+            f"{name}: files of format 0.1 have another container; lance_spark.file.open.open_file "
+            "reads both"
         )
     raise UnsupportedFeatureError(
         f"{name}: file format {major}.{minor} is not supported; this release reads 2.0 to 2.3"
@@ -290,7 +299,8 @@ def _readable(name: str, major: int, minor: int) -> tuple[int, int]:
 def _inside(name: str, what: str, start: int, length: int, limit: int) -> ByteRange:
     if start + length > limit:
         raise CorruptFileError(
-            f"{name}: the {what} (bytes {start} to {start + length}) does not end before the footer at {limit}; "
+            f"{name}: the {what} (bytes {start} to {start + length}) does not end before the "
+            f"footer at {limit}; "
             "the file is truncated or corrupt"
         )
     return ByteRange(start, length)
@@ -309,9 +319,10 @@ def _table(name: str, what: str, raw: Bytes, limit: int) -> OffsetTable:
         (start > limit) | (length > limit) | (length > np.uint64(limit) - np.minimum(start, limit))
     )
     if bad.any():
-        at = int(np.argmax(bad))
+        position = int(np.argmax(bad))
         raise CorruptFileError(
-            f"{name}: {what} {at} ({int(length[at])} bytes from byte {int(start[at])}) lies outside the file; "
+            f"{name}: {what} {position} ({int(length[position])} bytes from byte "
+            f"{int(start[position])}) lies outside the file; "
             "it is truncated or corrupt"
         )
     return table

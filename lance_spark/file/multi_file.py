@@ -1,7 +1,8 @@
 """Several data files read as if they were one, with the rows of all of them.
 
-Small fragments cost what it takes to open and read a file, whatever they hold. Files of one schema and version have pages that can be
-decoded together: their columns are put together to columns of many pages, their bytes to those of one file.
+Small fragments cost what it takes to open and read a file, whatever they hold. Files of one schema
+and version have pages that can be decoded together: their columns are put together to columns of
+many pages, their bytes to those of one file.
 """
 
 from __future__ import annotations
@@ -32,9 +33,11 @@ class JoinedReader(FileReader):
         first = readers[0]
         self._parts = readers
         self._joined = JoinedSource(
-            [one._source for one in readers], [one._tail.whole for one in readers], at_once
+            [reader._source for reader in readers],
+            [reader._tail.whole for reader in readers],
+            at_once,
         )
-        rows = sum([one.num_rows for one in readers])
+        rows = sum([reader.num_rows for reader in readers])
         super().__init__(
             self._joined, first._tail, first._footer, first._tree, first._metadata, rows
         )
@@ -57,13 +60,15 @@ class JoinedReader(FileReader):
 
     def _join(self, columns: Sequence[ColumnMeta]) -> ColumnMeta:
         first = columns[0]
-        if any(one.buffers or one.encoding != first.encoding for one in columns):
+        if any(item.buffers or item.encoding != first.encoding for item in columns):
             raise UnsupportedEncodingError("columns that cannot be read together")
         rows = 0
         pages = []
         for start, part, column in zip(self._joined.starts, self._parts, columns, strict=True):
             for page in column.pages:
-                buffers = tuple([ByteRange(start + at, size) for at, size in page.buffers])
+                buffers = tuple(
+                    [ByteRange(start + position, size) for position, size in page.buffers]
+                )
                 pages.append(PageMeta(buffers, page.num_rows, rows + page.priority, page.encoding))
             rows += part.num_rows
         return ColumnMeta(tuple(pages), (), first.encoding)
@@ -77,7 +82,8 @@ def alike(first: FileReader, second: FileReader) -> bool:
 def can_join(field: Field, version: tuple[int, int]) -> bool:
     """Whether a top-level field can be read of several files of a version together.
 
-    A blob's values lie elsewhere in its own file, and pages of nested columns of version 2.0 refer to one another.
+    A blob's values lie elsewhere in its own file, and pages of nested columns of version 2.0 refer
+    to one another.
     """
     if any(node.is_blob for node in field.walk()):
         return False

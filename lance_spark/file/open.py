@@ -21,7 +21,9 @@ _FIRST_VERSION_2 = (0, 3)
 
 
 class DataFileReader(Protocol):
-    """One open data file of any version; see `lance_spark.file.reader.FileReader` for what the methods do and raise."""
+    """One open data file of any version; see `lance_spark.file.reader.FileReader` for what the
+    methods do and raise.
+    """
 
     @property
     def version(self) -> tuple[int, int]:
@@ -84,7 +86,8 @@ def open_file(source: ByteSource, field_ids: Sequence[int] = ()) -> DataFileRead
     source : ByteSource
         The reader closes it.
     field_ids : sequence of int, optional
-        Ids of the fields in the file, as the manifest has them; files of version 0.1 may not say themselves.
+        Ids of the fields in the file, as the manifest has them; files of version 0.1 may not say
+        themselves.
 
     Raises
     ------

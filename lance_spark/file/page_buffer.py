@@ -1,11 +1,12 @@
 """Rows of one column that wait for their page, and where pages are cut.
 
-A page is worth writing when its Arrow bytes reach a limit. The bytes of dictionaries are counted once for all batches that
-share them, because a page stores them once.
+A page is worth writing when its Arrow bytes reach a limit. The bytes of dictionaries are counted
+once for all batches that share them, because a page stores them once.
 
-Rows are copied once, when the batches of a page are joined. Until then columns hold on to the batches as they came, and a
-batch stays in memory as long as any of its columns waits. `BorrowedBatches` bounds what is held for nothing: the columns that
-wait longest copy their rows out.
+Rows are copied once, when the batches of a page are joined. Until then columns hold on to the
+batches as they came, and a batch stays in memory as long as any of its columns waits.
+`BorrowedBatches` bounds what is held for nothing: the columns that wait longest copy their rows
+out.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ import pyarrow.types as pat
 
 from lance_spark.encoding.arrow_blocks import fixed_width, is_plain
 
-#: Rows of a page at most: columns of nulls have no bytes, but their levels take memory while they are encoded.
+#: Rows of a page at most: columns of nulls have no bytes, but their levels take memory while they
+#: are encoded.
 MAX_PAGE_ROWS = 64 * 1024 * 1024
 #: How many pieces are joined to one, so that batches of few rows do not pile up as objects.
 _FAN_IN = 64
@@ -28,8 +30,9 @@ _FAN_IN = 64
 _MAX_LENT = 1024
 #: Pages whose bytes may be held in batches beyond those of the rows that wait.
 _HELD_PAGES = 4
-#: How many times the bytes of its rows a batch may hold, and of those that wait once pages are written: memory of batches
-#: that go away is used for the next ones, which costs less than to take new.
+#: How many times the bytes of its rows a batch may hold, and of those that wait once pages are
+#: written: memory of batches that go away is used for the next ones, which costs less than to take
+#: new.
 _MOST_HELD = 2
 _MOST_LEFT = 4
 
@@ -53,7 +56,8 @@ class PageBuffer:
 
     def __init__(self, page_bytes: int) -> None:
         self._page_bytes = page_bytes
-        # Every row is copied once for each level: 64 pieces of one level are joined to one of the next.
+        # Every row is copied once for each level: 64 pieces of one level are joined to one of the
+        # next.
         self._levels: list[list[pa.Array]] = [[]]
         self._lent: list[pa.Array] = []
         self.lent_bytes = self.newest_bytes = 0
@@ -70,7 +74,8 @@ class PageBuffer:
         ----------
         array : pa.Array
         loan : int, optional
-            Number of the batch whose memory may be held; without, the rows are copied unless they fill the page.
+            Number of the batch whose memory may be held; without, the rows are copied unless they
+            fill the page.
         """
         if self._has_dictionary is None:
             self._has_dictionary = _has_dictionary(array.type)
@@ -90,7 +95,8 @@ class PageBuffer:
                 self.keep()
         else:
             self.keep()
-            # A slice may hold the memory of a whole message of many columns; what has to wait is copied out of it.
+            # A slice may hold the memory of a whole message of many columns; what has to wait is
+            # copied out of it.
             self._keep([array])
         return full
 
@@ -121,7 +127,9 @@ class PageBuffer:
 
     def _keep(self, arrays: list[pa.Array]) -> None:
         joined = _joined(arrays)
-        own = joined if len(joined) < len(arrays) else [pa.concat_arrays([one]) for one in arrays]
+        own = (
+            joined if len(joined) < len(arrays) else [pa.concat_arrays([array]) for array in arrays]
+        )
         self._levels[0] += own
         self._join()
 
@@ -138,14 +146,14 @@ class PageBuffer:
             self._levels[depth] = []
 
     def _new_dictionaries(self, array: pa.Array) -> int:
-        found = dictionaries(array)
+        result = dictionaries(array)
         known = self._dictionaries
-        self._dictionaries = found
-        if len(known) != len(found):
-            known = [None] * len(found)
+        self._dictionaries = result
+        if len(known) != len(result):
+            known = [None] * len(result)
         return sum(
             int(new.nbytes)
-            for old, new in zip(known, found, strict=True)
+            for old, new in zip(known, result, strict=True)
             if old is None or not _same_memory(old, new)
         )
 
@@ -172,7 +180,9 @@ class BorrowedBatches:
         return self._bytes
 
     def open(self, columns: Sequence[pa.Array]) -> int | None:
-        """Return the number under which the columns of a batch may be held; None if that holds far more than its rows."""
+        """Return the number under which the columns of a batch may be held; None if that holds far
+        more than its rows.
+        """
         size = _memory(columns)
         if size > _MOST_HELD * sum(map(_array_bytes, columns)):
             return None
@@ -184,16 +194,23 @@ class BorrowedBatches:
     def settle(self) -> None:
         """Let go of the batches that no column holds, and of those that too few rows wait in."""
         if self._held:
-            left = sum(at.newest_bytes for at in self._columns)
+            left = sum(position.newest_bytes for position in self._columns)
             if self._held[-1][1] > _MOST_LEFT * left:
                 for column in self._columns:
                     column.keep()
         while self._held:
-            loans = [at.oldest_loan for at in self._columns if at.oldest_loan is not None]
+            loans = [
+                position.oldest_loan
+                for position in self._columns
+                if position.oldest_loan is not None
+            ]
             oldest = min(loans, default=self._count + 1)
             while self._held and self._held[0][0] < oldest:
                 self._bytes -= self._held.popleft()[1]
-            if self._bytes - sum(at.lent_bytes for at in self._columns) <= self._max_bytes:
+            if (
+                self._bytes - sum(position.lent_bytes for position in self._columns)
+                <= self._max_bytes
+            ):
                 return
             for column in self._columns:
                 if column.oldest_loan == oldest:
@@ -201,7 +218,9 @@ class BorrowedBatches:
 
 
 def _memory(columns: Sequence[pa.Array]) -> int:
-    """Return the bytes that arrays keep in memory: those of messages whose slices their buffers are."""
+    """Return the bytes that arrays keep in memory: those of messages whose slices their buffers
+    are.
+    """
     buffers = [buffer for array in columns for buffer in array.buffers()]
     wholes = [_whole(buffer) for buffer in buffers if buffer is not None]
     return sum({buffer.address: int(buffer.size) for buffer in wholes}.values())
@@ -214,7 +233,9 @@ def _whole(buffer: pa.Buffer) -> pa.Buffer:
 
 
 def cut(array: pa.Array, page_bytes: int) -> Iterator[pa.Array]:
-    """Yield slices of about `page_bytes`; rows may differ much in size, so that slices are measured again."""
+    """Yield slices of about `page_bytes`; rows may differ much in size, so that slices are measured
+    again.
+    """
     size, rows = value_bytes(array), len(array)
     pieces = max(round(size / page_bytes), math.ceil(rows / MAX_PAGE_ROWS))
     if pieces <= 1 or rows <= 1:
@@ -239,19 +260,21 @@ def value_bytes(array: pa.Array) -> int:
 
 
 def _array_bytes(array: pa.Array) -> int:
-    """Return what `nbytes` says of an array; Arrow takes longer to count it for the most common types."""
-    kind = array.type
+    """Return what `nbytes` says of an array; Arrow takes longer to count it for the most common
+    types.
+    """
+    dtype = array.type
     # Types without fields have short keys.
-    bits = 0 if kind.num_fields else _value_bits(kind)
+    bits = 0 if dtype.num_fields else _value_bits(dtype)
     if not bits or array.null_count:
         return int(array.nbytes)
     return (len(array) * bits + 7) // 8
 
 
 @lru_cache(maxsize=256)
-def _value_bits(kind: pa.DataType) -> int:
+def _value_bits(dtype: pa.DataType) -> int:
     """Return the bits of a value; 0 if values are of different sizes, or hold others."""
-    return fixed_width(kind) if is_plain(kind) else 0
+    return fixed_width(dtype) if is_plain(dtype) else 0
 
 
 def dictionaries(array: pa.Array) -> list[pa.Array]:
@@ -260,28 +283,28 @@ def dictionaries(array: pa.Array) -> list[pa.Array]:
         return []
     if pat.is_dictionary(array.type):
         return [array.dictionary]
-    return [found for child in _children(array) for found in dictionaries(child)]
+    return [result for child in _children(array) for result in dictionaries(child)]
 
 
 def _children(array: pa.Array) -> list[pa.Array]:
-    kind = array.type
-    if pat.is_struct(kind):
-        return [array.field(at) for at in range(kind.num_fields)]
-    if pat.is_fixed_size_list(kind):
-        size = kind.list_size
+    dtype = array.type
+    if pat.is_struct(dtype):
+        return [array.field(index) for index in range(dtype.num_fields)]
+    if pat.is_fixed_size_list(dtype):
+        size = dtype.list_size
         return [array.values.slice(array.offset * size, len(array) * size)]
     offsets = array.offsets
     start = offsets[0].as_py()
     length = offsets[-1].as_py() - start
-    if pat.is_map(kind):
+    if pat.is_map(dtype):
         return [array.keys.slice(start, length), array.items.slice(start, length)]
     return [array.values.slice(start, length)]
 
 
-def _has_dictionary(kind: pa.DataType) -> bool:
-    if not kind.num_fields:
-        return bool(pat.is_dictionary(kind))
-    return any(_has_dictionary(kind.field(at).type) for at in range(kind.num_fields))
+def _has_dictionary(dtype: pa.DataType) -> bool:
+    if not dtype.num_fields:
+        return bool(pat.is_dictionary(dtype))
+    return any(_has_dictionary(dtype.field(index).type) for index in range(dtype.num_fields))
 
 
 def _same_memory(one: pa.Array, other: pa.Array) -> bool:

@@ -1,8 +1,9 @@
 """Reads rows of the columns of one file.
 
-Opening reads the end of the file once: footer, offset tables and schema. The metadata of a column is parsed when its
-field is first asked for, and of the schema only that field is built. Which columns a field has depends on the version: in 2.0 every field has one, in 2.1 to 2.3
-only leaves do, depth-first in both; a packed struct, a fixed-size list of plain values and a blob are leaves of
+Opening reads the end of the file once: footer, offset tables and schema. The metadata of a column
+is parsed when its field is first asked for, and of the schema only that field is built. Which
+columns a field has depends on the version: in 2.0 every field has one, in 2.1 to 2.3 only leaves
+do, depth-first in both; a packed struct, a fixed-size list of plain values and a blob are leaves of
 either. All fields of one call are read in step, so that the store sees few requests.
 
 Specification: format/file, "Columns"; DataFile.fields and .column_indices of `protos/table.proto`.
@@ -158,7 +159,8 @@ class FileReader:
         Returns
         -------
         list of pyarrow.Array
-            For each field, one value per row, of the field's Arrow type; a blob gives what says where its values are.
+            For each field, one value per row, of the field's Arrow type; a blob gives what says
+            where its values are.
 
         Raises
         ------
@@ -186,7 +188,8 @@ class FileReader:
     def check_columns(
         self, fields: Sequence[Field], column_of: Mapping[int, int] | None = None
     ) -> None:
-        """Check that the file has the columns of some top-level fields, with a value for each row. Reads no values.
+        """Check that the file has the columns of some top-level fields, with a value for each row.
+        Reads no values.
 
         Raises
         ------
@@ -201,7 +204,9 @@ class FileReader:
     def column_bytes(
         self, fields: Sequence[Field], column_of: Mapping[int, int] | None = None
     ) -> int:
-        """Return the bytes that the pages of some fields take in the file; fields it does not have take none."""
+        """Return the bytes that the pages of some fields take in the file; fields it does not have
+        take none.
+        """
         return sum(
             buffer.length
             for column in self.column_metas(fields, column_of)
@@ -214,9 +219,10 @@ class FileReader:
     ) -> int | None:
         """Return how many rows filled a page of some fields; None if nothing says so.
 
-        Writers end a page once it has some 8 MiB of values, however few bytes these take in the file; but one that is handed more
-        at once may keep it together. Of columns with a dictionary, its items say more. Of several columns, the one counts whose
-        pages have the fewest rows.
+        Writers end a page once it has some 8 MiB of values, however few bytes these take in the
+        file; but one that is handed more at once may keep it together. Of columns with a
+        dictionary, its items say more. Of several columns, the one counts whose pages have the
+        fewest rows.
         """
         columns = self.column_metas(fields, column_of)
         longest = [
@@ -237,7 +243,9 @@ class FileReader:
     def column_metas(
         self, fields: Sequence[Field], column_of: Mapping[int, int] | None = None
     ) -> list[ColumnMeta]:
-        """Return what is known of the columns of some fields; fields that the file does not have have none."""
+        """Return what is known of the columns of some fields; fields that the file does not have
+        have none.
+        """
         known = self._own_columns if column_of is None else column_of
         columns = [known[id_] for field in fields for id_ in self._ids(field) if id_ in known]
         columns = [column for column in columns if column >= 0]
@@ -245,7 +253,8 @@ class FileReader:
         return [self._columns[column] for column in columns]
 
     def columns(self) -> list[ColumnMeta]:
-        """Return what is known of all columns of the file, in its order, whichever fields they are of.
+        """Return what is known of all columns of the file, in its order, whichever fields they are
+        of.
 
         Raises
         ------
@@ -260,13 +269,16 @@ class FileReader:
         return _number(self.schema, self.version)
 
     def forget_pages(self) -> None:
-        """Let go of what is known of pages: search structures, dictionaries, levels, decompressed bytes."""
+        """Let go of what is known of pages: search structures, dictionaries, levels, decompressed
+        bytes.
+        """
         self._readers.clear()
 
     def expect(
         self, fields: Sequence[Field], rows: range, column_of: Mapping[int, int] | None = None
     ) -> int:
-        """Begin to fetch what a later `read` of some rows will take, if the file is far and not in memory.
+        """Begin to fetch what a later `read` of some rows will take, if the file is far and not in
+        memory.
 
         Reads are to come in the order of what is expected, each followed by a `finish`.
 
@@ -303,23 +315,27 @@ class FileReader:
         self, fields: Sequence[Field], columns: Sequence[tuple[int, ...]], rows: Rows
     ) -> list[pa.Array]:
         """Read some rows of fields in the shape that their columns have."""
-        single = [[at] for at in range(len(fields))]
+        single = [[position] for position in range(len(fields))]
         if self.version in ((2, 1), (2, 2)):
             from lance_spark.file.small_columns import groups
 
             metas = [[self._columns[column] for column in several] for several in columns]
             single = groups(fields, metas, rows, self._num_rows)
         plans = [
-            self._group([fields[at] for at in group], [columns[at] for at in group], rows)
+            self._group(
+                [fields[position] for position in group],
+                [columns[position] for position in group],
+                rows,
+            )
             for group in single
         ]
-        found = run_plans(self._ranges, plans)
+        result = run_plans(self._ranges, plans)
         by_place = {
-            at: array
-            for group, arrays in zip(single, found, strict=True)
-            for at, array in zip(group, arrays, strict=True)
+            position: array
+            for group, arrays in zip(single, result, strict=True)
+            for position, array in zip(group, arrays, strict=True)
         }
-        return [by_place[at] for at in range(len(fields))]
+        return [by_place[position] for position in range(len(fields))]
 
     def _group(
         self, fields: Sequence[Field], columns: Sequence[tuple[int, ...]], rows: Rows
@@ -370,7 +386,8 @@ class FileReader:
         leaves = leaf_fields(arrow)
         if len(leaves) != len(columns):
             raise UnsupportedEncodingError(
-                f"{name}, column {field.name!r}: {len(columns)} columns for {len(leaves)} leaves of {arrow.type}"
+                f"{name}, column {field.name!r}: {len(columns)} columns for {len(leaves)} leaves "
+                f"of {arrow.type}"
             )
         for leaf, column in zip(leaves, columns, strict=True):
             self._check_length(field, column, leaf.slots_per_row)
@@ -405,7 +422,8 @@ class FileReader:
     def _stored(self, field: Field) -> Field:
         """Return the field in the shape that its columns have.
 
-        Blobs are stored in another shape than the table's schema has, and a packed struct cannot be read in part.
+        Blobs are stored in another shape than the table's schema has, and a packed struct cannot be
+        read in part.
         """
         own = self._tree.field_by_id(field.id)
         if own is None:
@@ -422,7 +440,8 @@ class FileReader:
             column = known.get(node.id, -1)
             if column < 0:
                 raise CorruptFileError(
-                    f"{self._source.name}: the file has no column for field {node.name!r} (id {node.id}) "
+                    f"{self._source.name}: the file has no column for field {node.name!r} (id "
+                    f"{node.id}) "
                     f"of column {field.name!r}"
                 )
             columns.append(column)

@@ -1,9 +1,10 @@
 """Writes record batches as one file of version 2.0, 2.1 or 2.2.
 
-Each top-level column collects rows until they are worth a page, whatever the other columns do, so that no more than about
-one page per column is in memory. A page ends where a row ends; a field with several leaves gets a page in each of their
-columns at once. The pages of different columns follow one another in the order in which they fill up. Every
-buffer starts at a multiple of 64 bytes, and the gaps hold the byte ``H``, as pylance writes them.
+Each top-level column collects rows until they are worth a page, whatever the other columns do, so
+that no more than about one page per column is in memory. A page ends where a row ends; a field with
+several leaves gets a page in each of their columns at once. The pages of different columns follow
+one another in the order in which they fill up. Every buffer starts at a multiple of 64 bytes, and
+the gaps hold the byte ``H``, as pylance writes them.
 
 Specification: format/file, "File layout"; `lance_spark.file.footer` has the end of the file.
 """
@@ -102,7 +103,8 @@ class FileWriter:
         for field in schema.fields:
             if blobs is None and has_blobs(field):
                 raise UnsupportedTypeError(
-                    f"{output.name}: column {field.name!r} has blobs, which a BlobWriter writes; give one"
+                    f"{output.name}: column {field.name!r} has blobs, which a BlobWriter writes; "
+                    "give one"
                 )
         self._output = output
         self._schema = schema
@@ -245,16 +247,16 @@ class _ColumnWriter:
 
     def _write_buffers(self, page: EncodedPage) -> list[ByteRange]:
         ranges = []
-        at = self._output.tell()
+        position = self._output.tell()
         # Short buffers, and the gaps before buffers, go out together with one call.
         waiting: list[bytes] = []
         for buffer in page.buffers:
             size = len(buffer)
-            gap = -at % ALIGNMENT
+            gap = -position % ALIGNMENT
             if gap:
                 waiting.append(PADDING * gap)
-            ranges.append(ByteRange(at + gap, size))
-            at += gap + size
+            ranges.append(ByteRange(position + gap, size))
+            position += gap + size
             if size <= _SHORT_BUFFER:
                 if size:
                     waiting.append(bytes(buffer))
@@ -299,7 +301,8 @@ def checked_columns(
     for column, array, wanted in zip(names, columns, types, strict=True):
         if array.type != wanted:
             raise SchemaMismatchError(
-                f"{name}: column {column!r} of a batch is {array.type}, but the schema has {wanted}; cast it"
+                f"{name}: column {column!r} of a batch is {array.type}, but the schema has "
+                f"{wanted}; cast it"
             )
     return list(map(with_offsets, columns))
 
@@ -312,7 +315,8 @@ def check_types(schema: Schema, version: tuple[int, int]) -> None:
         for field in schema.fields:
             if has_blobs(field):
                 raise UnsupportedTypeError(
-                    f"field {field.name!r}: files of version 0.1 have no blobs; use data storage version 2.2, or plain binary"
+                    f"field {field.name!r}: files of version 0.1 have no blobs; use data storage "
+                    "version 2.2, or plain binary"
                 )
             check_legacy(paged_json(field).arrow_field)
         return

@@ -1,7 +1,7 @@
 """Pages of file version 2.3: a structure plane beside a value plane.
 
-Each of the two is one of a few, and nearly all pairs have the bytes of a layout of version 2.2, to whose readers they
-are handed:
+Each of the two is one of a few, and nearly all pairs have the bytes of a layout of version 2.2, to
+whose readers they are handed:
 
 =========================  =============================================================================
 structure and values       read as

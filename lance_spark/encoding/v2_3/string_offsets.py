@@ -1,7 +1,7 @@
 """Strings of mini-block chunks whose offsets are encoded on their own.
 
-``Variable { offsets }`` with offsets that are not flat: `Delta`, `Range`, `Constant`, `Rle` or others. A chunk of n values
-has one or two buffers:
+``Variable { offsets }`` with offsets that are not flat: `Delta`, `Range`, `Constant`, `Rle` or
+others. A chunk of n values has one or two buffers:
 
 =========  =============================================================================================
 buffer     content

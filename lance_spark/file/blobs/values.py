@@ -1,4 +1,5 @@
-"""What a writer is given for the blobs of a column of version 2.2: bytes, or URIs, and of those perhaps a range.
+"""What a writer is given for the blobs of a column of version 2.2: bytes, or URIs, and of those
+perhaps a range.
 
 =========  ============  =====================================================================
 child      type          content
@@ -9,7 +10,8 @@ position   uint64        with a URI, the first byte of a range of what it names;
 size       uint64        bytes of the range, at least 1; there if the position is, null for all
 =========  ============  =====================================================================
 
-A URI below a base path of the table is stored as the path below it, and the id of the base path; any other as it is.
+A URI below a base path of the table is stored as the path below it, and the id of the base path;
+any other as it is.
 """
 
 from __future__ import annotations
@@ -106,23 +108,24 @@ def below_bases(uris: pa.Array, bases: Mapping[int, str]) -> tuple[Lengths, pa.A
     Returns
     -------
     int64 array, pyarrow.Array of string
-        For each URI the id of the base path, 0 if there is none, and the path below it, or the URI as it is.
+        For each URI the id of the base path, 0 if there is none, and the path below it, or the URI
+        as it is.
     """
-    found = np.zeros(len(uris), np.int64)
+    result = np.zeros(len(uris), np.int64)
     if not bases or not len(uris):
-        return found, uris
+        return result, uris
     plain = _plain(uris)
     kept = uris
     # A base path below another one comes first.
     for number in sorted(bases, key=lambda number: len(bases[number]), reverse=True):
         prefix = bases[number].rstrip("/") + "/"
-        hit = np.asarray(pc.starts_with(plain, prefix)) & (found == 0)
+        hit = np.asarray(pc.starts_with(plain, prefix)) & (result == 0)
         if hit.any():
             rest = pc.utf8_slice_codeunits(plain, len(prefix))
             hit &= np.asarray(pc.not_equal(rest, ""))
-            found[hit] = number
+            result[hit] = number
             kept = pc.if_else(pa.array(hit), rest, kept)
-    return found, kept
+    return result, kept
 
 
 def not_absolute(uris: pa.Array) -> Lengths:

@@ -1,11 +1,13 @@
-"""The schema of a table or file: a tree of fields with ids, as manifests and file descriptors list it.
+"""The schema of a table or file: a tree of fields with ids, as manifests and file descriptors list
+it.
 
-On storage the tree is a list of `Field` messages, depth-first, each with its own id and its parent's (-1 at the top).
-Ids are never used twice in a table: they tie the fields of a manifest to the columns of a data file. Messages keep what this
-release knows nothing about: a field that was parsed is written back from the bytes it came from.
+On storage the tree is a list of `Field` messages, depth-first, each with its own id and its
+parent's (-1 at the top). Ids are never used twice in a table: they tie the fields of a manifest to
+the columns of a data file. Messages keep what this release knows nothing about: a field that was
+parsed is written back from the bytes it came from.
 
-One exception to the tree: the schema of a data file spells a blob column of version 2.2 as a packed struct whose
-children all have id -1 and parent -1; they follow it in the list.
+One exception to the tree: the schema of a data file spells a blob column of version 2.2 as a packed
+struct whose children all have id -1 and parent -1; they follow it in the list.
 
 Specification: format/table/schema; `protos/file.proto`.
 """
@@ -81,9 +83,11 @@ class Field(_Cached):
     carried : bytes
         The message that the field was parsed from; empty for a new field.
     dictionary_pages : bytes
-        Of a dictionary of a table of version 0.1: what its values lie in; see `legacy_dictionaries`.
+        Of a dictionary of a table of version 0.1: what its values lie in; see
+        `legacy_dictionaries`.
     unread : tuple of Field
-        Children that a selection has left out: they can tell whether a struct is null where a fragment has none of the others.
+        Children that a selection has left out: they can tell whether a struct is null where a
+        fragment has none of the others.
     """
 
     name: str
@@ -102,7 +106,8 @@ class Field(_Cached):
     def arrow_field(self) -> pa.Field:
         """The Arrow field, of storage type: extension types are named in its metadata.
 
-        A blob of version 2.2 is the struct that describes where its bytes are: that is what is read. JSON is text.
+        A blob of version 2.2 is the struct that describes where its bytes are: that is what is
+        read. JSON is text.
 
         Raises
         ------
@@ -113,12 +118,12 @@ class Field(_Cached):
         if metadata and metadata.get(EXTENSION_NAME) == BLOB_V2:
             return pa.field(self.name, BLOB_DESCRIPTOR, self.nullable, self._blob_metadata())
         children = [child.arrow_field for child in self.children]
-        kind = arrow_type(self.logical_type, children, self.name)
+        dtype = arrow_type(self.logical_type, children, self.name)
         if self.logical_type == "json":
             metadata = {**metadata, EXTENSION_NAME: ARROW_JSON.encode()}
         # Arrow refuses a column of nothing but nulls that may not be null.
         nullable = self.nullable or self.logical_type == "null"
-        return pa.field(self.name, kind, nullable, dict(metadata) if metadata else None)
+        return pa.field(self.name, dtype, nullable, dict(metadata) if metadata else None)
 
     def to_arrow(self) -> pa.Field:
         """Return `arrow_field`."""
@@ -136,7 +141,8 @@ class Field(_Cached):
     def is_blob(self) -> bool:
         """Whether the values are stored outside of the pages.
 
-        The key marks a blob by its presence, as in pylance: ``lance-encoding:blob = false`` is a blob too.
+        The key marks a blob by its presence, as in pylance: ``lance-encoding:blob = false`` is a
+        blob too.
         """
         return bool(self.metadata) and (
             BLOB_KEY in self.metadata or self.metadata.get(EXTENSION_NAME) == BLOB_V2
@@ -340,10 +346,10 @@ class Schema(_Cached):
             if node.name == path:
                 return (node,)
         head, *rest = path.split(".")
-        found = [_find(head if rest else path, self.fields, "the schema")]
+        result = [_find(head if rest else path, self.fields, "the schema")]
         for name in rest:
-            found.append(found[-1].child(name))
-        return tuple(found)
+            result.append(result[-1].child(name))
+        return tuple(result)
 
     def select(self, names: Sequence[str]) -> Schema:
         """Return a schema of these fields only, in this order.
@@ -351,8 +357,8 @@ class Schema(_Cached):
         Parameters
         ----------
         names : sequence of str
-            Top-level names, or dotted paths to children: a struct then has only the children named, in their own order.
-            Maps are selected whole.
+            Top-level names, or dotted paths to children: a struct then has only the children named,
+            in their own order. Maps are selected whole.
 
         Raises
         ------
@@ -372,7 +378,9 @@ class Schema(_Cached):
 
     @classmethod
     def of_paths(cls, paths: Iterable[tuple[Field, ...]]) -> Schema:
-        """Return a schema of the fields at the ends of some paths, and those above them; see `path`."""
+        """Return a schema of the fields at the ends of some paths, and those above them; see
+        `path`.
+        """
         chosen: dict[int, list[tuple[Field, ...]]] = {}
         for path in paths:
             chosen.setdefault(path[0].id, []).append(path)
@@ -449,43 +457,44 @@ class FieldTree:
         self._position: dict[int, int] = {}
         self._built: dict[int, Field] = {}
         depth: list[int] = []
-        for at, proto in enumerate(protos):
+        for index, proto in enumerate(protos):
             field_id, parent_id = proto.id, proto.parent_id
             parent = None
             if parent_id >= 0:
                 parent = self._position.get(parent_id)
                 if parent is None:
                     raise CorruptFileError(
-                        f"field {proto.name!r} (id {field_id}) of the schema stands before its parent {parent_id}"
+                        f"field {proto.name!r} (id {field_id}) of the schema stands before its "
+                        f"parent {parent_id}"
                     )
             elif field_id < 0:
-                parent = _blob_above(protos, at)
-            if field_id >= 0 and self._position.setdefault(field_id, at) != at:
+                parent = _blob_above(protos, index)
+            if field_id >= 0 and self._position.setdefault(field_id, index) != index:
                 raise CorruptFileError(f"the schema has two fields with id {field_id}")
             if parent is None:
                 depth.append(0)
-                self._top.append(at)
+                self._top.append(index)
                 continue
             depth.append(depth[parent] + 1)
-            if depth[at] > _MAX_DEPTH:
+            if depth[index] > _MAX_DEPTH:
                 raise CorruptFileError(f"the schema is nested more than {_MAX_DEPTH} fields deep")
-            self._below.setdefault(parent, []).append(at)
+            self._below.setdefault(parent, []).append(index)
 
     def fields(self) -> tuple[Field, ...]:
         """Return the top-level fields."""
-        return tuple(self._build(at) for at in self._top)
+        return tuple(self._build(position) for position in self._top)
 
     def field_by_id(self, field_id: int) -> Field | None:
         """Return the field with that id, at any depth, or None."""
-        at = self._position.get(field_id)
-        return None if at is None else self._build(at)
+        position = self._position.get(field_id)
+        return None if position is None else self._build(position)
 
     def _build(self, at: int) -> Field:
-        found = self._built.get(at)
-        if found is None:
+        result = self._built.get(at)
+        if result is None:
             children = tuple(self._build(child) for child in self._below.get(at, ()))
-            found = self._built[at] = _from_proto(self._protos[at], children)
-        return found
+            result = self._built[at] = _from_proto(self._protos[at], children)
+        return result
 
 
 def _blob_above(protos: Sequence[pb.Field], at: int) -> int | None:
