@@ -1,8 +1,8 @@
-"""Several data files read as if they were one, with the rows of all of them.
+"""Reads several data files as one file with the rows of all.
 
-Small fragments cost what it takes to open and read a file, whatever they hold. Files of one schema
-and version have pages that can be decoded together: their columns are put together to columns of
-many pages, their bytes to those of one file.
+A small fragment costs as much as opening and reading a file. Pages of files with one schema and
+version can be decoded together: the columns are merged to columns of many pages, and the bytes are
+concatenated.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from lance_spark.storage.source import ByteRange, Bytes
 
 
 class JoinedReader(FileReader):
-    """Reads rows of several files, counted from the first row of the first file on.
+    """Reads rows of several files, counted from the first row of the first file.
 
     Parameters
     ----------
     readers : sequence of FileReader
-        At least one, all `alike`. Closed with this one.
+        At least one, all `alike`. This reader closes them.
     at_once : int
-        How many files are read at the same time.
+        Number of files read in parallel.
     """
 
     def __init__(self, readers: Sequence[FileReader], at_once: int = 1) -> None:
@@ -44,7 +44,7 @@ class JoinedReader(FileReader):
         self._ranges = self._joined
 
     def close(self) -> None:
-        """Close the files; arrays handed out before stay valid."""
+        """Close the files; arrays returned earlier stay valid."""
         super().close()
         for part in self._parts:
             part.close()
@@ -75,15 +75,15 @@ class JoinedReader(FileReader):
 
 
 def alike(first: FileReader, second: FileReader) -> bool:
-    """Whether two files can be read together."""
+    """Tell whether two files can be read together."""
     return first._tree is second._tree and first.version == second.version
 
 
 def can_join(field: Field, version: tuple[int, int]) -> bool:
-    """Whether a top-level field can be read of several files of a version together.
+    """Tell whether a top-level field can be read from several files of a version together.
 
-    A blob's values lie elsewhere in its own file, and pages of nested columns of version 2.0 refer
-    to one another.
+    Blobs refer to positions in their own file, and pages of nested columns of version 2.0 refer to
+    each other.
     """
     if any(node.is_blob for node in field.walk()):
         return False
@@ -91,7 +91,7 @@ def can_join(field: Field, version: tuple[int, int]) -> bool:
 
 
 def most_bytes(reader: FileReader, fields: Sequence[Field], column_of: Mapping[int, int]) -> int:
-    """Return at most how many bytes some fields of a file have once they are decoded."""
+    """Return an upper bound of the decoded bytes of some fields of a file."""
     total = 0
     known = reader.version in ((2, 1), (2, 2))
     if known:

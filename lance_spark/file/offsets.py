@@ -1,9 +1,9 @@
-"""The first offset of arrays without rows.
+"""Adds the missing first offset to arrays without rows.
 
-A list, string or binary array has one offset more than rows, and so at least one. Arrow's format
-lets writers leave it out where there are no rows, which Java did until release 18.2, and so Spark
-4.0 does, at any depth. pyarrow reads it all the same where it measures such an array, and the
-process dies.
+A list, string or binary array has one more offset than rows, so at least one. The Arrow format
+allows an empty offsets buffer for an array without rows. Arrow Java writes it so before release
+18.2, and so does Spark 4.0, at any depth. pyarrow reads the missing offset when it measures such an
+array, and the process crashes.
 """
 
 from __future__ import annotations
@@ -13,18 +13,17 @@ from functools import lru_cache
 import pyarrow as pa
 import pyarrow.types as pat
 
-#: Types of which `num_fields` does not tell the arrays below them.
+#: Types whose `num_fields` does not count the arrays below them.
 _HOLDS_ARRAYS = (pa.BaseExtensionType, pa.DictionaryType)
 
 
 def with_offsets(array: pa.Array) -> pa.Array:
-    """Return the array with an offset in every list, string or binary of it that has no rows.
+    """Return the array with a first offset in every list, string or binary array inside it.
 
     Returns
     -------
     pyarrow.Array
-        Of the same type, with the same values. The argument itself if it has rows, and so has all
-        below it.
+        An equal array of the same type. The argument itself if it and all arrays below have rows.
     """
     dtype = array.type
     if len(array) and _has_rows_below(dtype):
@@ -54,7 +53,7 @@ def with_offsets(array: pa.Array) -> pa.Array:
 
 
 def _has_rows_below(dtype: pa.DataType) -> bool:
-    """Whether all arrays below one with rows have rows: those of structs do."""
+    """Tell whether all arrays below an array with rows have rows, as in structs."""
     # Extension types of other packages may have no hash.
     if isinstance(dtype, _HOLDS_ARRAYS):
         return False

@@ -1,4 +1,4 @@
-"""Which bytes of a file some rows of a column take, nearly, as its metadata alone tells."""
+"""Estimates from metadata which bytes of a file some rows of a column need."""
 
 from __future__ import annotations
 

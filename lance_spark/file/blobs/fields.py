@@ -5,7 +5,7 @@ where           files of versions 2.0 and 2.1          2.2 and later
 ==============  =====================================  ====================================================
 Arrow schema    large_binary, with the metadata        the same, or the extension ``lance.blob.v2`` over
 of the writer   ``lance-encoding:blob``, any value     ``struct<data, uri[, position, size]>``
-manifest        the same                               the extension, whatever the writer said
+manifest        the same                               always the extension
 data file       the same; pages hold a struct of       a packed struct: kind, position, size, blob_id,
                 position and size                      blob_uri; its fields have no ids
 read            `Handling`
@@ -46,18 +46,18 @@ class Handling(Enum):
 
     @classmethod
     def parse(cls, name: str | None) -> Handling:
-        """Return what a name stands for; descriptions if there is none.
+        """Return the handling of a name; `DESCRIPTIONS` for None.
 
         Raises
         ------
         InvalidInputError
-            There is no such name.
+            The name is unknown.
         """
         try:
             return cls.DESCRIPTIONS if name is None else cls(name.strip().lower())
         except ValueError:
             names = ", ".join(handling.value for handling in cls)
-            raise InvalidInputError(f"blob_handling {name!r} is none of {names}") from None
+            raise InvalidInputError(f"blob_handling must be one of {names}, not {name!r}") from None
 
 
 def has_blobs(field: Field) -> bool:
@@ -179,7 +179,7 @@ def for_version(schema: pa.Schema, version: tuple[int, int]) -> pa.Schema:
     Raises
     ------
     UnsupportedTypeError
-        A blob is no binary, or of the second kind where files have an older version, or inside a
+        A blob is not binary, or has the type of version 2.2 in an older file, or is inside a
         map or fixed-size list.
     """
     if version == (0, 1):
@@ -274,7 +274,7 @@ def is_v2(field: pa.Field) -> bool:
 
 
 def is_v1(field: pa.Field) -> bool:
-    """Whether an Arrow field is marked as a blob by its metadata: the key says it, whatever its
+    """Tell whether the metadata of an Arrow field marks it as a blob: by the key alone, with any
     value.
     """
     return bool(BLOB_KEY.encode() in (field.metadata or {}))

@@ -45,7 +45,7 @@ class BlobValues:
     live : bool array
         False for nulls.
     offsets, data : int64 and uint8 arrays
-        The bytes; those of values with a URI do not count.
+        The bytes; bytes of values with a URI are ignored.
     sizes : int64 array
         Bytes of each value; 0 for nulls and URIs.
     uris : pyarrow.Array of string, or None
@@ -191,7 +191,7 @@ def _spelt(uri: str) -> str:
     if place.is_local:
         return place.uri
     path = unquote(place.uri)
-    # Whatever steps upwards is below no base path.
+    # A path with ".." is not below any base path.
     return "" if any(step in (".", "..") for step in path.split("/")) else path
 
 

@@ -80,7 +80,7 @@ def blob_options(
     Raises
     ------
     InvalidInputError
-        There is no such mode, references are allowed and not made, or a limit is not positive.
+        The mode is unknown, references are allowed but not made, or a limit is not positive.
     """
     if external_blob_mode not in ("reference", "ingest"):
         raise InvalidInputError(
@@ -146,7 +146,7 @@ class BlobWriter:
         ------
         InvalidInputError
             A value has both bytes and a URI, or neither; URIs are refused; a limit in the metadata
-            is no number.
+            is not a number.
         StorageError
         """
         return replace_blobs(array, column, self._store)
@@ -191,7 +191,7 @@ class BlobWriter:
             self._output.write(data[int(offsets[0]) : int(offsets[-1])])
         positions = np.where(sizes == 0, 0, start + offsets[:-1] - offsets[0])
         if self._version == (2, 0):
-            # These pages have no nulls: they are told by a position.
+            # These pages have no validity: a special position marks a null.
             positions[~live] = 1
             live = np.ones_like(live)
         columns = [pa.array(positions.astype(np.uint64)), pa.array(sizes.astype(np.uint64))]

@@ -59,7 +59,7 @@ def read_json(array: pa.Array, field: Field, name: str) -> pa.Array:
     Raises
     ------
     CorruptFileError, UnsupportedEncodingError
-        A value is no JSON.
+        A value is not valid JSON.
     InvalidInputError
         The texts are more than one array holds.
     """
@@ -88,7 +88,7 @@ def write_json(array: pa.Array, field: Field, name: str, first_row: int) -> pa.A
     Raises
     ------
     InvalidInputError
-        A text is no JSON, or has what JSONB cannot hold.
+        A text is not valid JSON, or contains values that JSONB cannot hold.
     """
     if not has_json(field):
         return array
@@ -161,7 +161,7 @@ def _as_list(array: pa.MapArray) -> pa.ListArray:
 
 
 def _fixed_items(array: pa.FixedSizeListArray) -> pa.Array:
-    """Return the items of all lists; those of lists that are null are null."""
+    """Return the items of all lists; items of null lists are null."""
     size = array.type.list_size
     items = array.values.slice(array.offset * size, len(array) * size)
     if not array.null_count:

@@ -163,7 +163,7 @@ def is_leaf_type(dtype: pa.DataType) -> bool:
 
 
 def takes_children(logical: str) -> bool:
-    """Whether the Arrow type of a logical type is made from those of the field's children."""
+    """Tell whether the Arrow type of a logical type is built from the children of the field."""
     return logical in _NESTED or logical.startswith("fixed_size_list:struct:")
 
 

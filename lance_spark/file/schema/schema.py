@@ -55,7 +55,7 @@ _MAX_DEPTH = 64
 
 
 class _Cached:
-    """Pickles the fields of a dataclass and none of its cached properties."""
+    """Pickles the fields of a dataclass without its cached properties."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {f.name: self.__dict__[f.name] for f in fields(self)}  # type: ignore[arg-type]
@@ -160,17 +160,18 @@ class Field(_Cached):
 
     @property
     def has_json(self) -> bool:
-        """Whether the field, or one below it, is JSON."""
+        """Whether the field or one below it is JSON."""
         return self.logical_type == "json" or (bool(self.children) and self._holds_json)
 
     @cached_property
     def _holds_json(self) -> bool:
-        # A damaged schema can have children below a type without any: its arrays do not have them.
+        # A damaged schema can list children of a type without children; its arrays do not have
+        # them.
         return takes_children(self.logical_type) and any(child.has_json for child in self.children)
 
     @property
     def num_fields(self) -> int:
-        """How many fields the field and all below it are."""
+        """The number of fields: this one and all below it."""
         return 1 + sum(child.num_fields for child in self.children) if self.children else 1
 
     def _blob_metadata(self) -> dict[str, bytes]:
@@ -184,12 +185,12 @@ class Field(_Cached):
             yield from child.walk()
 
     def child(self, name: str) -> Field:
-        """Return the child of that name.
+        """Return the child with a name.
 
         Raises
         ------
         InvalidInputError
-            There is none.
+            The child does not exist.
         """
         return _find(name, self.children, f"field {self.name!r}")
 
@@ -228,14 +229,14 @@ class Field(_Cached):
 
     @classmethod
     def from_arrow(cls, arrow: pa.Field, first_id: int, parent_id: int = -1) -> Field:
-        """Return a new field; ids count up from `first_id`, depth-first.
+        """Return a new field with ids from `first_id` on, depth-first.
 
         Raises
         ------
         UnsupportedTypeError
             Lance cannot store the type.
         InvalidInputError
-            Two children have one name.
+            Two children have the same name.
         """
         parts, name = field_parts(arrow), arrow.name
         children: list[Field] = []
@@ -273,7 +274,7 @@ class Schema(_Cached):
         Raises
         ------
         CorruptFileError
-            The list is no tree.
+            The messages do not form a tree.
         """
         return cls(FieldTree(list(protos)).fields(), dict(metadata or {}))
 
@@ -290,11 +291,11 @@ class Schema(_Cached):
         UnsupportedTypeError
             Lance cannot store a type.
         InvalidInputError
-            Two fields beside each other have one name, or a top-level name has a dot.
+            Two sibling fields have the same name, or a top-level name contains a dot.
         """
         _check_unique(schema.names, "the schema")
         for name in schema.names:
-            # pylance refuses such tables: dots lead to children.
+            # pylance refuses such tables, as dots separate the names of children.
             if "." in name:
                 raise InvalidInputError(f"column {name!r} has a dot in its name; rename it")
         new: list[Field] = []
@@ -329,14 +330,14 @@ class Schema(_Cached):
         return self._by_id.get(field_id)
 
     def field(self, path: str) -> Field:
-        """Return a field by its name; names of children follow after dots.
+        """Return a field by its path, with dots between the names.
 
-        A top-level name that has dots itself goes before.
+        A top-level field whose name contains dots has precedence.
 
         Raises
         ------
         InvalidInputError
-            There is no such field; the message names the nearest.
+            The field does not exist; the error suggests the most similar name.
         """
         return self.path(path)[-1]
 
@@ -357,13 +358,13 @@ class Schema(_Cached):
         Parameters
         ----------
         names : sequence of str
-            Top-level names, or dotted paths to children: a struct then has only the children named,
-            in their own order. Maps are selected whole.
+            Top-level names, or dotted paths to children. A struct is reduced to the named children,
+            in stored order. Maps are selected whole.
 
         Raises
         ------
         InvalidInputError
-            There is no such field, or a field is named twice.
+            A field does not exist, or is named twice.
         """
         chosen: dict[str, list[tuple[Field, ...]]] = {}
         for name in names:
@@ -378,9 +379,7 @@ class Schema(_Cached):
 
     @classmethod
     def of_paths(cls, paths: Iterable[tuple[Field, ...]]) -> Schema:
-        """Return a schema of the fields at the ends of some paths, and those above them; see
-        `path`.
-        """
+        """Return a schema of the last fields of some paths and their parents; see `path`."""
         chosen: dict[int, list[tuple[Field, ...]]] = {}
         for path in paths:
             chosen.setdefault(path[0].id, []).append(path)
@@ -410,7 +409,7 @@ def _prune(node: Field, paths: list[tuple[Field, ...]], depth: int) -> Field:
 
 
 def alone(path: Sequence[Field]) -> Field:
-    """Return the first field of a path, with nothing below it but the path."""
+    """Return the first field of a path, reduced to the fields on the path."""
     node = path[-1]
     for above in reversed(path[:-1]):
         node = replace(above, children=(node,))
@@ -437,17 +436,17 @@ def _check_unique(names: Sequence[str], where: str) -> None:
 
 
 class FieldTree:
-    """The fields of a list of messages, checked to be a tree; each is built when it is asked for.
+    """A tree of fields from a list of messages; each field is built on first use.
 
     Parameters
     ----------
     protos : sequence of Field
-        Depth-first.
+        Messages, depth-first.
 
     Raises
     ------
     CorruptFileError
-        The list is no tree.
+        The messages do not form a tree.
     """
 
     def __init__(self, protos: Sequence[pb.Field]) -> None:
@@ -498,7 +497,7 @@ class FieldTree:
 
 
 def _blob_above(protos: Sequence[pb.Field], at: int) -> int | None:
-    """Return the position of the blob that an anonymous field is a part of."""
+    """Return the position of the blob that contains an anonymous field."""
     for back in range(1, BLOB_DESCRIPTOR.num_fields + 1):
         if back > at:
             return None
@@ -536,7 +535,7 @@ def _encoding_hint(logical: str) -> int:
 
 
 def set_keys(proto: pb.Field, metadata: Mapping[str, bytes]) -> None:
-    """Set the key fields of a message by the metadata of the field, as pylance does."""
+    """Set the key fields of a message from the metadata of the field, as pylance does."""
     if not metadata:
         return
     place = f"{_PRIMARY_KEY}:position"

@@ -19,7 +19,7 @@ footer                16 bytes: u64 position of the metadata, u16 0, u16 2 (or l
 manifest in the file.
 
 Releases before 0.5 (footer 0.1) wrote page tables from id 0 on even if the smallest id was greater,
-with zeros in front. Nothing in the file says so: the lengths of the entries tell.
+with leading zeros. Only the lengths of the entries show it.
 
 Specification: format/file of the legacy format; `protos/file.proto`.
 """
@@ -184,7 +184,7 @@ def read_pages(
             )
     result = {}
     for id_, raw in zip(wanted, tail.read(ranges), strict=True):
-        # Tables stand at any byte, and views of other widths want aligned ones.
+        # Tables are not aligned, but wider views need alignment.
         entries = raw.copy().view("<i8").reshape(num_batches, 2)
         result[id_] = Pages(entries[:, 0], entries[:, 1])
     return result

@@ -9,7 +9,7 @@ Version 0.1 stores no validity. What comes back for a null is what pylance reads
 =============================  ============================================================
 stored as null                 read as
 =============================  ============================================================
-number, date, fixed-size list  whatever the writer's array had in that slot: 0, as a rule
+number, date, fixed-size list  the value in that slot of the writer's array: usually 0
 or binary
 bool                           false
 string or bytes                the same, as a rule an empty string; and empty strings come back
@@ -95,7 +95,7 @@ class LegacyFileReader:
 
     @property
     def version(self) -> tuple[int, int]:
-        """Major and minor version: (0, 1), whatever the footer says."""
+        """Major and minor version: always (0, 1)."""
         return VERSION
 
     @property
@@ -187,7 +187,7 @@ class LegacyFileReader:
     def full_page_rows(
         self, fields: Sequence[Field], column_of: Mapping[int, int] | None = None
     ) -> int | None:
-        """Return None: pages end with a batch of rows, whatever their bytes."""
+        """Return None: pages end with a batch of rows, of any size."""
         return None
 
     def statistics(self, field_id: int) -> PageStatistics | None:

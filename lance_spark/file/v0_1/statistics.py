@@ -24,7 +24,7 @@ Each child may be missing. A missing null count means that each batch may have n
 bound is unknown for each batch, and without both bounds there are no statistics of the field.
 Children with other names are ignored.
 
-What is ruled out is judged by what reading gives. Where the writer saw a null, whatever its array
+Pruning follows the values that a read returns. Where the writer saw a null, any value of its array
 had there is read, and the bounds do not tell: batches with nulls are kept, as long as that column
 can be anything but null. Empty strings are nulls. NaN may be greater than all (Spark) or unordered
 (Arrow).
@@ -85,7 +85,7 @@ class PageStatistics:
 def read_statistics(
     source: ByteSource, tail: Tail, footer: LegacyFooter, field_id: int
 ) -> PageStatistics | None:
-    """Read the statistics of a field; None if the file has none of it.
+    """Read the statistics of a field; None if the file lacks them.
 
     Raises
     ------
@@ -128,7 +128,7 @@ def prune(statistics: PageStatistics, op: Op, value: Any = None) -> list[range]:
     Raises
     ------
     InvalidInputError
-        There is no such operator.
+        The operator is unknown.
     """
     keep = _kept(statistics, op, value)
     keep &= np.diff(statistics.bounds) > 0
@@ -179,7 +179,7 @@ def _kept(statistics: PageStatistics, op: Op, value: Any) -> Flags:
     if op == "is_not_null":
         return everything
     if op not in ("==", "!=", "<", "<=", ">", ">="):
-        raise InvalidInputError(f"{op!r} is no operator that statistics know")
+        raise InvalidInputError(f"operator {op!r} is not supported by page statistics")
     wanted = _values(value, dtype)
     if wanted is None or (pat.is_floating(dtype) and op in ("!=", ">", ">=")):
         # A NaN may be there, and may be greater than all.
@@ -194,7 +194,7 @@ def _kept(statistics: PageStatistics, op: Op, value: Any) -> Flags:
     if op == "!=":
         same = _flags(pc.equal(low, least), False) & _flags(pc.equal(high, least), False)
         result = ~same if not is_variable(dtype) or len(least.as_py()) < _CUT // 4 else everything
-    # What is read where the writer saw a null, nobody knows.
+    # The value that readers return for a null of the writer is unknown.
     return result | with_nulls
 
 
@@ -230,7 +230,7 @@ def _cast(value: Any, scalar: pa.Scalar, dtype: pa.DataType) -> pa.Scalar:
     result = scalar.cast(dtype)
     # Some casts cut silently: times of dates, for example.
     if not result.cast(scalar.type).equals(scalar):
-        raise ValueError(f"{value!r} is no {dtype}")
+        raise ValueError(f"{value!r} is not a {dtype}")
     return result
 
 

@@ -65,7 +65,7 @@ class Collected:
         Parameters
         ----------
         array : pyarrow.Array
-            Of the field's type, without nulls but those of strings and bytes.
+            Arrays of the type of the field; only strings and bytes may contain nulls.
         cuts : int64 array
             First row of each batch, and the number of all rows.
         """

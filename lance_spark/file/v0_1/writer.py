@@ -90,7 +90,7 @@ class LegacyFileWriter:
         Raises
         ------
         SchemaMismatchError
-            Names or types are not those of the schema.
+            Names or types differ from the schema.
         InvalidInputError
             A value would come back as another one, or is not in the dictionary of the table.
         """
