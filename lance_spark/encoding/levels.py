@@ -5,14 +5,14 @@ A leaf column is wrapped in *layers*, listed from the leaf outwards: its own val
 layer for each struct and list above it. An *entry* is one leaf slot, or one list that has no leaf
 slot because it, or something above it, is null or empty.
 
-=========================  ====================================================================================
+=========================  =========================================================================
 layer                      definition levels it takes, counted up from the leaf
-=========================  ====================================================================================
+=========================  =========================================================================
 ALL_VALID_ITEM / _LIST     none
 NULLABLE_ITEM / _LIST      one: null
 EMPTYABLE_LIST             one: empty
 NULL_AND_EMPTY_LIST        two: null, then empty
-=========================  ====================================================================================
+=========================  =========================================================================
 
 Definition 0 is a valid leaf value. An entry has a leaf slot (is *visible*) if its level belongs to
 the item layers below the innermost list. Repetition 0 continues the innermost list, r starts a list

@@ -1,9 +1,9 @@
 """Zstandard frames one after the other in a buffer: finding them without decompressing, and a frame
 that is stored.
 
-=========  ====================================================================================================
+=========  =========================================================================================
 bytes      content
-=========  ====================================================================================================
+=========  =========================================================================================
 4          magic number ``28 B5 2F FD``
 1          bits 0 to 1: length of a dictionary id; 2: a checksum follows the blocks; 5: no window byte;
            6 to 7: which length the content size has
@@ -12,7 +12,7 @@ bytes      content
 0 to 8     content size, of two bytes counted from 256 on
 ...        blocks: three bytes (bit 0: the last; 1 to 2: 1 if a byte is repeated; size), then their bytes
 0 or 4     checksum
-=========  ====================================================================================================
+=========  =========================================================================================
 
 Specification: RFC 8878, section 3.
 """

@@ -21,7 +21,7 @@ _FIRST_VERSION_2 = (0, 3)
 
 
 class DataFileReader(Protocol):
-    """An open data file of any version; `lance_spark.file.reader.FileReader` documents the methods."""
+    """An open data file; `lance_spark.file.reader.FileReader` documents the methods."""
 
     @property
     def version(self) -> tuple[int, int]:

@@ -175,7 +175,7 @@ class BorrowedBatches:
         return self._bytes
 
     def open(self, columns: Sequence[pa.Array]) -> int | None:
-        """Return the number of a batch to borrow; None if its memory is far larger than its rows."""
+        """Return the number of a batch to borrow; None if its memory exceeds its rows by far."""
         size = _memory(columns)
         if size > _MOST_HELD * sum(map(_array_bytes, columns)):
             return None
@@ -185,25 +185,20 @@ class BorrowedBatches:
         return self._count
 
     def settle(self) -> None:
-        """Release batches that no column needs, and copy the rows of batches with few needed rows."""
+        """Release unneeded batches, and copy the rows of batches with few needed rows."""
         if self._held:
-            left = sum(position.newest_bytes for position in self._columns)
+            left = sum(column.newest_bytes for column in self._columns)
             if self._held[-1][1] > _MOST_LEFT * left:
                 for column in self._columns:
                     column.keep()
         while self._held:
             loans = [
-                position.oldest_loan
-                for position in self._columns
-                if position.oldest_loan is not None
+                column.oldest_loan for column in self._columns if column.oldest_loan is not None
             ]
             oldest = min(loans, default=self._count + 1)
             while self._held and self._held[0][0] < oldest:
                 self._bytes -= self._held.popleft()[1]
-            if (
-                self._bytes - sum(position.lent_bytes for position in self._columns)
-                <= self._max_bytes
-            ):
+            if self._bytes - sum(column.lent_bytes for column in self._columns) <= self._max_bytes:
                 return
             for column in self._columns:
                 if column.oldest_loan == oldest:

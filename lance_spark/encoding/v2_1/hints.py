@@ -1,8 +1,8 @@
 """The metadata keys of a field that steer how its pages are written.
 
-=====================================  ===========================  ===================================================
+=====================================  ===========================  ================================
 key, after ``lance-encoding:``         values                       meaning
-=====================================  ===========================  ===================================================
+=====================================  ===========================  ================================
 compression                            none, lz4, zstd, fsst        none: plain values; lz4, zstd: compress what the
                                                                     light encodings leave (in
                                                                     full-zip pages zstd, whichever
@@ -18,7 +18,7 @@ dict-values-compression                none, lz4, zstd              compression 
 dict-values-compression-level          integer up to 22             level of zstd for them
 minichunk-size                         positive integer             bytes of a chunk's values, if two of them fit
 packed                                 true, false                  a struct's rows as one leaf
-=====================================  ===========================  ===================================================
+=====================================  ===========================  ================================
 """
 
 from __future__ import annotations

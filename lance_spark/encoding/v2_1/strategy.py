@@ -1,8 +1,8 @@
 """Which layout and which encodings a page is written with.
 
-====================================================  =====================================================
+====================================================  ==============================================
 values of the page                                    written as
-====================================================  =====================================================
+====================================================  ==============================================
 all null, or none at all                              constant page
 one scalar and nulls (2.2 and later)                  constant page
 256 bytes or more each, of one width                  full-zip, plain
@@ -12,7 +12,7 @@ integers, floats, times of 8 to 64 bits               mini-blocks: run lengths, 
                                                       smallest
 strings, binaries                                     mini-blocks; compressed if that pays
 anything else                                         mini-blocks, plain
-====================================================  =====================================================
+====================================================  ==============================================
 
 The metadata keys of the field (`hints`) overrule this. A page that has more levels than mini-blocks
 can count becomes full-zip.

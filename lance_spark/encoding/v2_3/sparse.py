@@ -4,13 +4,13 @@ Layers are listed from the outermost inwards, one for each layer around the leaf
 leaf itself. A layer has slots, numbered from 0: the outermost as many as the page has rows. Which
 slots of the next layer are below a slot:
 
-===============  ==========================================================================================
+===============  ===================================================================================
 layer            slots of the next layer
-===============  ==========================================================================================
+===============  ===================================================================================
 validity         the same: a struct, or the leaf
 list             as many as `counts` says for each of `non_empty_positions`, none for all other slots
 fixed_size_list  `dimension` for each slot, null or not
-===============  ==========================================================================================
+===============  ===================================================================================
 
 Every layer says which slots are null: a set of positions that are null, or that are not. The
 sequences that have something to store lie in the last buffers of the page, those of the outermost

@@ -1,15 +1,15 @@
-"""The shapes that a blob column has: in a table's schema, in a data file, and in what is read.
+"""The forms of a blob column: in a schema, in a data file, and in the batches of a read.
 
-==============  =====================================  ====================================================
+==============  =====================================  =============================================
 where           files of versions 2.0 and 2.1          2.2 and later
-==============  =====================================  ====================================================
-Arrow schema    large_binary, with the metadata        the same, or the extension ``lance.blob.v2`` over
+==============  =====================================  =============================================
+Arrow schema    large_binary, with the metadata        the same, or extension ``lance.blob.v2`` of
 of the writer   ``lance-encoding:blob``, any value     ``struct<data, uri[, position, size]>``
 manifest        the same                               always the extension
-data file       the same; pages hold a struct of       a packed struct: kind, position, size, blob_id,
+data file       the same; pages hold a struct of       packed struct: kind, position, size, blob_id,
                 position and size                      blob_uri; its fields have no ids
 read            `Handling`
-==============  =====================================  ====================================================
+==============  =====================================  =============================================
 
 Specification: format/file, "Blobs".
 """
@@ -357,7 +357,7 @@ def _for_version(field: pa.Field, version: tuple[int, int], path: str) -> pa.Fie
 
 
 def _with_marked_lists(field: Field, given: pa.Field) -> Field:
-    """Return a field with the logical type ``list`` for lists of blobs that are marked by metadata."""
+    """Return a field with the logical type ``list`` for lists of blobs marked by metadata."""
     if field.is_blob or not has_blobs(field):
         return field
     dtype = given.type

@@ -1,17 +1,16 @@
-"""Bytes of blobs, written as they come: into the data file, or into files beside it.
+"""Writes the bytes of blobs as they arrive: into the data file, or into files beside it.
 
-==============================  ===========  ===================================================================
+==============================  ===========  =======================================================
 bytes of a value                kind         written to
-==============================  ===========  ===================================================================
+==============================  ===========  =======================================================
 any, before version 2.2         -            the data file
 up to 64 KiB                    0 inline     the data file
 up to 4 MiB                     1 packed     a file of many blobs, closed when it has 1 GiB
 more                            2 dedicated  a file of its own
 none, but a URI                 3 external   nowhere: the URI is kept
-==============================  ===========  ===================================================================
+==============================  ===========  =======================================================
 
-The limits are those of pylance, and the field metadata that changes them too. Values that stand
-together in memory are written together, without padding between them. Packed files are shared by
+The limits are those of pylance, and the field metadata that changes them too. Values that are adjacent in memory are written together, without padding. Packed files are shared by
 all columns of a data file; ids count up from 1. A URI below one of the table's base paths is kept
 as the id of that and the path below it, which takes the place of a blob id.
 

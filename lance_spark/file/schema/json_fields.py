@@ -1,12 +1,12 @@
-"""JSON columns: text where they are read and written, JSONB in the pages.
+"""JSON columns: text in batches, JSONB in pages.
 
-===============  =====================================================================================
+===============  ===================================================================================
 where            shape
-===============  =====================================================================================
+===============  ===================================================================================
 Arrow schema     string with the extension ``arrow.json``; a writer may give large_string or a view
 manifest, file   logical type ``json``, extension ``lance.json`` (``arrow.json`` in 0.39 and 1.0)
 pages            large_binary of JSONB, see `lance_spark.encoding.jsonb`
-===============  =====================================================================================
+===============  ===================================================================================
 
 Releases up to 0.33 at least stored the text itself: logical type ``string``, extension
 ``arrow.json``. These are strings here, too.

@@ -20,7 +20,7 @@ struct                                      one child field per field
 map                                         one child field ``entries``: a struct of key and value
 dict:{value}:{index}:{ordered}              dictionary; pylance writes ``false`` and ignores it
 blob                                        large_binary, as old writers called blob columns
-json                                        string that holds JSON; see `lance_spark.file.schema.json_fields`
+json                                        string with JSON; see `json_fields`
 ==========================================  ==================================================
 
 Specification: format/table/schema. An item of a fixed-size list keeps neither name nor nullability:

@@ -9,7 +9,7 @@ data files into the manifest, in front of its sections.
 =====================  ==========================================================================
 place                  content
 =====================  ==========================================================================
-manifest, data file    a page of values for each such field, see `lance_spark.encoding.v0_1.dictionary`
+manifest, data file    a page of values for each field, see `lance_spark.encoding.v0_1.dictionary`
 `Field.dictionary`     position of that page in the manifest's or the data file, number of values
 =====================  ==========================================================================
 """

@@ -1,18 +1,17 @@
-"""Statistics of version 0.1: null count, least and greatest value of each batch, and which batches
-a condition rules out.
+"""Page statistics of version 0.1: null count and bounds of each batch, and pruning with them.
 
 The statistics of a file are one batch of a small table: its schema, `StatisticsMetadata.schema`,
 has a struct for each field that has statistics, named by the field's id, and its rows are the
 batches of the file:
 
-==========  ======================  ===================================================================
+==========  ======================  ================================================================
 child       type                    value
-==========  ======================  ===================================================================
+==========  ======================  ================================================================
 null_count  int64, not null         nulls of the batch
-min_value   that of the field       least value, without nulls and NaN; of strings, the first 64 bytes
-max_value   that of the field       greatest value, without nulls and NaN; of strings longer than 64
+min_value   type of the field       least value without nulls and NaN; of strings, 64 bytes
+max_value   type of the field       greatest value without nulls and NaN; of strings longer than 64
                                     bytes, a value of at most 64 bytes that is greater
-==========  ======================  ===================================================================
+==========  ======================  ================================================================
 
 Pages and page table are like those of the file, with ids from 0 on. A bound that is unknown (all
 values null, no greater value) is the least or greatest value of the type, or an empty string. Empty
@@ -199,7 +198,7 @@ def _kept(statistics: PageStatistics, op: Op, value: Any) -> Flags:
 
 
 def _values(value: Any, dtype: pa.DataType) -> tuple[pa.Scalar, pa.Scalar] | None:
-    """Return a value in the type of the field, rounded down and up; None if it has no place there."""
+    """Return a value in the type of the field, rounded down and up; None if out of range."""
     try:
         scalar = value if isinstance(value, pa.Scalar) else pa.scalar(value)
         exact = scalar if scalar.type == dtype else _cast(value, scalar, dtype)

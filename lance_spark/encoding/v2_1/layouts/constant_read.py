@@ -1,15 +1,15 @@
 """Reading constant pages: every value is null, or every value is the same scalar.
 
-====================  ==============================  ================================================
+====================  ==============================  ==============================================
 inline_value          buffers                         content
-====================  ==============================  ================================================
+====================  ==============================  ==============================================
 absent                none                            every row is null
 absent                repetition, definition          nulls in lists and structs
 present (2.2)         none                            one fixed-width scalar for all rows
 present (2.2)         repetition, definition          the same among nulls, lists and structs
 absent                scalar [, repetition,           one scalar of any width
                       definition]
-====================  ==============================  ================================================
+====================  ==============================  ==============================================
 
 The scalar of a buffer: u32 number of Arrow buffers, u32 length of each, then the buffers, those of
 an array of one value without its validity. Levels are u16 words unless `rep_compression` and
