@@ -7,8 +7,8 @@ lz4     u32 length before compression, then one raw LZ4 block
 zstd    u64 length before compression, then one Zstandard frame
 ======  =======================================================
 
-Lengths are little-endian. A Zstandard frame without the length in front is read as well: it is one if it begins with
-the magic number and the reserved bit of its header is 0.
+Lengths are little-endian. A Zstandard frame without the length in front is read as well: it is one
+if it begins with the magic number and the reserved bit of its header is 0.
 """
 
 from __future__ import annotations
@@ -88,7 +88,9 @@ def frame(scheme: str, data: Bytes, level: int | None = None) -> bytes:
 
 
 def compressed_share(pieces: Iterable[Bytes]) -> float:
-    """Return how much of the bytes of a sample a quick compressor leaves; 1 if the sample has no bytes."""
+    """Return how much of the bytes of a sample a quick compressor leaves; 1 if the sample has no
+    bytes.
+    """
     before = after = 0
     for piece in pieces:
         before += len(piece)
@@ -124,7 +126,9 @@ def decompress(scheme: str, data: Bytes, max_size: int = MAX_SIZE) -> Bytes:
 
 
 def claimed_size(scheme: str, head: bytes) -> int | None:
-    """Return how many bytes a compressed buffer says it holds, from its first eight; None if it does not say so in front."""
+    """Return how many bytes a compressed buffer says it holds, from its first eight; None if it
+    does not say so in front.
+    """
     if scheme == "lz4":
         return int.from_bytes(head[:4], "little")
     return None if _is_bare(np.frombuffer(head, np.uint8)) else int.from_bytes(head[:8], "little")
@@ -133,8 +137,8 @@ def claimed_size(scheme: str, head: bytes) -> int | None:
 def decompress_many(scheme: str, buffers: Sequence[Bytes], max_size: int) -> list[Bytes]:
     """Return the bytes that many buffers were compressed from; see `decompress`.
 
-    `max_size` is of all together. A decompressor takes frames or blocks in a row for one text, and is
-    called for many of them.
+    `max_size` is of all together. A decompressor takes frames or blocks in a row for one text, and
+    is called for many of them.
     """
     if len(buffers) < 2 or any(len(data) < 8 for data in buffers):
         return _one_by_one(scheme, buffers, max_size)
@@ -216,7 +220,8 @@ def _decompress_lz4(data: Bytes, max_size: int) -> Bytes:
     if not size:
         return np.zeros(0, np.uint8)
     result = _decompress("lz4", body, size)
-    # Arrow does not tell when a block holds less than claimed. What is missing is missing at the end.
+    # Arrow does not tell when a block holds less than claimed. What is missing is missing at the
+    # end.
     literals = min(size, LITERALS)
     if result[-literals:].tobytes() != body[-literals:].tobytes():
         raise CorruptFileError(f"an LZ4 block does not hold the {size} bytes that it claims")

@@ -37,11 +37,13 @@ number     after a first byte that says which
            read as float64
 =========  ========================================================================
 
-Layout: https://github.com/databendlabs/jsonb, which pylance uses. It builds it without decimals: other numbers than integers of
-64 bits are float64. Text is what pylance makes of it: no spaces, keys as stored, floats in the fewest digits.
+Layout: https://github.com/databendlabs/jsonb, which pylance uses. It builds it without decimals:
+other numbers than integers of 64 bits are float64. Text is what pylance makes of it: no spaces,
+keys as stored, floats in the fewest digits.
 
-Values are handled one by one: their layouts have nothing in common that a kernel could use. Texts are parsed by the C code
-of the json module: writing takes twice as long as that alone, some 10 microseconds for an object of five keys, and so does reading.
+Values are handled one by one: their layouts have nothing in common that a kernel could use. Texts
+are parsed by the C code of the json module: writing takes twice as long as that alone, some 10
+microseconds for an object of five keys, and so does reading.
 """
 
 from __future__ import annotations
@@ -108,10 +110,10 @@ def to_text(array: pa.Array) -> pa.Array:
         The texts are more than one array holds.
     """
     texts = [None if value is None else decode(value) for value in array.to_pylist()]
-    found = pa.array(texts, pa.string())
-    if isinstance(found, pa.ChunkedArray):
+    result = pa.array(texts, pa.string())
+    if isinstance(result, pa.ChunkedArray):
         raise InvalidInputError("its JSON texts have more than 2 GiB; read fewer rows at once")
-    return found
+    return result
 
 
 def to_jsonb(array: pa.Array) -> pa.Array:
@@ -155,12 +157,14 @@ def decode(data: bytes) -> str:
 def encode(text: str) -> bytes:
     """Return the JSONB of one JSON text, as RFC 8259 has it.
 
-    A surrogate that stands alone, which UTF-8 cannot hold, becomes the text of its escape, as in pylance.
+    A surrogate that stands alone, which UTF-8 cannot hold, becomes the text of its escape, as in
+    pylance.
 
     Raises
     ------
     InvalidInputError
-        It is no JSON, an object has a key twice, a number is beyond float64, or it is nested more than `MAX_DEPTH` deep.
+        It is no JSON, an object has a key twice, a number is beyond float64, or it is nested more
+        than `MAX_DEPTH` deep.
     """
     try:
         return _encode_text(text)
@@ -190,26 +194,26 @@ def _decode(data: bytes, start: int, stop: int, depth: int) -> str:
         entries = 2 * count
     else:
         _corrupt(f"{header:#010x} is no header")
-    at = start + 4 + 4 * entries
-    if at > stop:
+    position = start + 4 + 4 * entries
+    if position > stop:
         _corrupt(f"{entries} entries do not fit into {stop - start} bytes")
     texts = []
     for entry in unpack_from(f">{entries}I", data, start + 4):
-        end = at + (entry & _LENGTH)
+        end = position + (entry & _LENGTH)
         if end > stop:
-            _corrupt(f"an entry of {end - at} bytes has {stop - at} left")
+            _corrupt(f"an entry of {end - position} bytes has {stop - position} left")
         tag = entry & _ENTRY_KIND
         if tag == _STRING:
-            texts.append(_string(data[at:end]))
+            texts.append(_string(data[position:end]))
         elif tag == _NUMBER:
-            texts.append(_number(data[at:end]))
+            texts.append(_number(data[position:end]))
         elif tag == _CONTAINER:
-            texts.append(_decode(data, at, end, depth + 1))
+            texts.append(_decode(data, position, end, depth + 1))
         elif tag in _LITERALS:
             texts.append(_LITERALS[tag])
         else:
             raise UnsupportedEncodingError(f"JSONB has an entry of kind {tag >> 28}")
-        at = end
+        position = end
     if kind == _ARRAY:
         return f"[{','.join(texts)}]"
     if kind == _SCALAR:
@@ -355,12 +359,12 @@ def _checked(length: int) -> int:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    result = dict(pairs)
+    if len(result) != len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
         raise ValueError(f"an object has the key {twice!r} twice")
-    return found
+    return result
 
 
 def _no_constant(name: str) -> NoReturn:

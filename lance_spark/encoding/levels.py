@@ -1,21 +1,23 @@
-"""Repetition and definition levels: the nulls and lists around one leaf column, as two small numbers per entry.
+"""Repetition and definition levels: the nulls and lists around one leaf column, as two small
+numbers per entry.
 
-A leaf column is wrapped in *layers*, listed from the leaf outwards: its own validity, then one layer for each struct
-and list above it. An *entry* is one leaf slot, or one list that has no leaf slot because it, or something above it,
-is null or empty.
+A leaf column is wrapped in *layers*, listed from the leaf outwards: its own validity, then one
+layer for each struct and list above it. An *entry* is one leaf slot, or one list that has no leaf
+slot because it, or something above it, is null or empty.
 
-=========================  ====================================================================================
+=========================  =========================================================================
 layer                      definition levels it takes, counted up from the leaf
-=========================  ====================================================================================
+=========================  =========================================================================
 ALL_VALID_ITEM / _LIST     none
 NULLABLE_ITEM / _LIST      one: null
 EMPTYABLE_LIST             one: empty
 NULL_AND_EMPTY_LIST        two: null, then empty
-=========================  ====================================================================================
+=========================  =========================================================================
 
-Definition 0 is a valid leaf value. An entry has a leaf slot (is *visible*) if its level belongs to the item layers
-below the innermost list. Repetition 0 continues the innermost list, r starts a list r levels up (the number of list
-layers: a new row). Parquet counts both the other way round. Specification: repdef.rs of lance-encoding.
+Definition 0 is a valid leaf value. An entry has a leaf slot (is *visible*) if its level belongs to
+the item layers below the innermost list. Repetition 0 continues the innermost list, r starts a list
+r levels up (the number of list layers: a new row). Parquet counts both the other way round.
+Specification: repdef.rs of lance-encoding.
 """
 
 from __future__ import annotations
@@ -192,10 +194,11 @@ class Step:
     Attributes
     ----------
     is_list : bool
-        A list (or the list of a map); otherwise the leaf, a struct, or a fixed-size list that holds structs.
+        A list (or the list of a map); otherwise the leaf, a struct, or a fixed-size list that holds
+        structs.
     dimension : int
-        For a fixed-size list that holds structs: items per list; each of its slots stands for that many slots of the
-        layer inside. 1 for everything else.
+        For a fixed-size list that holds structs: items per list; each of its slots stands for that
+        many slots of the layer inside. 1 for everything else.
     """
 
     is_list: bool = False
@@ -212,7 +215,8 @@ class LayerSlots:
     validity : bool array of count, or None
         None if no slot is null. What a slot below a null one says has no meaning.
     lengths : int64 array of count, or None
-        For lists, the items of each; None for other layers. Their sum is the count of the layer inside.
+        For lists, the items of each; None for other layers. Their sum is the count of the layer
+        inside.
     """
 
     count: int

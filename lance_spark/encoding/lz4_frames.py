@@ -2,19 +2,19 @@
 
 A frame:
 
-==================  ==================================================================================
+==================  ================================================================================
 bytes               content
-==================  ==================================================================================
+==================  ================================================================================
 4                   magic number, ``04 22 4d 18``
 1                   flags: ``60``, version 1, blocks that do not depend on each other, no checksums
 1                   size of the largest block: ``40`` 64 KiB, ``50`` 256 KiB, ``60`` 1 MiB, ``70`` 4 MiB
 1                   checksum of the two bytes before
 4 + n, repeated     u32 n, little-endian, and a raw block of n bytes
 4                   0
-==================  ==================================================================================
+==================  ================================================================================
 
-A buffer of `lance_spark.encoding.compression` has the length before compression where the frame wants that of the block:
-both take 4 bytes. Specification: lz4_Frame_format.md of LZ4.
+A buffer of `lance_spark.encoding.compression` has the length before compression where the frame
+wants that of the block: both take 4 bytes. Specification: lz4_Frame_format.md of LZ4.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def decompress_blocks(
         return None
     # Arrow does not tell when blocks hold less than they should.
     last = np.arange(-LITERALS, 0)
-    found = text[np.cumsum(sizes)[:, None] + last]
-    return text if (found == frame[ends[:, None] + last]).all() else None
+    result = text[np.cumsum(sizes)[:, None] + last]
+    return text if (result == frame[ends[:, None] + last]).all() else None
 
 
 @cache

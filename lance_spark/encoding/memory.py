@@ -1,7 +1,8 @@
 """Memory for the values that decoders hand out.
 
-It comes from Arrow's pool, which keeps what is given back and hands it out again. numpy's large arrays go back to the
-system with every array: to get their pages anew takes as long as to decode most encodings into them.
+It comes from Arrow's pool, which keeps what is given back and hands it out again. numpy's large
+arrays go back to the system with every array: to get their pages anew takes as long as to decode
+most encodings into them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What a file's column metadata says about one column and its pages, parsed but not yet interpreted."""
+"""What a file's column metadata says about one column and its pages, parsed but not yet
+interpreted.
+"""
 
 from __future__ import annotations
 
@@ -45,9 +47,11 @@ class ColumnMeta:
 
 @dataclass(frozen=True, slots=True)
 class EncodedPage:
-    """A page ready to be written: its buffers in order and the serialized message that describes them.
+    """A page ready to be written: its buffers in order and the serialized message that describes
+    them.
 
-    A header is a page of a column that must not have a second one: the rows of all its pages are those of the first.
+    A header is a page of a column that must not have a second one: the rows of all its pages are
+    those of the first.
     """
 
     buffers: tuple[Bytes | bytes, ...]

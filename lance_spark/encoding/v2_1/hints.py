@@ -1,10 +1,11 @@
 """The metadata keys of a field that steer how its pages are written.
 
-=====================================  ===========================  ===================================================
+=====================================  ===========================  ================================
 key, after ``lance-encoding:``         values                       meaning
-=====================================  ===========================  ===================================================
+=====================================  ===========================  ================================
 compression                            none, lz4, zstd, fsst        none: plain values; lz4, zstd: compress what the
-                                                                    light encodings leave (in full-zip pages zstd, whichever
+                                                                    light encodings leave (in
+                                                                    full-zip pages zstd, whichever
                                                                     is named); fsst: as if not given
 compression-level                      integer up to 22             level of zstd
 structural-encoding                    miniblock, fullzip           layout of the pages
@@ -17,7 +18,7 @@ dict-values-compression                none, lz4, zstd              compression 
 dict-values-compression-level          integer up to 22             level of zstd for them
 minichunk-size                         positive integer             bytes of a chunk's values, if two of them fit
 packed                                 true, false                  a struct's rows as one leaf
-=====================================  ===========================  ===================================================
+=====================================  ===========================  ================================
 """
 
 from __future__ import annotations
@@ -78,7 +79,8 @@ class Hints:
                 return parse(value)
             except ValueError:
                 raise InvalidInputError(
-                    f"column {path!r}: metadata {_PREFIX + key!r} is {value!r}, but must be {expected}"
+                    f"column {path!r}: metadata {_PREFIX + key!r} is {value!r}, but must be "
+                    f"{expected}"
                 ) from None
 
         return cls(
@@ -122,7 +124,8 @@ def check_packed(field: pa.Field) -> None:
     value = (field.metadata or {}).get(_PACKED)
     if value is not None and value.lower() not in (b"true", b"false"):
         raise InvalidInputError(
-            f"column {field.name!r}: metadata {_PACKED.decode()!r} is {value.decode(errors='replace')!r}, "
+            f"column {field.name!r}: metadata {_PACKED.decode()!r} is "
+            f"{value.decode(errors='replace')!r}, "
             "but must be true or false"
         )
 
