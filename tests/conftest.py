@@ -19,6 +19,8 @@ settings.load_profile("lance_spark")
 TESTS = Path(__file__).parent
 #: Folders of tests that need Spark, or try thousands of tables, schedules or inputs.
 SLOW_FOLDERS = frozenset({"crash", "faults", "hostile", "interop", "soak", "spark"})
+#: A part of the names of modules whose tests damage thousands of inputs.
+SLOW_MODULES = "hostile"
 #: Names in a module whose tests start a process.
 PROCESSES = frozenset({"subprocess", "multiprocessing"})
 #: The folder, the module and the fixture of tests that start Spark.
@@ -63,7 +65,8 @@ def markers(item: pytest.Item) -> set[str]:
         found.add("spark")
     if (fixtures | names) & STORES:
         found.add("stores")
-    if found or folder in SLOW_FOLDERS or names & PROCESSES:
+    slow = folder in SLOW_FOLDERS or SLOW_MODULES in item.path.stem or names & PROCESSES
+    if found or slow:
         found.add("slow")
     return found
 

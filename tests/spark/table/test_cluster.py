@@ -23,7 +23,7 @@ import pytest
 
 from lance_spark.dataset.write import write_dataset
 from tests.spark.table.tables import FRAGMENTS, checked, copied, large_rows
-from tests.support.spark.processes import ROOT, environment, make_home
+from tests.support.spark.processes import ROOT, WORKERS, environment, make_home
 
 ROWS = int(os.environ.get("LANCE_SPARK_TEST_CLUSTER_ROWS", "200000"))
 SMALL = 50_000
@@ -64,6 +64,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
         folder / "rows.parquet",
     )
     home = make_home(folder / "home")
+    path = os.pathsep.join(map(str, (WORKERS, ROOT)))
     given = {
         "spark.ui.enabled": "false",
         "spark.driver.host": "localhost",
@@ -71,8 +72,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
         "spark.driver.extraJavaOptions": JAVA,
         "spark.executor.extraJavaOptions": JAVA,
         "spark.sql.shuffle.partitions": "2",
+        # Each executor would compile each plan, which runs once.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.task.maxFailures": "2",
-        "spark.executorEnv.PYTHONPATH": str(ROOT),
+        "spark.executorEnv.PYTHONPATH": path,
         "spark.executorEnv.PYSPARK_PYTHON": sys.executable,
     }
     confs = [word for name, value in given.items() for word in ("--conf", f"{name}={value}")]
@@ -80,7 +84,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
     ran = subprocess.run(
         command,
         cwd=folder,
-        env=environment(SPARK_HOME=str(home), SPARK_LOCAL_DIRS=str(folder / "local")),
+        env=environment(
+            PYTHONPATH=path, SPARK_HOME=str(home), SPARK_LOCAL_DIRS=str(folder / "local")
+        ),
         capture_output=True,
         text=True,
         timeout=900,
