@@ -415,9 +415,7 @@ def test_tables_of_another_layout_are_refused(
 
 
 def test_a_table_that_is_not_there(aws: Aws, key: str) -> None:
-    with pytest.raises(
-        StorageError, match="DynamoDB table nowhere not found in region us-east-1"
-    ):
+    with pytest.raises(StorageError, match="DynamoDB table nowhere not found in region us-east-1"):
         we_read(aws, f"s3+ddb://{BUCKET}/{key}?ddbTableName=nowhere")
 
 
