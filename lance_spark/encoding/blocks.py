@@ -95,7 +95,7 @@ class DictionaryBlock:
     Attributes
     ----------
     indices : FixedWidthBlock
-        Unsigned positions of 8, 16, 32 or 64 bits; those of null slots are inside `items` too.
+        Unsigned positions of 8, 16, 32 or 64 bits; also null slots have a position inside `items`.
     items : DataBlock
     """
 

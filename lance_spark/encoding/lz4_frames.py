@@ -37,14 +37,14 @@ _HEADS = (
     (1 << 20, bytes.fromhex("04224d18606051")),
     (1 << 22, bytes.fromhex("04224d18607073")),
 )
-#: The format of LZ4 blocks ends every block with so many literal bytes, if there are as many.
+#: Literal bytes at the end of every LZ4 block that has as many.
 LITERALS = 5
 
 
 def decompress_blocks(
     buffers: Sequence[Bytes], sizes: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.uint8] | None:
-    """Return what blocks hold, one after the other; None if they must be decompressed one by one.
+    """Return the content of all blocks; None if they must be decompressed one by one.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def decompress_blocks(
         text = np.frombuffer(_codec().decompress(frame, decompressed_size=total), np.uint8)
     except (OSError, ValueError, MemoryError, pa.ArrowException):
         return None
-    # Arrow does not tell when blocks hold less than they should.
+    # Arrow does not report blocks with too little content.
     last = np.arange(-LITERALS, 0)
     result = text[np.cumsum(sizes)[:, None] + last]
     return text if (result == frame[ends[:, None] + last]).all() else None

@@ -1,6 +1,4 @@
-"""What a file's column metadata says about one column and its pages, parsed but not yet
-interpreted.
-"""
+"""The metadata of one column and its pages, parsed but not yet interpreted."""
 
 from __future__ import annotations
 
@@ -61,7 +59,7 @@ class EncodedPage:
 
 
 class FieldReader(Protocol):
-    """Reads rows of one top-level field of one file, whatever columns and pages it is spread over."""
+    """Reads rows of one top-level field of one file, from all its columns and pages."""
 
     def read(self, rows: Rows) -> ReadPlan[pa.Array]:
         """Plan the reading of `rows`; the result has one value per row, of the field's Arrow type."""

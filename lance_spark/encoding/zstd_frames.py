@@ -62,7 +62,7 @@ def find(data: Bytes, starts: IndexArray, stops: IndexArray) -> Frames | None:
     Returns
     -------
     Frames or None
-        None if one of them is no frame, does not tell its content's size, or is of an unusual kind.
+        None if the bytes are not a frame, lack the content size, or have unusual flags.
     """
     if not len(starts) or len(data) < 16:
         return None

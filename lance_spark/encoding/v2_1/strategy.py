@@ -362,7 +362,7 @@ def _dictionary(
 
 
 def _filled(indices: FixedWidthBlock, live: BoolArray | None) -> FixedWidthBlock:
-    """Return positions with those of null slots replaced by the ones before, so that runs go on."""
+    """Replace the positions of null slots by the position before, so that runs continue."""
     if live is None:
         return indices
     places = np.maximum.accumulate(np.where(live, np.arange(len(live)), int(live.argmax())))

@@ -124,12 +124,12 @@ def parse_layers(
     num_rows : int
         Rows of the page, not multiplied by dimensions.
     steps : sequence of Step
-        What each layer stands for in the column's type, leaf first.
+        The part of the column type that each layer describes, leaf first.
 
     Raises
     ------
     CorruptFileError
-        The layers are not those of the column's type.
+        The layers do not match the column type.
     """
     if len(structure.layers) != len(steps):
         raise CorruptFileError(
@@ -196,7 +196,7 @@ class SparseSlots:
     Raises
     ------
     CorruptFileError
-        Positions do not increase, or counts are not those of the next layer's slots.
+        Positions do not increase, or counts differ from the slots of the next layer.
     """
 
     def __init__(self, shapes: Sequence[LayerShape], payloads: Sequence[Bytes]) -> None:

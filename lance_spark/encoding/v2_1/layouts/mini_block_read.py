@@ -1,4 +1,4 @@
-"""Reading mini-block pages: values in chunks of a few KiB, compressed chunk by chunk.
+"""Reads mini-block pages: values in chunks of a few KiB, compressed chunk by chunk.
 
 Buffers of the page, in order:
 
@@ -89,7 +89,7 @@ class DecodedChunks:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """Where the parts of the wanted chunks lie."""
+    """Positions of the parts of the requested chunks."""
 
     num_levels: IndexArray
     repetition: ChunkBuffer | None
