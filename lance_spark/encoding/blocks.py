@@ -79,7 +79,7 @@ class FixedSizeListBlock:
 
 @dataclass(frozen=True, slots=True)
 class StructBlock:
-    """Rows of a packed struct: one block per child, all of one length, none with nulls of its own."""
+    """Rows of a packed struct: one block per child, of equal lengths and without nulls."""
 
     children: tuple[DataBlock, ...]
 

@@ -126,7 +126,7 @@ def decompress(scheme: str, data: Bytes, max_size: int = MAX_SIZE) -> Bytes:
 
 
 def claimed_size(scheme: str, head: bytes) -> int | None:
-    """Return the length that the first eight bytes of a compressed buffer claim; None without it."""
+    """Return the length that the first eight bytes of a buffer claim; None without it."""
     if scheme == "lz4":
         return int.from_bytes(head[:4], "little")
     return None if _is_bare(np.frombuffer(head, np.uint8)) else int.from_bytes(head[:8], "little")

@@ -7,7 +7,7 @@ thing                  place
 =====================  =============================================================================
 lanes                  L = 1024 / T, each a bit stream of W words of T bits
 word w of lane l       ``(w * L + l) * T / 8``, little-endian; so 128 bytes hold word w of all lanes
-row r of lane l        bits ``[r * W, (r + 1) * W)`` of the lane's stream, low bits first; 0 <= r < T
+row r of lane l        bits ``[r * W, (r + 1) * W)`` of the stream, low bits first; 0 <= r < T
 value of (r, l)        ``ORDER[r // 8] * 16 + (r % 8) * 128 + l``, ORDER = 0, 4, 2, 6, 1, 5, 3, 7
 =====================  =============================================================================
 

@@ -7,7 +7,7 @@ bytes               content
 ==================  ================================================================================
 4                   magic number, ``04 22 4d 18``
 1                   flags: ``60``, version 1, blocks that do not depend on each other, no checksums
-1                   size of the largest block: ``40`` 64 KiB, ``50`` 256 KiB, ``60`` 1 MiB, ``70`` 4 MiB
+1                   largest block: ``40`` 64 KiB, ``50`` 256 KiB, ``60`` 1 MiB, ``70`` 4 MiB
 1                   checksum of the two bytes before
 4 + n, repeated     u32 n, little-endian, and a raw block of n bytes
 4                   0

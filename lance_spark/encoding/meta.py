@@ -36,7 +36,7 @@ class PageMeta:
 
 @dataclass(frozen=True, slots=True)
 class ColumnMeta:
-    """One column of a file: its pages in order, its own buffers, and its `ColumnEncoding` message."""
+    """One column of a file: its pages in order, its buffers, and its `ColumnEncoding`."""
 
     pages: tuple[PageMeta, ...]
     buffers: tuple[ByteRange, ...] = ()
@@ -62,7 +62,7 @@ class FieldReader(Protocol):
     """Reads rows of one top-level field of one file, from all its columns and pages."""
 
     def read(self, rows: Rows) -> ReadPlan[pa.Array]:
-        """Plan the reading of `rows`; the result has one value per row, of the field's Arrow type."""
+        """Plan the read of `rows`; the result has one value per row, of the Arrow type."""
         ...
 
 

@@ -8,7 +8,7 @@ slots of the next layer are below a slot:
 layer            slots of the next layer
 ===============  ===================================================================================
 validity         the same: a struct, or the leaf
-list             as many as `counts` says for each of `non_empty_positions`, none for all other slots
+list             `counts` for each of `non_empty_positions`, none for all other slots
 fixed_size_list  `dimension` for each slot, null or not
 ===============  ===================================================================================
 

@@ -149,7 +149,7 @@ def _require(buffer: ByteRange, size: int, bits: int, count: int | None) -> None
 
 
 def width_of(encoding: pb.ArrayEncoding) -> int:
-    """Return the bits per value of a fixed-width encoding without nulls of its own; 0 for others."""
+    """Return the bits per value of a fixed-width encoding without nulls; 0 for others."""
     name = encoding.WhichOneof("array_encoding")
     if name == "nullable":
         inner = encoding.nullable.WhichOneof("nullability")
