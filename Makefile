@@ -8,20 +8,33 @@ BIN := $(VENV)/bin
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 WORKERS ?= 2
 PYSPARKS ?= 4.0 4.1 4.2 4.3
+# Tests start hundreds of Python processes, each of which would compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
 # Minutes of load.
 export SOAK_MINUTES ?= 4
 
-.PHONY: demo test test-fast test-long soak fuzz test-pyspark lint format proto bench compatibility conflicts clean java dist
+.PHONY: demo test test-fast test-spark test-stores test-long soak fuzz test-pyspark lint format proto bench compatibility conflicts docs clean java dist
 
 demo: java $(VENV)/.test
 	$(BIN)/python examples/quickstart.py
 
-test: java $(VENV)/.test
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --durations=40 --durations-min=5 tests
+# Workers take tests in order, so most files stay on one worker with the session and servers they share.
+PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 
-# Without Spark, servers and other processes, and without the matrices and the random runs: about three minutes.
+test: java $(VENV)/.test
+	$(PYTEST) --durations=40 --durations-min=5 tests
+
+# Without Spark, servers and other processes, and without the matrices and the random runs.
 test-fast: $(VENV)/.test
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow" tests
+	$(PYTEST) -m "not slow" tests
+
+# All tests that start Spark.
+test-spark: java $(VENV)/.test
+	$(PYTEST) -m spark tests
+
+# All tests that start a server in place of a store.
+test-stores: $(VENV)/.test
+	$(PYTEST) -m stores tests
 
 # Ten thousand random tables, 2,000 queries, 1,000 histories, 50,000 predicates; all cells of the matrices of
 # types; all changes of tables of all releases; 2 GiB of blobs through a small executor;
@@ -82,13 +95,17 @@ format: $(VENV)/.dev
 proto: $(VENV)/.dev
 	$(BIN)/python protos/generate.py
 
-# Writes docs/compatibility.md, which the tests hold to what is so.
+# Writes docs/reference/compatibility.md, which the tests hold to what is so.
 compatibility: $(VENV)/.test
 	$(BIN)/python -m tests.interop.compatibility
 
-# Writes docs/conflicts.md, which the tests hold to what is so.
+# Writes docs/reference/conflicts.md, which the tests hold to what is so.
 conflicts: java $(VENV)/.test
 	$(BIN)/python -W ignore -m tests.interop.conflicts
+
+# Builds the documentation site into build/site. A broken link is an error.
+docs: $(VENV)/.docs
+	$(BIN)/mkdocs build --strict
 
 bench: java $(VENV)/.bench
 	$(BIN)/python benchmarks/scan.py
@@ -113,6 +130,10 @@ $(VENV)/.test: pyproject.toml | $(VENV)/bin/python
 
 $(VENV)/.dev: $(VENV)/.test
 	$(BIN)/python -m pip install -q -e '.[dev]'
+	@touch $@
+
+$(VENV)/.docs: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install -q -e '.[docs]'
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.test

@@ -32,7 +32,7 @@ class RowMethods(HistoryMethods):
         Parameters
         ----------
         filters : str, or iterable of (column, operator, value), optional
-            A condition as in ``WHERE``, read by Spark's defaults (docs/options.md), or conditions as in `to_batches`; an empty
+            A condition as in ``WHERE``, read by Spark's defaults (docs/reference/options.md), or conditions as in `to_batches`; an empty
             list stands for all rows.
         ids, addresses, indices : sequence of int, optional
             Delete only some of these rows: row ids, row addresses (fragment id << 32 | offset), or positions in the table's

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _STORAGE_CLASS = "lance-schema:storage-class"
 _BLOB = b"blob"
-_WAY_OUT = "The second table can be opened by itself, at that version, and joined by _rowid: see docs/blobs.md"
+_WAY_OUT = "The second table can be opened by itself, at that version, and joined by _rowid: see docs/howto/blobs.md"
 
 
 def check_columns(manifest: Manifest, fields: Iterable[Field]) -> None:

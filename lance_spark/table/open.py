@@ -94,7 +94,7 @@ def open_table(
     timestamp : datetime, optional
         The newest version committed until then. With a time zone.
     storage_options : mapping, optional
-        Credentials, endpoint and the like, by the names that other Lance clients use; see docs/stores.md.
+        Credentials, endpoint and the like, by the names that other Lance clients use; see docs/reference/stores.md.
 
     Raises
     ------

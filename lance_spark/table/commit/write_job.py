@@ -357,7 +357,7 @@ def begin_write(
     enable_stable_row_ids : bool
         For a table that is created: rows keep their ids when they move.
     storage_options : mapping, optional
-        Credentials, endpoint and the like, by the names that other Lance clients use; see docs/stores.md.
+        Credentials, endpoint and the like, by the names that other Lance clients use; see docs/reference/stores.md.
     config, table_metadata : mapping of str to str, optional
         Set on a table that is created or overwritten.
     blobs : BlobOptions, optional

@@ -118,7 +118,7 @@ def _index(dataset: lance.LanceDataset, name: str) -> None:
 
 
 def as_spark_reads(table: pa.Table) -> pa.Table:
-    """Return rows with the types that Spark has for them; see docs/types.md."""
+    """Return rows with the types that Spark has for them; see docs/reference/types.md."""
     columns = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         dtype = column.type

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import lance
 import pyarrow as pa
-import pyspark
 import pytest
 
 from lance_spark.spark.pushdown import java
-from tests.support.spark.processes import environment
+from tests.support.spark.processes import environment, make_home
 
 SUBMIT = Path(sys.executable).with_name("spark-submit")
 #: Short-lived JVMs: no time for their best code.
@@ -96,10 +95,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = pa.table({"id": range(30_000), "more": range(30_000)})
     lance.write_dataset(rows, str(folder / "t.lance"))
     (folder / "job.py").write_text(JOB)
-    # Executors leave their logs in the home of Spark.
-    (folder / "home").mkdir()
-    for name in ("bin", "jars", "python"):
-        (folder / "home" / name).symlink_to(Path(pyspark.__file__).parent / name)
+    make_home(folder / "home")
     return folder
 
 

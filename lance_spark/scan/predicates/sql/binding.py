@@ -442,7 +442,7 @@ class _Binder:
         raise self._failed(
             node,
             f"the function {node.detail} is not known here; leave it to DataFrame.where "
-            "(docs/options.md has those that are)",
+            "(docs/reference/options.md has those that are)",
         )
 
     def _if(self, node: Apply) -> Operand:
