@@ -9,11 +9,9 @@ from pathlib import Path
 import lance
 import pytest
 
-from tests.support.spark.processes import ROOT, environment, make_home
+from tests.support.spark.processes import JAVA_OPTIONS, ROOT, environment, make_home
 
 SUBMIT = Path(sys.executable).with_name("spark-submit")
-#: Three short-lived JVMs: no time for their best code.
-JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 @pytest.mark.skipif(not SUBMIT.exists(), reason=f"no spark-submit beside {sys.executable}")
@@ -26,8 +24,8 @@ def test_the_example_runs_on_executors_of_their_own(tmp_path: Path) -> None:
         *("--properties-file", "spark-conf/spark-defaults.conf"),
         *("--conf", "spark.ui.enabled=false"),
         *("--conf", "spark.driver.host=localhost"),
-        *("--conf", f"spark.driver.extraJavaOptions={JAVA}"),
-        *("--conf", f"spark.executor.extraJavaOptions={JAVA}"),
+        *("--conf", f"spark.driver.extraJavaOptions={JAVA_OPTIONS}"),
+        *("--conf", f"spark.executor.extraJavaOptions={JAVA_OPTIONS}"),
         "examples/spark_submit.py",
         str(tmp_path),
     ]

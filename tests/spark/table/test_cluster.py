@@ -23,14 +23,12 @@ import pytest
 
 from lance_spark.dataset.write import write_dataset
 from tests.spark.table.tables import FRAGMENTS, checked, copied, large_rows
-from tests.support.spark.processes import ROOT, WORKERS, environment, make_home
+from tests.support.spark.processes import JAVA_OPTIONS, ROOT, WORKERS, environment, make_home
 
 ROWS = int(os.environ.get("LANCE_SPARK_TEST_CLUSTER_ROWS", "200000"))
 SMALL = 50_000
 SUBMIT = Path(sys.executable).with_name("spark-submit")
 SCRIPT = Path(__file__).with_name("cluster_run.py")
-#: Many short-lived JVMs: no time for their best code.
-JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 pytestmark = [
     pytest.mark.skipif(not SUBMIT.exists(), reason=f"no spark-submit beside {sys.executable}"),
@@ -69,8 +67,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
         "spark.ui.enabled": "false",
         "spark.driver.host": "localhost",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": JAVA,
-        "spark.executor.extraJavaOptions": JAVA,
+        "spark.driver.extraJavaOptions": JAVA_OPTIONS,
+        "spark.executor.extraJavaOptions": JAVA_OPTIONS,
         "spark.sql.shuffle.partitions": "2",
         # Each executor would compile each plan, which runs once.
         "spark.sql.codegen.wholeStage": "false",

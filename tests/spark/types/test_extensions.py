@@ -12,11 +12,9 @@ import pyarrow as pa
 import pytest
 
 from lance_spark.spark.pushdown import java
-from tests.support.spark.processes import environment, make_home
+from tests.support.spark.processes import JAVA_OPTIONS, environment, make_home
 
 SUBMIT = Path(sys.executable).with_name("spark-submit")
-#: Short-lived JVMs: no time for their best code.
-JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 OTHER = "example.Other"
 
 #: An extension that puts a rule where push-down is too, and tells which table it finds there.
@@ -117,8 +115,8 @@ def test_beside_another_extension(
         "spark.ui.enabled": "false",
         "spark.driver.host": "localhost",
         "spark.sql.shuffle.partitions": "1",
-        "spark.driver.extraJavaOptions": JAVA,
-        "spark.executor.extraJavaOptions": JAVA,
+        "spark.driver.extraJavaOptions": JAVA_OPTIONS,
+        "spark.executor.extraJavaOptions": JAVA_OPTIONS,
     }
     command = [
         *(str(SUBMIT), "--master", master),
