@@ -202,7 +202,7 @@ def test_where_there_is_a_table_already(path: str) -> None:
     before = files_below(Path(path + "-c"))
     for clone in (dataset.shallow_clone, dataset.deep_clone):
         for target in (path, path + "-c"):
-            with pytest.raises(TableExistsError, match="there is a table already"):
+            with pytest.raises(TableExistsError, match="the table already exists"):
                 clone(target)
     assert files_below(Path(path + "-c")) == before
 
@@ -403,7 +403,7 @@ def test_somebody_else_makes_a_table_meanwhile(path: str, monkeypatch: pytest.Mo
         return create(*args)
 
     monkeypatch.setattr(versions, "create_manifest", late)
-    with pytest.raises(TableExistsError, match="somebody else"):
+    with pytest.raises(TableExistsError, match="another client"):
         open_dataset(path).deep_clone(path + "-c")
     monkeypatch.undo()
     assert ids(Path(path + "-c")) == [0, 1, 2]
@@ -433,7 +433,7 @@ def test_somebody_writes_to_the_clone_at_once(path: str, monkeypatch: pytest.Mon
     assert [one.version for one in open_dataset(path + "-c").versions()] == [4, 5]
 
     monkeypatch.setattr(versions, "create_manifest", another)
-    with pytest.raises(TableExistsError, match="somebody else"):
+    with pytest.raises(TableExistsError, match="another client"):
         open_dataset(path).shallow_clone(path + "-d", 3)
     assert [one.version for one in open_dataset(path + "-d").versions()] == [4]
 
