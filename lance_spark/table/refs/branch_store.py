@@ -15,12 +15,13 @@ have no identifier; for these only the names of parents are known.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lance_spark.errors import MissingFileError, VersionNotFoundError
 from lance_spark.storage.store import ObjectStore
+from lance_spark.table.manifest import versions
 from lance_spark.table.refs import json_file as ref_json
 from lance_spark.table.refs import names as ref_names
 
@@ -68,7 +69,7 @@ class Branch:
         return ref_json.encode(content)
 
     def is_same(self, other: Branch) -> bool:
-        """Return whether `other` is this branch, not a later one with its name; metadata may differ."""
+        """Return whether `other` is this branch, not a later one of its name."""
         if self.identifier and other.identifier:
             return self.identifier == other.identifier
         return replace(self, metadata=other.metadata) == other
@@ -204,6 +205,56 @@ def branch_not_found(store: ObjectStore, name: str) -> VersionNotFoundError:
     """Return the error for a branch that does not exist."""
     hint = ref_json.suggestion(name, branch_names(store))
     return VersionNotFoundError(f"{store.display}: branch {name!r} not found: {hint}")
+
+
+def origin_version(name: str, ancestor: str | None, branches: Mapping[str, Branch]) -> int | None:
+    """Return the version of an ancestor that a branch was made from, directly or through others.
+
+    Parameters
+    ----------
+    name : str
+    ancestor : str, optional
+        None for the main branch.
+    branches : mapping of str to Branch
+        All branches that have a file.
+
+    Returns
+    -------
+    int or None
+        None if the branch does not descend from the other one.
+    """
+    steps = branches[name].identifier
+    start = branches[ancestor].identifier if ancestor is not None and ancestor in branches else ()
+    if steps and start is not None and (ancestor is None or start):
+        depth = len(start)
+        return steps[depth][0] if len(steps) > depth and steps[:depth] == start else None
+    # Files of early releases have no identifier: follow the names of the parents.
+    seen: set[str] = set()
+    while name in branches and name not in seen:
+        if branches[name].parent_branch == ancestor:
+            return branches[name].parent_version
+        seen.add(name)
+        name = branches[name].parent_branch or ""
+    return None
+
+
+def branch_folders(main: ObjectStore) -> Iterator[str]:
+    """Yield the names of branches that have versions in `tree/`, with or without a branch file.
+
+    A branch without a file is being created or deleted.
+
+    Raises
+    ------
+    StorageError
+    """
+    pending = main.list_folders(ref_names.TREE)
+    while pending:
+        name = pending.pop()
+        folders = main.list_folders(f"{ref_names.TREE}/{name}")
+        if versions.FOLDER in folders:
+            yield name
+            folders = [folder for folder in folders if folder not in ref_names.RESERVED]
+        pending += [f"{name}/{folder}" for folder in folders]
 
 
 def decode(data: bytes, name: str) -> Branch:

@@ -165,7 +165,7 @@ def _copy_again(target: ObjectStore, copied: list[Copy]) -> None:
 
 
 def _remove(target: ObjectStore, copied: list[Copy], present: set[str]) -> None:
-    """Delete the copies of a failed attempt, until the target has a manifest, which may need them."""
+    """Delete the copies of a failed attempt, until there is a manifest, which may need them."""
     with suppress(LanceError):
         for copy in copied:
             if versions.list_manifests(target):

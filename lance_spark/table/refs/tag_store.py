@@ -79,7 +79,7 @@ class Tag:
         return None if self.updated is None else ref_json.parse_time(self.updated)
 
     def is_same(self, other: Tag) -> bool:
-        """Return whether the tag was neither moved nor replaced by a new one; metadata may differ."""
+        """Return whether the tag was neither moved nor replaced. Metadata may differ."""
         return replace(self, metadata=other.metadata) == other
 
     def encode(self) -> bytes:

@@ -108,7 +108,7 @@ def test_what_goes_wrong_does_not_fail_the_commit(
     with caplog.at_level(logging.WARNING, "lance_spark"):
         by_us(path, 1)
     assert "version 3 is committed" in caplog.text
-    assert f"{KEY}interval='x'" in caplog.text
+    assert f"{KEY}interval must be a whole number of at least 0, not 'x'" in caplog.text
 
     def broken(*arguments: object, **options: object) -> None:
         raise KeyError("a defect")

@@ -168,13 +168,13 @@ def during(monkeypatch: pytest.MonkeyPatch, step: str, action: Callable[[], obje
 
         monkeypatch.setattr(cleanup_plan, "list_files", listing)
         return
-    decide = cleanup_plan.Planner._decide
+    decide = cleanup_plan.Planner._sort_versions
 
     def deciding(self: Any, *arguments: Any) -> None:
         decide(self, *arguments)
         run()
 
-    monkeypatch.setattr(cleanup_plan.Planner, "_decide", deciding)
+    monkeypatch.setattr(cleanup_plan.Planner, "_sort_versions", deciding)
 
 
 def append_what_is_there(path: Path) -> None:

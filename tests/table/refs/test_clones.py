@@ -698,7 +698,7 @@ def test_an_index_whose_id_is_none(path: str) -> None:
     table = open_table(path)
     file = Path(path) / versions.find(table.store, table.version).path
     file.write_bytes(encode(table.manifest.to_proto(), section.SerializeToString(), None))
-    with pytest.raises(CorruptTableError, match="an id of 13 bytes"):
+    with pytest.raises(CorruptTableError, match="has 13 bytes, not 16"):
         dataset.checkout_version((None, None)).deep_clone(path + "-c")
     assert clones.find_clone(ObjectStore.from_uri(path + "-c"), table, "b") is None
 
