@@ -5,7 +5,7 @@
 | Append, ReserveFragments, UpdateConfig, UpdateBases | none |
 | Delete | `retain_relevant` |
 | Update | `prune_fields` with the updated fragments and `fields_modified`; `retain_relevant` |
-| Update that moves rows, stable row ids | `extend_to_moved_rows` as well, before `retain_relevant` |
+| Update that moves rows, with stable row ids | `extend_to_moved_rows`, `retain_relevant` |
 | Merge | `prune_rewritten_columns`, `retain_relevant` |
 | Project | `retain_relevant` |
 | DataReplacement | `prune_fields` with each fragment and the fields of its new file |

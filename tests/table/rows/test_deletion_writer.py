@@ -117,5 +117,5 @@ def test_rows_that_a_fragment_does_not_have(tmp_path: Path) -> None:
     every.run_optimize()
     file.write_bytes(every.serialize())
     assert file.stat().st_size < 40
-    with pytest.raises(CorruptFileError, match=r"row 65535 of a fragment of 12000 rows"):
+    with pytest.raises(CorruptFileError, match=r"row 65535, but the fragment has 12000 rows"):
         lance_spark.open_dataset(str(tmp_path)).to_table()
