@@ -69,5 +69,7 @@ def test_more_rows_than_there_are(codec: str | None) -> None:
 
 def test_columns_of_other_types_are_refused() -> None:
     data = ipc(pa.array([1], pa.int64()))
-    with pytest.raises(CorruptFileError, match=r"one column of uint32, this one has \['int64'\]"):
+    with pytest.raises(
+        CorruptFileError, match=r"one column of type uint32, this one has \['int64'\]"
+    ):
         decoded(data)

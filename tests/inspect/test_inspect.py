@@ -250,7 +250,7 @@ def test_some_of_many_files_are_read_and_fragments_can_be_named(tmp_path: Path) 
     one = facts_of(dataset, fragments=[7], columns=["b"])
     assert [file.fragment_id for file in one.files] == [7]
     assert [column.path for column in one.columns] == ["b"]
-    with pytest.raises(InvalidInputError, match="no fragment 300"):
+    with pytest.raises(InvalidInputError, match="fragment 300 not found"):
         facts_of(dataset, fragments=[300])
     with pytest.raises(InvalidInputError, match="nope"):
         facts_of(dataset, columns=["nope"])

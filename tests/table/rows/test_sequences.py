@@ -207,7 +207,7 @@ BROKEN = {
     "past the end": (sequence({"array": array(2, MAX, [1])}), "greater than"),
     "short bitmap": (
         sequence({"range_with_bitmap": {"start": 0, "end": 2**62, "bitmap": b"\xff"}}),
-        "a bitmap of 1 bytes",
+        "a bitmap of row ids has 1 bytes",
     ),
     "full bitmap": (
         sequence({"range_with_bitmap": {"start": 0, "end": 800, "bitmap": b"\xff" * 100}}),
