@@ -120,7 +120,7 @@ def test_what_cannot_be(path: Path) -> None:
         tags.replace_metadata("a", {"k": 1})  # type: ignore[dict-item]
     with pytest.raises(InvalidInputError, match="reference must be"):
         tags.create("b", 1.5)  # type: ignore[arg-type]
-    with pytest.raises(InvalidInputError, match="no order"):
+    with pytest.raises(InvalidInputError, match="order must be"):
         tags.list_ordered("up")
     with pytest.raises(InvalidInputError, match="use ASCII characters only"):
         tags.create("é", 1)
