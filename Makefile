@@ -11,7 +11,7 @@ PYSPARKS ?= 4.0 4.1 4.2 4.3
 # Minutes of load.
 export SOAK_MINUTES ?= 4
 
-.PHONY: demo test test-fast test-long soak fuzz test-pyspark lint format proto bench compatibility conflicts clean java dist
+.PHONY: demo test test-fast test-long soak fuzz test-pyspark lint format proto bench compatibility conflicts surface clean java dist
 
 demo: java $(VENV)/.test
 	$(BIN)/python examples/quickstart.py
@@ -89,6 +89,10 @@ compatibility: $(VENV)/.test
 # Writes docs/conflicts.md, which the tests hold to what is so.
 conflicts: java $(VENV)/.test
 	$(BIN)/python -W ignore -m tests.interop.conflicts
+
+# Writes tests/public_surface.txt: the names, signatures and options of the public API.
+surface: $(VENV)/.test
+	$(BIN)/python -m tests.support.public_surface
 
 bench: java $(VENV)/.bench
 	$(BIN)/python benchmarks/scan.py

@@ -51,21 +51,7 @@ Class paths are separated by colons. Then `lance_spark.is_enabled(spark)` is Tru
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command and return the exit status."""
-    parser = argparse.ArgumentParser("python -m lance_spark", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    conf = commands.add_parser(
-        "conf", help="write the jar of the push-down rule and a fragment of spark-defaults.conf"
-    )
-    conf.add_argument(
-        "folder",
-        nargs="?",
-        default=".",
-        metavar="DIR",
-        help="folder of the files (default: current folder)",
-    )
-    _add_inspect(commands.add_parser("inspect", help="print a report about a table"))
-    _add_validate(commands.add_parser("validate", help="check a version of a table"))
-    options = parser.parse_args(arguments)
+    options = make_parser().parse_args(arguments)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             # Names of columns can have characters that the terminal's encoding lacks.
@@ -80,6 +66,25 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"lance_spark: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser("python -m lance_spark", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    conf = commands.add_parser(
+        "conf", help="write the jar of the push-down rule and a fragment of spark-defaults.conf"
+    )
+    conf.add_argument(
+        "folder",
+        nargs="?",
+        default=".",
+        metavar="DIR",
+        help="folder of the files (default: current folder)",
+    )
+    _add_inspect(commands.add_parser("inspect", help="print a report about a table"))
+    _add_validate(commands.add_parser("validate", help="check a version of a table"))
+    return parser
 
 
 def _run(options: argparse.Namespace) -> str:

@@ -18,14 +18,16 @@ def lazy_exports(namespace: dict[str, Any], exports: Mapping[str, str]) -> Calla
     namespace : dict
         The package's `globals()`.
     exports : mapping of str to str
-        The module that defines each public name.
+        The module that defines each public name, or that is the name itself.
     """
+    package = namespace["__name__"]
 
-    def getattr_(name: str) -> Any:
+    def load(name: str) -> Any:
         if name not in exports:
-            raise AttributeError(f"module {namespace['__name__']!r} has no attribute {name!r}")
-        value = getattr(import_module(exports[name]), name)
-        namespace[name] = value
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module = import_module(exports[name])
+        is_module = exports[name] == f"{package}.{name}"
+        value = namespace[name] = module if is_module else getattr(module, name)
         return value
 
-    return getattr_
+    return load

@@ -186,7 +186,7 @@ class HistoryMethods:
     @checks_arguments
     def commit(
         cls,
-        base_uri: str | os.PathLike[str] | HistoryMethods,
+        base_uri: str | os.PathLike[str] | Self,
         operation: Operation | Transaction,
         read_version: int | None = None,
         storage_options: Mapping[str, str] | None = None,

@@ -46,11 +46,11 @@ __all__ = [
 
 if not TYPE_CHECKING:
     _MODULES = {
+        "ColumnPages": "pages",
+        "PageFacts": "pages",
         "as_html": "html",
         "as_text": "text",
         "facts_of": "collect",
-        "ColumnPages": "pages",
-        "PageFacts": "pages",
     }
     __getattr__ = lazy_exports(
         globals(), {name: f"{__name__}.{_MODULES.get(name, 'report')}" for name in __all__}
