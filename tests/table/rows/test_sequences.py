@@ -1,4 +1,4 @@
-"""Row id and version sequences: pylance reads what we encode, we read what it wrote, and damage is refused."""
+"""Row id and row version sequences: exchanged with pylance, and damaged."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def words(values: object) -> Words:
     return np.array(values, dtype=np.uint64)
 
 
-def kinds(data: bytes) -> list[str]:
+def encodings_of(data: bytes) -> list[str]:
     return [one.WhichOneof("segment") for one in pb.RowIdSequence.FromString(data).segments]
 
 
@@ -60,7 +60,7 @@ def sequence(*segments: dict[str, object]) -> bytes:
 
 @st.composite
 def ids(draw: st.DrawFn) -> Words:
-    """Unique ids: pieces of ranges, thinned out or shuffled, near each other or far apart."""
+    """Unique ids: parts of ranges, with gaps or shuffled, near to or far from each other."""
     seed = draw(st.integers(0, 2**32 - 1))
     rng = np.random.default_rng(seed)
     parts: list[Words] = []
@@ -80,7 +80,7 @@ def ids(draw: st.DrawFn) -> Words:
 
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(ids(), st.randoms(use_true_random=False))
-def test_every_part_of_a_sequence_comes_back(values: Words, random: object) -> None:
+def test_row_ids_survive_encoding(values: Words, random: object) -> None:
     data = encode_row_ids(values)
     assert np.array_equal(parse_row_ids(data, "t", len(values)).to_array(), values)
     parsed = parse_row_ids(data, "t")
@@ -103,15 +103,15 @@ def test_every_part_of_a_sequence_comes_back(values: Words, random: object) -> N
 
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.lists(st.tuples(st.integers(0, MAX), st.integers(1, 50)), max_size=20))
-def test_versions_come_back(runs: list[tuple[int, int]]) -> None:
+def test_versions_survive_encoding(runs: list[tuple[int, int]]) -> None:
     values = words([version for version, count in runs for _ in range(count)])
     assert np.array_equal(decode_versions(encode_versions(values), len(values), "t"), values)
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 64), st.integers(0, 10**9), st.integers(0, 255))
-def test_many_runs_of_versions(seed: int, bits: int, at: int, byte: int) -> None:
-    """Runs are written and read many at once, byte for byte as the message has them."""
+def test_many_version_runs_are_parsed_by_numpy(seed: int, bits: int, at: int, byte: int) -> None:
+    """The vectorised codec of runs produces the bytes of the protobuf message."""
     rng = np.random.default_rng(seed)
     counts = rng.integers(1, 4, 400)
     each = rng.integers(0, 2**bits, 400, dtype=np.uint64, endpoint=False) if bits < 64 else None
@@ -143,7 +143,7 @@ def test_many_runs_of_versions(seed: int, bits: int, at: int, byte: int) -> None
             assert np.array_equal(np.repeat(words([run.version for run in expected]), runs), found)
 
 
-def test_kinds_of_segments() -> None:
+def test_the_smallest_encoding_is_chosen() -> None:
     every = np.arange(100_000)
     half = every[np.random.default_rng(5).random(len(every)) < 0.5]
     for values, kind in [
@@ -157,12 +157,12 @@ def test_kinds_of_segments() -> None:
         (np.concatenate([every[:50_000], half[:500][::-1] + 10**6, every[50_000:]]), None),
     ]:
         data = encode_row_ids(words(values))
-        assert kinds(data) == (kind or ["range", "array", "range"])
+        assert encodings_of(data) == (kind or ["range", "array", "range"])
     assert len(encode_row_ids(words(every[::-1]))) < 400_040
     assert len(encode_row_ids(words(half))) < 12_540
 
 
-def test_examples_of_every_kind() -> None:
+def test_examples_of_every_encoding() -> None:
     data = sequence(
         {"range": {"start": 3, "end": 6}},
         {"range": {"start": 9, "end": 9}},
@@ -229,7 +229,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_damage_is_refused_before_memory_is_asked_for(name: str) -> None:
+def test_damage_is_refused_before_memory_is_allocated(name: str) -> None:
     data, message = BROKEN[name]
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(CorruptTableError, match=f"^m.manifest: .*{message}"):
@@ -237,7 +237,7 @@ def test_damage_is_refused_before_memory_is_asked_for(name: str) -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000
 
 
-def test_versions_of_other_rows_are_refused() -> None:
+def test_wrong_numbers_of_versions_are_refused() -> None:
     huge = {"span": {"range": {"start": 0, "end": 2**60}}, "version": 1}
     three = {"span": {"range": {"start": 0, "end": 3}}, "version": 1}
     back = {"span": {"range": {"start": 3, "end": 0}}, "version": 1}
@@ -251,7 +251,7 @@ def test_versions_of_other_rows_are_refused() -> None:
 
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(ids(), st.integers(0, 10**9), st.integers(0, 255))
-def test_flipped_bytes_are_refused_or_other_ids(values: Words, at: int, byte: int) -> None:
+def test_flipped_bytes_are_refused_or_decoded(values: Words, at: int, byte: int) -> None:
     data = bytearray(encode_row_ids(values))
     data[at % len(data)] = byte
     with contextlib.suppress(CorruptTableError):
@@ -259,7 +259,7 @@ def test_flipped_bytes_are_refused_or_other_ids(values: Words, at: int, byte: in
 
 
 def change_fragment(path: Path, **given: Words) -> None:
-    """Rewrite the newest manifest, with other lineage of its only fragment."""
+    """Rewrite the newest manifest with other lineage of its only fragment."""
     store = ObjectStore.from_uri(path)
     location = list_manifests(store)[0]
     manifest = read_manifest(store, location)
@@ -312,7 +312,7 @@ def test_pylance_reads_what_we_encode(tmp_path: Path, kind: int) -> None:
 
 
 @pytest.mark.parametrize("spill", [False, True], ids=["inline", "hidden columns"])
-def test_what_pylance_wrote(tmp_path: Path, spill: bool) -> None:
+def test_sequences_of_pylance_are_read(tmp_path: Path, spill: bool) -> None:
     path = tmp_path / "t.lance"
     lived_in(path, spill=spill, step=400)
     readers = {
@@ -345,7 +345,7 @@ def test_a_table_without_stable_row_ids(tmp_path: Path) -> None:
     assert row_ids.updated_versions_of(fragment, paths) is None
 
 
-def test_values_that_are_not_one_for_each_row_are_not_noted() -> None:
+def test_carry_refuses_wrong_numbers_of_values() -> None:
     message = table_pb2.DataFragment(id=4, physical_rows=3)
     with pytest.raises(InvalidInputError, match=r"fragment 4: 2 .* for 3 rows"):
         row_ids.carry(message, row_ids=words([1, 2]))
