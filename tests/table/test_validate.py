@@ -221,8 +221,8 @@ def missing_index_folder(section: Section) -> None:
         (same_index_id, "index 'word_idx': two segments have the id "),
         (unknown_index_field, "index 'id_idx': the schema has no field with id 9"),
         (segments_of_one_fragment, "index 'id_idx': two segments cover fragment 0"),
-        (missing_index_file, "index 'id_idx': there is no file .*_indices/.*/gone.lance"),
-        (missing_index_folder, "index 'id_idx': there are no files in .*_indices/30313233-"),
+        (missing_index_file, "index 'id_idx': file not found: .*_indices/.*/gone.lance"),
+        (missing_index_folder, "index 'id_idx': no files found in .*_indices/30313233-"),
     ],
 )
 def test_damaged_indexes(tmp_path: Path, change: Callable[[Section], None], message: str) -> None:

@@ -119,7 +119,7 @@ def test_what_is_refused(path: Path) -> None:
         dataset.take_blobs("b")
     with pytest.raises(InvalidInputError, match="one of ids, addresses and indices, not 2"):
         dataset.take_blobs("b", indices=[0], ids=[0])
-    with pytest.raises(InvalidInputError, match="'i' is no blob column"):
+    with pytest.raises(InvalidInputError, match="'i' is not a blob column"):
         dataset.take_blobs("i", indices=[0])
     with pytest.raises(InvalidInputError, match="buffer_size"):
         dataset.take_blobs("b", indices=[0], buffer_size=-1)
