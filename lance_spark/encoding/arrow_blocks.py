@@ -1,4 +1,4 @@
-"""Between Arrow arrays and data blocks: which block kind stores which Arrow type.
+"""Converts between Arrow arrays and data blocks.
 
 =====================================  ==========================================================
 Arrow type of the leaf                 block
@@ -39,16 +39,16 @@ from lance_spark.errors import CorruptFileError, InvalidInputError, UnsupportedT
 from lance_spark.storage.source import Bytes
 
 _PACKED_KEYS = (b"lance-encoding:packed", b"packed")
-#: How often the items of a dictionary must come on average so that it pays to measure some of them.
+#: Mean occurrences of a dictionary item from which on measuring a sample pays.
 _REPEATED = 16
 _SAMPLE = 1024
-#: Room for bytes of strings, as a part of what a sample says.
+#: Spare room for bytes of strings, as a share of the estimate from a sample.
 _ROOM = 1.04
 _NO_BYTES = np.zeros(0, np.uint8)
 
 
 def is_packed(field: pa.Field) -> bool:
-    """Whether a struct field asks to be stored as one leaf, row by row."""
+    """Tell whether a struct field is to be stored as one leaf, row by row."""
     metadata = field.metadata or {}
     return any(metadata.get(key, b"").lower() == b"true" for key in _PACKED_KEYS)
 
@@ -81,7 +81,7 @@ def holds_structs(dtype: pa.DataType) -> bool:
 
 
 def bitmap(flags: BoolArray, offset: int = 0) -> pa.Buffer:
-    """Pack flags into an Arrow bitmap whose first `offset` bits mean nothing."""
+    """Pack flags into an Arrow bitmap, after `offset` unused bits."""
     if offset:
         flags = np.concatenate([np.zeros(offset, np.bool_), flags])
     return pa.py_buffer(np.packbits(flags, bitorder="little"))
@@ -239,18 +239,18 @@ def items_at(items: pa.Array, positions: npt.NDArray[np.unsignedinteger]) -> pa.
     """Return the items at unsigned positions, all of which are inside."""
     if is_variable(items.type) and len(positions) > len(items) * _REPEATED:
         items = _with_room(items, positions)
-    # Loaded by those who decode: whoever plans a scan does without.
+    # Imported here, as planning does not need it.
     import pyarrow.compute as pc
 
     return pc.take(items, pa.array(positions), boundscheck=False)
 
 
 def _with_room(items: pa.Array, positions: npt.NDArray[np.unsignedinteger]) -> pa.Array:
-    """Return items with one more, that no position names, so that Arrow makes room enough for what
-    it looks up.
+    """Return the items with one unused item more, so that Arrow reserves enough memory for a
+    look-up.
 
-    It makes room for as many bytes as the positions would have if all items came equally often, and
-    copies everything if that was too little by one byte.
+    Arrow reserves the bytes of the mean item for each position, and copies everything if that is
+    too little by one byte.
     """
     import pyarrow.compute as pc
 
@@ -401,7 +401,7 @@ def _to_dictionary(array: pa.DictionaryArray, live: BoolArray | None) -> Diction
     indices = to_block(array.indices)
     assert isinstance(indices, FixedWidthBlock)
     if live is not None:
-        # Null slots may hold any index; readers look them up all the same.
+        # Null slots may hold any index, but readers look them up.
         zeroed = np.where(live, unsigned(indices), 0).astype(f"<u{indices.bits_per_value // 8}")
         indices = FixedWidthBlock(zeroed.view(np.uint8), indices.bits_per_value, len(array))
     return DictionaryBlock(indices, to_block(storable(array.dictionary)))

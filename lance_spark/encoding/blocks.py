@@ -79,7 +79,7 @@ class FixedSizeListBlock:
 
 @dataclass(frozen=True, slots=True)
 class StructBlock:
-    """Rows of a packed struct: one block per child, all of one length, none with nulls of its own."""
+    """Rows of a packed struct: one block per child, of equal lengths and without nulls."""
 
     children: tuple[DataBlock, ...]
 
@@ -95,7 +95,7 @@ class DictionaryBlock:
     Attributes
     ----------
     indices : FixedWidthBlock
-        Unsigned positions of 8, 16, 32 or 64 bits; those of null slots are inside `items` too.
+        Unsigned positions of 8, 16, 32 or 64 bits; also null slots have a position inside `items`.
     items : DataBlock
     """
 

@@ -7,7 +7,7 @@ thing                  place
 =====================  =============================================================================
 lanes                  L = 1024 / T, each a bit stream of W words of T bits
 word w of lane l       ``(w * L + l) * T / 8``, little-endian; so 128 bytes hold word w of all lanes
-row r of lane l        bits ``[r * W, (r + 1) * W)`` of the lane's stream, low bits first; 0 <= r < T
+row r of lane l        bits ``[r * W, (r + 1) * W)`` of the stream, low bits first; 0 <= r < T
 value of (r, l)        ``ORDER[r // 8] * 16 + (r % 8) * 128 + l``, ORDER = 0, 4, 2, 6, 1, 5, 3, 7
 =====================  =============================================================================
 
@@ -36,18 +36,16 @@ CHUNK_VALUES = 1024
 #: Bytes of one word of all lanes, and of one row of values.
 _RUN = 128
 
-#: Place of the n-th group of eight rows, in units of 16 values.
+#: Position of the n-th group of eight rows, in units of 16 values.
 _ORDER = (0, 4, 2, 6, 1, 5, 3, 7)
 
-#: Output bytes that are worked on at once: they and as many of scratch stay in the cache of one
-#: core.
+#: Output bytes processed at once: together with as much scratch they fit the cache of a core.
 _GROUP_BYTES = 512 << 10
 
-#: Share of rows that go on in the next word from which on it is cheaper to treat all as if they
-#: did.
+#: Share of rows that continue in the next word from which on all are treated so.
 _MOST_SPLIT = 0.6
 
-#: Chunks that are packed at once at most.
+#: Most chunks packed at once.
 _PACK_CHUNKS = 256
 
 IndexArray = npt.NDArray[np.int64]
@@ -55,7 +53,7 @@ UIntArray = npt.NDArray[Any]
 
 
 def packed_size(width: int) -> int:
-    """Return the bytes of a packed chunk of values of `width` bits, whatever their type."""
+    """Return the bytes of a packed chunk of values of `width` bits, of any type."""
     return width * _RUN
 
 
@@ -149,9 +147,7 @@ def _rows(bits: int, width: int) -> _Rows:
 
 
 class _Scratch(threading.local):
-    """Memory that every call of a thread uses again: fresh memory costs more than the work done in
-    it.
-    """
+    """Memory that all calls of a thread reuse: fresh memory costs more than the work in it."""
 
     def __init__(self) -> None:
         self.packed = np.empty(_GROUP_BYTES, np.uint8)
@@ -182,7 +178,7 @@ def place(data: Bytes, starts: IndexArray, rows: Bytes) -> None:
     ----------
     data : uint8 array, contiguous
     starts : int64 array of n
-        Where each chunk goes; they do not overlap.
+        Target of each chunk in `data`; targets do not overlap.
     rows : uint8 array of shape (n, size)
         As `pack` returns them.
     """
@@ -195,7 +191,7 @@ def place(data: Bytes, starts: IndexArray, rows: Bytes) -> None:
 
 
 def _even_step(starts: IndexArray, size: int) -> int:
-    """Return the distance of chunks that lie evenly, one after the other; else 0."""
+    """Return the distance of evenly spaced chunks; else 0."""
     steps = np.diff(starts)
     if not len(steps):
         return size
@@ -312,9 +308,9 @@ def pack_into(data: Bytes, starts: IndexArray, values: UIntArray, width: int) ->
     ----------
     data : uint8 array, contiguous
     starts : int64 array of n
-        Where each chunk goes; they do not overlap.
+        Target of each chunk in `data`; targets do not overlap.
     values : unsigned array of shape (n, 1024), contiguous
-        None of them needs more than `width` bits.
+        Values of at most `width` bits.
     width : int
         More than 0.
     """
@@ -341,7 +337,7 @@ def pack(values: UIntArray, width: int) -> Bytes:
     Parameters
     ----------
     values : unsigned array of shape (chunks, 1024), contiguous
-        None of them needs more than `width` bits.
+        Values of at most `width` bits.
     width : int
 
     Returns

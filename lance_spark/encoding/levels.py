@@ -39,7 +39,7 @@ IndexArray = npt.NDArray[np.int64]
 
 
 class Layer(IntEnum):
-    """One layer around a leaf; the numbers are those of the `RepDefLayer` message."""
+    """One layer around a leaf, numbered as in the `RepDefLayer` message."""
 
     ALL_VALID_ITEM = 1
     ALL_VALID_LIST = 2
@@ -134,7 +134,7 @@ class Levels:
 
     @property
     def has_hidden(self) -> bool:
-        """Whether entries without a leaf slot may be among them."""
+        """Whether there may be entries without a leaf slot."""
         return self.definition is not None and max_visible_definition(self.layers) < max_definition(
             self.layers
         )
@@ -157,7 +157,7 @@ class Levels:
         if visible is None:
             return values
         hidden = np.flatnonzero(~visible)
-        # Values before each hidden entry: one that has as many before it or more comes later.
+        # Values before each hidden entry; entries with the same count follow later.
         before = hidden - np.arange(len(hidden))
         entries: IndexArray = values + np.searchsorted(before, values, side="right")
         return entries
@@ -169,7 +169,7 @@ class Levels:
         return Levels(layers, num_entries)
 
     def check(self) -> None:
-        """Raise CorruptFileError unless every level is one that the layers can produce."""
+        """Raise CorruptFileError if the layers cannot produce some level."""
         for name, levels, limit in (
             ("repetition", self.repetition, max_repetition(self.layers)),
             ("definition", self.definition, max_definition(self.layers)),
@@ -189,7 +189,7 @@ class Levels:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one layer stands for in the type of the column.
+    """The part of the column type that one layer describes.
 
     Attributes
     ----------

@@ -1,5 +1,4 @@
-"""From repetition and definition levels back to validity and list lengths, layer by layer from the
-leaf outwards.
+"""Unravels repetition and definition levels to validity and list lengths, from the leaf outwards.
 
 After the innermost list is taken off, its first entries stand for the lists themselves: one entry
 per slot of the next layer, with the repetition level lowered by one. An entry whose definition
@@ -34,12 +33,12 @@ def unravel(levels: Levels, steps: Sequence[Step]) -> list[LayerSlots]:
     levels : Levels
         Of whole rows, already checked (`Levels.check`).
     steps : sequence of Step
-        What each layer stands for, leaf first.
+        The part of the type that each layer describes, leaf first.
 
     Raises
     ------
     CorruptFileError
-        The layers are not those of the column's type, or the levels do not describe whole lists.
+        The layers do not match the column type, or the levels do not describe whole lists.
     UnsupportedEncodingError
         Lists together with a fixed-size list of structs: no known writer can produce them.
     """

@@ -1,5 +1,4 @@
-"""From validity and list lengths to repetition and definition levels, from the outermost layer
-inwards.
+"""Turns validity and list lengths to repetition and definition levels, from outside inwards.
 
 Which level a layer takes depends on the layers inside it, which are not seen yet. While layers are
 added, levels are therefore counted from the outside: code 1 belongs to the outermost layer that
@@ -57,8 +56,8 @@ class Ravel:
     def add_item(self, validity: BoolArray | None, *, nullable: bool = False) -> Ravel:
         """Add a struct or the leaf, with one flag per slot (None: all valid).
 
-        Slots below a null make the layer nullable, as pylance has it: its reader fails for lists
-        and structs that are declared to have no nulls there.
+        Slots below a null make the layer nullable, as in pylance: its reader fails for lists and
+        structs that are declared without nulls there.
 
         Parameters
         ----------
@@ -100,7 +99,7 @@ class Ravel:
         return replace(self, layers=(*self.layers, Layer.NULLABLE_ITEM), definition=definition)
 
     def repeat(self, dimension: int) -> Ravel:
-        """Replace each slot by `dimension` slots: what is inside a fixed-size list of structs.
+        """Replace each slot by `dimension` slots, the content of a fixed-size list of structs.
 
         Only where no list is above or inside, the one case that the format can express.
         """

@@ -5,12 +5,12 @@ that is stored.
 bytes      content
 =========  =========================================================================================
 4          magic number ``28 B5 2F FD``
-1          bits 0 to 1: length of a dictionary id; 2: a checksum follows the blocks; 5: no window byte;
+1          bits 0 to 1: length of a dictionary id; 2: checksum after the blocks; 5: no window;
            6 to 7: which length the content size has
 0 or 1     window
 0 to 4     dictionary id
 0 to 8     content size, of two bytes counted from 256 on
-...        blocks: three bytes (bit 0: the last; 1 to 2: 1 if a byte is repeated; size), then their bytes
+...        blocks: three bytes (bit 0: last; 1 to 2: 1 for a repeated byte; size), then bytes
 0 or 4     checksum
 =========  =========================================================================================
 
@@ -62,7 +62,7 @@ def find(data: Bytes, starts: IndexArray, stops: IndexArray) -> Frames | None:
     Returns
     -------
     Frames or None
-        None if one of them is no frame, does not tell its content's size, or is of an unusual kind.
+        None if the bytes are not a frame, lack the content size, or have unusual flags.
     """
     if not len(starts) or len(data) < 16:
         return None

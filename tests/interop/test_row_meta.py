@@ -249,7 +249,7 @@ def test_a_column_of_the_table_that_has_such_a_name(tmp_path: Path) -> None:
         "_rowid": [0, 10, 20, 30, 40],
         "_rowaddr": [0, 1, 2, 3, 4],
     }
-    with pytest.raises(InvalidInputError, match="'_rowid' of its own"):
+    with pytest.raises(InvalidInputError, match="a column named '_rowid'"):
         ours.to_table(with_row_id=True)
 
 

@@ -5,7 +5,7 @@ them.
 field                               pages
 ==================================  ==============================================================
 struct                              none; its children have as many values
-list, large list                    offsets, one more than there are lists; the values of the child are items
+list, large list                    offsets, one more than lists; the child has the items
 dictionary                          positions; the values are shared by all batches
 string, binary, large ones          offsets to bytes
 null                                none, though the page table has a length

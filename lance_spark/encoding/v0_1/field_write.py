@@ -32,11 +32,11 @@ def encode_field(array: pa.Array, cuts: Numbers, start: int) -> Iterator[Encoded
     Parameters
     ----------
     array : pyarrow.Array
-        Without nulls but those of strings, bytes and type null; see `lossless`.
+        Only strings, bytes and the null type may have nulls; see `lossless`.
     cuts : int64 array
         First row of each batch, and the number of all rows.
     start : int
-        Where the first page will stand in the file.
+        Position of the first page in the file.
 
     Yields
     ------

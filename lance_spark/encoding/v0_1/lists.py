@@ -109,11 +109,11 @@ def encode_offsets(
     Parameters
     ----------
     array : pyarrow.Array
-        Lists or large lists, none of them null.
+        Lists or large lists without nulls.
     cuts : int64 array
         First list of each page, and the number of all lists.
     start : int
-        Where the first page will stand in the file.
+        Position of the first page in the file.
 
     Returns
     -------

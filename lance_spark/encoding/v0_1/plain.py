@@ -101,7 +101,7 @@ def encode_plain(array: pa.Array, cuts: Numbers, start: int) -> EncodedPages:
     cuts : int64 array
         First value of each page, and the number of all values.
     start : int
-        Where the first page will stand in the file.
+        Position of the first page in the file.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""How many bytes the pages of a field take, as far as the page table tells."""
+"""Estimates the stored bytes of the pages of a field from the page table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SAMPLE = 16
 
 
 def stored_bytes(node: Node, size: int) -> ReadPlan[int]:
-    """Plan to tell the bytes of the pages of a field and of all fields below it.
+    """Plan the estimate of the stored bytes of a field and all fields below it.
 
     The page table does not say how many bytes strings have: that is estimated from some of their
     pages.

@@ -109,13 +109,13 @@ def encode_var_binary(array: pa.Array, cuts: Numbers, start: int) -> EncodedPage
     cuts : int64 array
         First value of each page, and the number of all values.
     start : int
-        Where the bytes of the first page will stand in the file.
+        Position of the bytes of the first page in the file.
     """
     offsets, data = _extents(array)
     firsts = offsets[cuts]
     lengths = np.diff(cuts)
     entries = lengths + 1
-    # The offsets of all pages before a page stand between its values and the first ones.
+    # The offsets of all earlier pages lie between the values of a page and the first values.
     before = (np.cumsum(entries) - entries) * (_OFFSET_BITS // 8)
     shift = start - offsets[0] + before
     stored = offsets[ranges(cuts[:-1], entries)] + np.repeat(shift, entries)
@@ -132,7 +132,7 @@ def _extents(array: pa.Array) -> tuple[Numbers, Bytes]:
     """Return the offsets of values and the bytes that these point into; nulls are empty."""
     offsets = _offsets(array)
     if array.null_count:
-        # A null may stand over bytes, which would come back as a value.
+        # The slot of a null may hold bytes, which would be read as a value.
         gone = array.is_null().to_numpy(zero_copy_only=False)
         if np.diff(offsets)[gone].any():
             array = array.fill_null(b"" if _holds_bytes(array.type) else "")

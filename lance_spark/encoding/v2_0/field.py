@@ -75,7 +75,7 @@ def open_field(
     Raises
     ------
     CorruptFileError
-        The columns are not those of the field, or contradict one another.
+        The columns do not match the field, or contradict each other.
     UnsupportedTypeError
         File version 2.0 cannot store the type.
     """

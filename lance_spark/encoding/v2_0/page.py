@@ -48,7 +48,7 @@ class Decoder(Protocol):
         Parameters
         ----------
         rows : Rows
-            Row ``r`` stands for the values ``r * per_row`` to ``(r + 1) * per_row - 1``.
+            Row ``r`` consists of the values ``r * per_row`` to ``(r + 1) * per_row - 1``.
         per_row : int
             More than 1 below fixed-size lists.
 
@@ -73,7 +73,7 @@ class PageBuffers:
         Raises
         ------
         CorruptFileError
-            There is no such buffer.
+            The buffer does not exist.
         UnsupportedEncodingError
             The buffer belongs to the file: nothing writes such references.
         """
@@ -113,7 +113,7 @@ def open_encoding(
     CorruptFileError
         The message contradicts itself, the type or the page's buffers.
     UnsupportedEncodingError
-        The encoding is unknown, or none of version 2.0 pages.
+        The encoding is unknown, or does not belong to version 2.0.
     """
     name = encoding.WhichOneof("array_encoding")
     if name not in _ENCODINGS:

@@ -36,7 +36,7 @@ class ChunkBuffer:
     data : uint8 array
         Memory that holds all of them, with anything in between.
     starts, sizes : int64 arrays, one element per chunk
-        Where each chunk's buffer lies in `data`, in bytes, padding not included; checked to lie
+        Position of the buffer of each chunk in `data`, in bytes, without padding; checked to lie
         inside.
     """
 
@@ -123,7 +123,7 @@ class Codec:
         return FixedWidthBlock(data, width or 8, total)
 
     def decode_values(self, encoding: Any, values: DataBlock) -> DataBlock:
-        """Return the values that the individually stored `values` stand for."""
+        """Decode values that were encoded one by one."""
         raise UnsupportedEncodingError(
             f"encoding {self.name!r} cannot be used inside full-zip pages"
         )

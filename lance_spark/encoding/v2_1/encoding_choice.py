@@ -152,7 +152,7 @@ def dictionary_of(block: DataBlock, hints: Hints) -> DictionaryBlock | None:
 
 
 def _saves(places: float, item_bytes: float, cheap: float, share: float, hints: Hints) -> bool:
-    """Say whether positions and items are smaller than what is `cheap` without them.
+    """Tell whether positions and items are smaller than `cheap`, the size without a dictionary.
 
     `share` is what a compressor leaves of strings. It is asked where the items are not next to
     nothing.
@@ -196,7 +196,8 @@ def _guess(array: pa.Array, sample_size: int = _SAMPLE) -> _Guess:
     count = len(array)
     sample = array
     if count > sample_size:
-        # Blocks from everywhere: values far apart miss runs, and neighbours miss what comes later.
+        # Blocks from all over the page: distant values miss runs, and neighbours miss later
+        # changes.
         firsts = np.linspace(0, count - 64, sample_size // 64).astype(np.int64)
         sample = array.take(pa.array((firsts[:, None] + np.arange(64)).reshape(-1)))
     encoded = sample.dictionary_encode()
@@ -213,7 +214,7 @@ def _guess(array: pa.Array, sample_size: int = _SAMPLE) -> _Guess:
 
 
 def untyped(block: FixedWidthBlock | VariableWidthBlock) -> pa.Array:
-    """Return the values of a block as integers or byte strings, whatever their type is."""
+    """Return the values of a block as integers or byte strings, without their type."""
     count = block.num_values
     if isinstance(block, VariableWidthBlock):
         text = pa.large_binary() if block.offsets.dtype.itemsize == 8 else pa.binary()

@@ -30,9 +30,9 @@ class Leaf(NamedTuple):
     field : pa.Field
         The leaf's own field; its type is the storage type, never an extension.
     steps : tuple of Step
-        What its layers stand for, leaf first.
+        The part of the type that each layer describes, leaf first.
     in_vectors : bool
-        Whether one of them is a fixed-size list, of whatever size.
+        Whether a layer is a fixed-size list, of any size.
     """
 
     path: str

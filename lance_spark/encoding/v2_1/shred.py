@@ -83,7 +83,7 @@ def _shred(
     ravel: Ravel,
     columns: list[LeafColumn],
 ) -> None:
-    """Add the leaf columns of a field at any depth; see `shape.Leaf` for what the arguments become."""
+    """Add the leaf columns of a field at any depth; `Leaf` documents the arguments."""
     field = storage_field(field)
     path = f"{above}.{field.name}" if above else field.name
     dtype = array.type

@@ -1,4 +1,4 @@
-"""Which layout and which encodings a page is written with.
+"""Chooses the layout and the encodings of a page.
 
 ====================================================  ==============================================
 values of the page                                    written as
@@ -8,14 +8,14 @@ one scalar and nulls (2.2 and later)                  constant page
 256 bytes or more each, of one width                  full-zip, plain
 strings too long for chunks                           full-zip; each value compressed if that pays
 few distinct (dictionary arrays always)               mini-blocks of positions, and a dictionary
-integers, floats, times of 8 to 64 bits               mini-blocks: run lengths, bit-packed or plain, whichever is
-                                                      smallest
+integers, floats, times of 8 to 64 bits               mini-blocks: the smallest of run lengths,
+                                                      bit-packed and plain
 strings, binaries                                     mini-blocks; compressed if that pays
 anything else                                         mini-blocks, plain
 ====================================================  ==============================================
 
-The metadata keys of the field (`hints`) overrule this. A page that has more levels than mini-blocks
-can count becomes full-zip.
+The metadata keys of the field (`hints`) override this. A page with more levels than mini-blocks can
+count becomes full-zip.
 """
 
 from __future__ import annotations
@@ -362,7 +362,7 @@ def _dictionary(
 
 
 def _filled(indices: FixedWidthBlock, live: BoolArray | None) -> FixedWidthBlock:
-    """Return positions with those of null slots replaced by the ones before, so that runs go on."""
+    """Replace the positions of null slots by the position before, so that runs continue."""
     if live is None:
         return indices
     places = np.maximum.accumulate(np.where(live, np.arange(len(live)), int(live.argmax())))

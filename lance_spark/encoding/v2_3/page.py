@@ -9,7 +9,7 @@ structure and values       read as
 dense, chunked             `MiniBlockLayout`
 dense, zipped              `FullZipLayout`
 dense, constant or none    `ConstantLayout`
-sparse, any                structure by `lance_spark.encoding.v2_3.sparse`; values, which have no levels,
+sparse, any                structure by `v2_3.sparse`; values, which have no levels,
                            as pages of non-null items in the layouts above, or by their index
 =========================  =========================================================================
 

@@ -168,7 +168,7 @@ class IndexedValues:
 
 
 def spread(values: pa.Array, live: BoolArray) -> pa.Array:
-    """Return an array with the given values in the slots that are live, and anything in all others."""
+    """Return an array with the given values in live slots, and any content in others."""
     if len(values) == len(live):
         return values
     if not len(values):

@@ -8,7 +8,7 @@ slots of the next layer are below a slot:
 layer            slots of the next layer
 ===============  ===================================================================================
 validity         the same: a struct, or the leaf
-list             as many as `counts` says for each of `non_empty_positions`, none for all other slots
+list             `counts` for each of `non_empty_positions`, none for all other slots
 fixed_size_list  `dimension` for each slot, null or not
 ===============  ===================================================================================
 
@@ -124,12 +124,12 @@ def parse_layers(
     num_rows : int
         Rows of the page, not multiplied by dimensions.
     steps : sequence of Step
-        What each layer stands for in the column's type, leaf first.
+        The part of the column type that each layer describes, leaf first.
 
     Raises
     ------
     CorruptFileError
-        The layers are not those of the column's type.
+        The layers do not match the column type.
     """
     if len(structure.layers) != len(steps):
         raise CorruptFileError(
@@ -196,7 +196,7 @@ class SparseSlots:
     Raises
     ------
     CorruptFileError
-        Positions do not increase, or counts are not those of the next layer's slots.
+        Positions do not increase, or counts differ from the slots of the next layer.
     """
 
     def __init__(self, shapes: Sequence[LayerShape], payloads: Sequence[Bytes]) -> None:

@@ -30,7 +30,7 @@ from lance_spark.storage.source import ReadPlan, gather_plans
 
 @dataclass(frozen=True, slots=True)
 class SlotRows:
-    """Whole rows of one page: values, one per leaf slot, and the slots of all layers, leaf first."""
+    """Whole rows of one page: values of all leaf slots, and the slots of all layers."""
 
     values: pa.Array
     layers: tuple[LayerSlots, ...]

@@ -10,9 +10,10 @@ more                            2 dedicated  a file of its own
 none, but a URI                 3 external   nowhere: the URI is kept
 ==============================  ===========  =======================================================
 
-The limits are those of pylance, and the field metadata that changes them too. Values that are adjacent in memory are written together, without padding. Packed files are shared by
-all columns of a data file; ids count up from 1. A URI below one of the table's base paths is kept
-as the id of that and the path below it, which takes the place of a blob id.
+The limits, and the field metadata that changes them, are those of pylance. Values that are adjacent
+in memory are written together, without padding. All columns of a data file share packed files; ids
+count up from 1. A URI below a base path of the table is stored as the id of the base path, in place
+of a blob id, and the path below it.
 
 What is left of a value is 16 to 25 bytes that say where it is, which is what pages hold: memory
 does not grow with the blobs.

@@ -34,7 +34,7 @@ from lance_spark.mutations.rewrite.row_reader import (
     splice,
 )
 from lance_spark.mutations.rows.update_task import ChangedColumns
-from lance_spark.scan.fragment.reader import WINDOW_BYTES
+from lance_spark.scan.fragment.column_reader import WINDOW_BYTES
 from lance_spark.table.align import align
 from lance_spark.table.fragments.files import DataFile
 from lance_spark.table.fragments.fragment import Fragment

@@ -27,7 +27,7 @@ from lance_spark.mutations.rows.delete import (
     delete_offsets,
 )
 from lance_spark.mutations.rows.delete import undo as undo_deletions
-from lance_spark.scan.fragment.reader import WINDOW_BYTES
+from lance_spark.scan.fragment.column_reader import WINDOW_BYTES
 from lance_spark.scan.predicates.conditions import Condition
 from lance_spark.table.align import align
 from lance_spark.table.bases import Target

@@ -73,7 +73,7 @@ def take_blobs(
     for fragment, physical in _physical(table, fragments, given[0], unique):
         reader = FragmentReader(table.paths, fragment, schema)
         try:
-            loader, places = reader.blob_places(physical)
+            loader, places = reader.blob_descriptors(physical)
         finally:
             reader.close()
         found += [(loader, places, at) for at in range(len(physical))]

@@ -62,7 +62,8 @@ def check_base_params(options: Mapping[str, Any], paths: Collection[str], table:
     for key in _params(options):
         if not any(_is_same(key, one.uri) for one in known):
             raise InvalidOptionError(
-                f"{table}: {BASE_STORE_PARAMS}: the table has no base path {_display(key)}; its base paths are "
+                f"{table}: {BASE_STORE_PARAMS}: the table has no base path {_display(key)}; its "
+                "base paths are "
                 f"{', '.join(one.display for one in known) or 'none'}"
             )
 

@@ -36,7 +36,7 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Extents:
-    """Where some values lie in what they are made of.
+    """Positions of some values in their bytes.
 
     Attributes
     ----------
@@ -207,7 +207,7 @@ def encode_ends(
     Parameters
     ----------
     lengths : int64 array
-        Of each value; those of nulls are 0.
+        Lengths of the values; 0 for nulls.
     valid : bool array, or None
         False where the value is null.
     buffers : NewBuffers
@@ -232,7 +232,7 @@ def encode(
     lengths = np.diff(_offsets(array)).astype(np.int64)
     if valid is not None:
         if lengths[~valid].any():
-            # What lies under nulls would count for the value after them.
+            # Bytes of null slots would be taken for the next value.
             array = array.drop_null()
         lengths *= valid
     indices, total, adjustment = encode_ends(lengths, valid, buffers)

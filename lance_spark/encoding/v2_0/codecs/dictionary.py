@@ -34,11 +34,10 @@ from lance_spark.storage.source import ReadPlan, gather_plans
 
 _INDEX_TYPES = {8: pa.uint8(), 16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}
 
-#: Strings become a dictionary if there are as many, and no more different ones than indices of 8
-#: bits can tell apart.
+#: Least number of strings for a dictionary, whose distinct items must fit indices of 8 bits.
 _MIN_VALUES = 100
 _MAX_ITEMS = 255
-#: So many values tell most columns of many different ones.
+#: Values of a sample that reveals most columns with many distinct values.
 _SAMPLE = 4096
 
 

@@ -42,7 +42,7 @@ def open_message(
 
 
 def encode(array: pa.Array, items: Callable[[pa.Array], pb.ArrayEncoding]) -> pb.ArrayEncoding:
-    """Return the message for vectors, whatever their null slots hold.
+    """Return the message for vectors, with any content of null slots.
 
     Parameters
     ----------

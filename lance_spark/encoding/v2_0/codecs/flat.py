@@ -64,7 +64,7 @@ class CompressedValues:
         self._scheme = scheme
         self._bits = bits
         self._kind = dtype
-        # The bytes of strings are as many as their offsets say, which nobody knows here.
+        # The offsets define the bytes of strings, but are unknown here.
         self._most = MAX_SIZE if count is None else min(MAX_SIZE, count * bits // 4 + _SLACK)
         self._values: Bytes | None = None
 
@@ -149,7 +149,7 @@ def _require(buffer: ByteRange, size: int, bits: int, count: int | None) -> None
 
 
 def width_of(encoding: pb.ArrayEncoding) -> int:
-    """Return the bits per value of a fixed-width encoding without nulls of its own; 0 for others."""
+    """Return the bits per value of a fixed-width encoding without nulls; 0 for others."""
     name = encoding.WhichOneof("array_encoding")
     if name == "nullable":
         inner = encoding.nullable.WhichOneof("nullability")
@@ -216,8 +216,8 @@ def encode(
 
 
 def encode_values(array: pa.Array, buffers: NewBuffers) -> pb.ArrayEncoding:
-    """Return the message for the values of an array of a fixed-width type, whatever its null slots
-    hold.
+    """Return the message for the values of an array of a fixed-width type, with any content of its
+    null slots hold.
 
     Raises
     ------

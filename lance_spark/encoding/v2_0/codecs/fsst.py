@@ -68,7 +68,7 @@ def open_message(
 
 
 def _holds_fsst(message: Message) -> bool:
-    """Tell whether codes are in a message: codes of codes have eight times as many bytes each time."""
+    """Tell whether a message contains FSST: nested FSST expands eight times at each level."""
     inner = [
         item
         for field, value in message.ListFields()

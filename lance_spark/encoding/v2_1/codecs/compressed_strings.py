@@ -46,7 +46,7 @@ IndexArray = npt.NDArray[np.int64]
 _WORTH_A_FRAME = 1024
 #: Chunks that are compressed before all are.
 _SAMPLE = 4
-#: What compression must save if nobody asked for it.
+#: Least saving of a compression that no hint asks for.
 _WORTH = 0.9
 _TOO_LITTLE = 1024
 #: Chunks this large, before compression, are large enough.

@@ -123,7 +123,7 @@ class _Symbols:
     Attributes
     ----------
     texts : binary array, 65,536 elements or twice as many
-        What two codes stand for, the first in the low byte; in the second half the first byte
+        Symbols of two codes, the first in the low byte; in the second half the first byte
         stands for itself.
     firsts : uint8 array, one element for each text
         How much of it is the first code's.
@@ -286,11 +286,11 @@ def _whole_pairs(codes: Bytes) -> npt.NDArray[np.uint16]:
 
 
 def _true_escapes(marks: IndexArray, codes: Bytes, offsets: IndexArray) -> IndexArray:
-    """Return which of the bytes 255 are escapes: the byte after an escape is none, whatever it is."""
+    """Return which bytes 255 are escapes: the byte after an escape never is one."""
     heads = np.flatnonzero(np.diff(marks, prepend=-2) != 1)
     number = np.arange(len(marks)) - np.repeat(heads, np.diff(heads, append=len(marks)))
     escapes: IndexArray = marks[number % 2 == 0]
-    # No value ends behind an escape; empty ones at the start end behind nothing.
+    # No value ends after an escape; empty values at the start have no byte before their end.
     ends = offsets[int(np.searchsorted(offsets, 0, side="right")) :]
     marked = np.zeros(len(codes), np.bool_)
     marked[escapes] = True

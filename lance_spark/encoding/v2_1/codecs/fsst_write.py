@@ -42,7 +42,7 @@ _ESCAPE = 255
 _SAMPLE_BYTES = 1 << 14
 _PIECE = 256
 _ROUNDS = (0.25, 0.25, 0.5, 1.0, 1.0)
-#: What is left of a sample from which on the rest is not tried.
+#: Compressed share of a sample at which the search stops.
 _WORTH = 0.98
 #: Uses of a symbol in the sample below which it is chance.
 _MIN_USES = 3

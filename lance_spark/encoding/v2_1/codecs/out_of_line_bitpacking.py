@@ -1,4 +1,4 @@
-"""Integers cut to one bit width that the message tells; the usual form of levels and of indices of
+"""Integers cut to one bit width, given in the message; the usual form of levels and of indices of
 dictionaries.
 
 ``OutOfLineBitpacking { uncompressed_bits_per_value = T, values = Flat { bits_per_value = W } }``.
@@ -55,7 +55,7 @@ class _Pieces:
     counts : int64 array
         Values of each piece.
     starts : int64 array
-        Where each piece lies.
+        Position of each piece.
     raw : bool array
         Which pieces are not packed.
     """

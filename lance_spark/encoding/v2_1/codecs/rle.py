@@ -1,4 +1,4 @@
-"""Runs of equal values: the values, and how often each comes.
+"""Run-length encoding: values and run lengths.
 
 ``Rle { values = Flat { bits_per_value = b }, run_lengths = Flat { bits_per_value = 8 } }``, b = 8,
 16, 32 or 64. Two buffers per chunk of r runs:
@@ -213,7 +213,7 @@ def _numbers(encoding: pb.CompressiveEncoding, buffer: ChunkBuffer, runs: IndexA
 
 
 def count_runs(block: DataBlock) -> int:
-    """Return the number of runs of equal values, whatever their length; 0 if there are no values."""
+    """Return the number of runs of equal values, of any length; 0 without values."""
     values = values_of(block)
     return int(np.count_nonzero(values[1:] != values[:-1])) + bool(len(values))
 

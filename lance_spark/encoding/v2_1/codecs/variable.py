@@ -145,7 +145,7 @@ def _gather(buffer: ChunkBuffer, counts: IndexArray, width: int) -> VariableWidt
     if total > _INT32_MAX:
         kind = np.dtype(np.int64)
     offsets = np.empty(int(counts.sum()) + 1, kind)
-    # Slices of a chunk each cost less than gathering by index what lies together anyway.
+    # Slices of whole chunks cost less than gathering adjacent values by index.
     np.concatenate(
         [words[a:b] for a, b in zip(position.tolist(), (position + counts).tolist(), strict=True)],
         out=offsets[:-1],

@@ -1,4 +1,4 @@
-"""Writing blob pages of version 2.1; their layout is told in `blob_layout_read`."""
+"""Writes blob pages of version 2.1; `blob_read` documents the layout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading constant pages: every value is null, or every value is the same scalar.
+"""Reads constant pages: every value is null, or every value is the same scalar.
 
 ====================  ==============================  ==============================================
 inline_value          buffers                         content
@@ -105,7 +105,7 @@ class ConstantPage:
                     slice(rows.start, rows.stop) if isinstance(rows, range) else rows
                 ]
             elif max_definition(self._layers) and self._scalar is None:
-                # Nothing but nulls: the leaf's own level, whatever the other layers say.
+                # All null: the level of the leaf itself.
                 definition = np.ones(len(rows), np.uint16)
             chosen = Levels(self._layers, len(rows), None, definition)
         visible = chosen.visible()
@@ -256,7 +256,7 @@ def _nest(flat: pa.Array, dtype: pa.DataType) -> pa.Array:
 def _primitive(buffers: list[pa.Buffer], dtype: pa.DataType, count: int) -> pa.Array:
     refusal = CorruptFileError(f"the constant is not one of type {dtype}")
     if is_variable(dtype):
-        # Offsets are as wide as the writer had them, whatever the column's type is now.
+        # Offsets have the width of the writer, also if the column type changed.
         if len(buffers) != 2 or buffers[0].size not in (8, 16) or count != 1:
             raise refusal
         first, last = np.frombuffer(buffers[0], f"<i{buffers[0].size // 2}").tolist()

@@ -1,4 +1,4 @@
-"""Writing constant pages; their layout is told in `constant_layout_read`."""
+"""Writes constant pages; `constant_read` documents the layout."""
 
 from __future__ import annotations
 

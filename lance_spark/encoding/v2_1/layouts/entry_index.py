@@ -25,7 +25,7 @@ def levels_at(levels: Levels, where: EntryIndex) -> Levels:
 
 
 def starts_rows(levels: Levels, count: int) -> bool:
-    """Whether levels are those of exactly so many rows."""
+    """Tell whether levels describe exactly this many rows."""
     assert levels.repetition is not None
     begins = levels.repetition == max_repetition(levels.layers)
     return int(np.count_nonzero(begins)) == count and bool(begins[0])

@@ -1,4 +1,4 @@
-"""Reading full-zip pages: wide values one by one, each with its levels in front.
+"""Reads full-zip pages: wide values one by one, each with its levels in front.
 
 Buffer 0 holds the entries back to back:
 
@@ -207,7 +207,7 @@ class FullZipPage:
 
 
 def _gather(data: Bytes, entries: Entries) -> VariableWidthBlock:
-    """Return byte strings that lie apart in `data` as one block: one copy, made by Arrow."""
+    """Gather scattered byte strings of `data` into one block, by one copy of Arrow."""
     starts, sizes = entries.value_at, entries.value_size
     count = len(starts)
     bounds = np.empty(2 * count + 1, np.int64)

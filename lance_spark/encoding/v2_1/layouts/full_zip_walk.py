@@ -1,4 +1,4 @@
-"""Where the entries of full-zip rows lie.
+"""Finds the entries of full-zip rows.
 
 Most rows of fixed width are seen at one look: their length fits entries that all have a value, or a
 single one that has none, and the levels at these places agree. How long any other entry is can only
@@ -63,7 +63,7 @@ class Entries:
     control : int64 array, one per entry
         Control words; zeros if the page has none.
     value_at, value_size : int64 arrays, one per visible entry
-        Where values lie, in bytes; a null value of variable width has size 0 at the end of its
+        Positions of values, in bytes; a null value of variable width has size 0 at the end of its
         control word.
     """
 

@@ -1,4 +1,4 @@
-"""Writing full-zip pages; their layout is told in `full_zip_read`."""
+"""Writes full-zip pages; `full_zip_read` documents the layout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole mini-block pages of one layout, read and decoded as if their chunks were those of one page.
+"""Reads whole mini-block pages of one layout together, as if their chunks belonged to one page.
 
 Writers end the pages of lists early, so that a column may have some hundreds of small ones; and of
 any column, pages that are decoded together need not be put together afterwards. Whole pages need no
@@ -103,7 +103,7 @@ class PageGroup:
     def _looked_up(
         self, block: DataBlock, value_ends: IndexArray, dictionaries: Sequence[Bytes]
     ) -> pa.Array:
-        """Return the items at positions that are those of each page's own dictionary."""
+        """Return the items at positions in the dictionaries of the pages."""
         opened = zip(self._pages, dictionaries, strict=True)
         items = [page.open_dictionary(data) for page, data in opened]
         sizes = np.array([len(some) for some in items])
@@ -124,7 +124,7 @@ class PageGroup:
         return look_up(result, every, self._pages[0].kind)
 
     def _check(self, levels: Levels, ends: IndexArray, value_ends: IndexArray) -> None:
-        """Check that the levels of each page, which end at `ends`, are those of its values and
+        """Check that the levels of each page, which end at `ends`, match its values and
         rows.
         """
         if levels.repetition is None and levels.definition is None:

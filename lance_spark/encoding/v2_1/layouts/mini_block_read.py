@@ -1,4 +1,4 @@
-"""Reading mini-block pages: values in chunks of a few KiB, compressed chunk by chunk.
+"""Reads mini-block pages: values in chunks of a few KiB, compressed chunk by chunk.
 
 Buffers of the page, in order:
 
@@ -16,7 +16,7 @@ A chunk, little-endian; every part starts at a multiple of 8 bytes:
 ==================  ==============================================================================
 part                content
 ==================  ==============================================================================
-header              u16 number of levels (0 if there are none); u16 size of the repetition levels, if any; u16
+header              u16 number of levels or 0; u16 size of the repetition levels, if any; u16
                     size of the definition levels, if any; the size of each value buffer, u16 (u32
                     if `has_large_chunk`)
 repetition levels   iff the layout has `rep_compression`
@@ -89,7 +89,7 @@ class DecodedChunks:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """Where the parts of the wanted chunks lie."""
+    """Positions of the parts of the requested chunks."""
 
     num_levels: IndexArray
     repetition: ChunkBuffer | None

@@ -43,7 +43,7 @@ class RowIndex:
     ended : int64 array of chunks + 1
         Rows that end before each chunk; the last element is the number of rows.
     unfinished : bool array of chunks
-        Whether a row goes on in the next chunk.
+        Whether a row continues in the next chunk.
     """
 
     ended: IndexArray

@@ -1,4 +1,4 @@
-"""Writing mini-block pages; their layout is told in `mini_block_read`."""
+"""Writes mini-block pages; `mini_block_read` documents the layout."""
 
 from __future__ import annotations
 

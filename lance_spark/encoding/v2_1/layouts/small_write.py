@@ -25,7 +25,7 @@ from lance_spark.encoding.v2_1.codecs import variable
 from lance_spark.encoding.v2_1.fixed_width import flat
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 
-#: A page of more values, or of more bytes, goes the way on which encodings are chosen by size.
+#: Most values and bytes of a small page. For larger pages, encodings are chosen by size.
 _MAX_VALUES = 64
 _MAX_BYTES = 512
 #: Longer constants are kept in a buffer, which is not done here.
