@@ -18,7 +18,6 @@ export SOAK_MINUTES ?= 4
 demo: java $(VENV)/.test
 	$(BIN)/python examples/quickstart.py
 
-# Workers take tests in order, so most files stay on one worker with the session and servers they share.
 PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 
 test: java $(VENV)/.test
