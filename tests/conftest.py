@@ -48,10 +48,15 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need Spark, a server, another process or many inputs."""
+    """Mark the tests that need Spark, a server, another process or many inputs.
+
+    Those that need Spark come first: one worker of xdist begins with them and the others with other
+    tests, so that most of them share one session, and the last tests are short.
+    """
     for item in items:
         for name in markers(item):
             item.add_marker(name)
+    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
 
 
 def markers(item: pytest.Item) -> set[str]:

@@ -314,7 +314,7 @@ def render(columns: dict[tuple[str, str], Column]) -> str:
         "what we write there, too. Files of version 2.3 are read, and not written.",
         "",
         "More is checked elsewhere: tables of old releases (`tests/interop/test_releases.py`), 10,000",
-        "tables of random nested types for each version (`tests/interop/files/test_random.py`, 600 of them in",
+        "tables of random nested types for each version (`tests/interop/files/test_random.py`, 300 of them in",
         "`make test`), pages that no writer makes (`tests/encoding`).",
     ]
     for version in VERSIONS:

@@ -36,7 +36,7 @@ from tests.file.sources import MemorySource
 from tests.support.interop.tables import build
 
 FileOf = Callable[[pa.Table, str], Path]
-FLIPS = int(os.environ.get("LANCE_SPARK_TEST_FLIPS", "150"))
+FLIPS = int(os.environ.get("LANCE_SPARK_TEST_FLIPS", "50"))
 ROWS = 1_100
 
 
