@@ -1,4 +1,5 @@
-"""Arguments of public calls: values of another type than the signature says are refused by the argument's name.
+"""Arguments of public calls: values of another type than the signature says are refused by the
+argument's name.
 
 | annotation | what is taken |
 | --- | --- |

@@ -1,7 +1,7 @@
 """The errors of lance_spark: one root, and one class for each thing the caller can do about it.
 
-Every message names the thing at fault (table, file, column, page, option), says what was expected and, where there is
-one, the way out.
+Every message names the thing at fault (table, file, column, page, option), says what was expected
+and, where there is one, the way out.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ class LanceError(Exception):
 def naming(table: str) -> Iterator[None]:
     """Put the name of a table before the message of each `LanceError` that does not have it.
 
-    The error stays the same object, with its class, attributes and cause. Errors of the store and of files have full paths, which
-    begin with the table's. Others are raised where only a part of the table is known: a page, a column, a fragment.
+    The error stays the same object, with its class, attributes and cause. Errors of the store and
+    of files have full paths, which begin with the table's. Others are raised where only a part of
+    the table is known: a page, a column, a fragment.
 
     Parameters
     ----------
@@ -64,7 +65,9 @@ class TableNotFoundError(LanceError):
 
 
 class TableExistsError(LanceError):
-    """A table already stands where a new one was asked for: append, overwrite, or choose another path."""
+    """A table already stands where a new one was asked for: append, overwrite, or choose another
+    path.
+    """
 
 
 class VersionNotFoundError(LanceError):
@@ -84,11 +87,15 @@ class InvalidInputError(LanceError, ValueError):
 
 
 class EvaluationError(InvalidInputError):
-    """An expression of a filter has no value for a row: it overflows, divides by zero, or a cast fails."""
+    """An expression of a filter has no value for a row: it overflows, divides by zero, or a cast
+    fails.
+    """
 
 
 class UnsupportedError(LanceError):
-    """The table is sound, but needs something this release does not do: use another client, or a newer release."""
+    """The table is sound, but needs something this release does not do: use another client, or a
+    newer release.
+    """
 
 
 class UnsupportedFeatureError(UnsupportedError):
@@ -136,8 +143,8 @@ class CommitConflictError(LanceError):
     Attributes
     ----------
     retryable : bool
-        True if the same change, planned anew against the newest version, can succeed; False if the two changes
-        contradict one another.
+        True if the same change, planned anew against the newest version, can succeed; False if the
+        two changes contradict one another.
     """
 
     def __init__(self, message: str, *, retryable: bool) -> None:
@@ -153,7 +160,9 @@ def _rebuild_conflict(message: str, retryable: bool) -> CommitConflictError:
 
 
 class AmbiguousMergeError(LanceError):
-    """Several source rows of a merge would change one row of the table: make the source's keys unique."""
+    """Several source rows of a merge would change one row of the table: make the source's keys
+    unique.
+    """
 
 
 class AlreadyCommittedError(LanceError):

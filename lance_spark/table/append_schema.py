@@ -1,14 +1,18 @@
-"""Which columns of a table appended data fills: the rule that an append is checked by before anything is written.
+"""Which columns of a table appended data fills: the rule that an append is checked by before
+anything is written.
 
-- Fields are matched by name, at every depth; their order may differ. The one child of a list, and the key and value of a
-  map, are matched by place: `item` and `element` are the same list.
-- Types must be the same. Nothing is cast. Blobs may be given as binaries of any kind, JSON as strings, which are checked when
-  they are written. Tables of releases that stored JSON as strings take JSON.
+- Fields are matched by name, at every depth; their order may differ. The one child of a list, and
+  the key and value of a map, are matched by place: `item` and `element` are the same list.
+- Types must be the same. Nothing is cast. Blobs may be given as binaries of any kind, JSON as
+  strings, which are checked when they are written. Tables of releases that stored JSON as strings
+  take JSON.
 - Columns that the data does not have must be nullable; they are null in the new rows.
 - The data must have no others.
-- Data that could be null may go into a column that must not: its values are checked when they are written.
+- Data that could be null may go into a column that must not: its values are checked when they are
+  written.
 
-pylance has the same rule but for the names of the children of lists, which it wants to be equal, and for strings as JSON.
+pylance has the same rule but for the names of the children of lists, which it wants to be equal,
+and for strings as JSON.
 """
 
 from __future__ import annotations
@@ -22,7 +26,8 @@ from lance_spark.file.schema.schema import Field, Schema
 
 
 def filled_by(table: Schema, data: Schema, name: str) -> Schema:
-    """Return the fields of a table that appended data has, in the table's order, with the table's ids.
+    """Return the fields of a table that appended data has, in the table's order, with the table's
+    ids.
 
     Parameters
     ----------
@@ -47,13 +52,16 @@ def _children(
     unknown = [field.name for field in given if field.name not in {w.name for w in wanted}]
     if unknown:
         raise SchemaMismatchError(
-            f"{name} has no column {_shown(path, unknown[0])!r}, which the data has: drop it, add it to the table "
-            f"first, or overwrite the table. The table has {', '.join(_shown(path, w.name) for w in wanted)}"
+            f"{name} has no column {_shown(path, unknown[0])!r}, which the data has: drop it, add "
+            "it to the table "
+            "first, or overwrite the table. The table has "
+            f"{', '.join(_shown(path, w.name) for w in wanted)}"
         )
     missing = [f for f in wanted if f.name not in by_name and not f.nullable]
     if missing:
         raise SchemaMismatchError(
-            f"{name}: column {_shown(path, missing[0].name)!r} must not be null, and the data does not have it"
+            f"{name}: column {_shown(path, missing[0].name)!r} must not be null, and the data does "
+            "not have it"
         )
     return tuple(
         _matched(field, by_name[field.name], (*path, field.name), name)
@@ -70,7 +78,8 @@ def _matched(wanted: Field, given: Field, path: tuple[str, ...], name: str) -> F
         return wanted
     if _without_item(wanted.logical_type) != _without_item(given.logical_type):
         raise SchemaMismatchError(
-            f"{name}: column {'.'.join(path)!r} is {_type(wanted)}, but the data has {_type(given)}; cast it"
+            f"{name}: column {'.'.join(path)!r} is {_type(wanted)}, but the data has "
+            f"{_type(given)}; cast it"
         )
     if not wanted.children:
         return wanted
@@ -86,7 +95,8 @@ def _matched(wanted: Field, given: Field, path: tuple[str, ...], name: str) -> F
         for child in wanted.children:
             if all(other.name != child.name for other in given.children):
                 raise SchemaMismatchError(
-                    f"{name}: {'.'.join((*path, child.name))!r} is a part of a packed struct, and the data does not have it"
+                    f"{name}: {'.'.join((*path, child.name))!r} is a part of a packed struct, and "
+                    "the data does not have it"
                 )
         by_name = {child.name: child for child in given.children}
         pairs = [(child, by_name[child.name]) for child in wanted.children]
@@ -102,10 +112,11 @@ def _matched(wanted: Field, given: Field, path: tuple[str, ...], name: str) -> F
 
 
 def _without_item(logical_type: str) -> str:
-    """Return the logical type of a field without what it says of the items of a list, which the child says too.
+    """Return the logical type of a field without what it says of the items of a list, which the
+    child says too.
 
-    Lists of blobs are ``list`` or ``list.struct``, by how the blobs were declared when the table was made, and binary values
-    are given for both.
+    Lists of blobs are ``list`` or ``list.struct``, by how the blobs were declared when the table
+    was made, and binary values are given for both.
     """
     return logical_type.removesuffix(".struct")
 

@@ -13,8 +13,9 @@ from lance_spark.table.paths import DATA, DELETIONS, INDICES, LAST_LEGACY, BaseP
 def missing_files(paths: TablePaths, manifest: Manifest, base: BasePath) -> tuple[int, list[str]]:
     """Look for the files that a version has below a base path.
 
-    Data files, and their sizes below roots of tables, deletion files and the folders of indexes are looked for; blobs that lie beside data files are not, and
-    neither are objects that blobs refer to. Lists the folders.
+    Data files, and their sizes below roots of tables, deletion files and the folders of indexes are
+    looked for; blobs that lie beside data files are not, and neither are objects that blobs refer
+    to. Lists the folders.
 
     Parameters
     ----------
@@ -27,7 +28,8 @@ def missing_files(paths: TablePaths, manifest: Manifest, base: BasePath) -> tupl
     Returns
     -------
     tuple of int and list of str
-        How many files there should be, and which are missing, or have another size than the version notes.
+        How many files there should be, and which are missing, or have another size than the version
+        notes.
 
     Raises
     ------
@@ -67,7 +69,9 @@ def _size(file: DataFile) -> int:
 
 
 def _existing(paths: TablePaths, base: BasePath, folder: str) -> dict[str, int]:
-    """Return the files in a folder with their sizes, and the folders of indexes; 0 for sizes that are not known."""
+    """Return the files in a folder with their sizes, and the folders of indexes; 0 for sizes that
+    are not known.
+    """
     store = paths.store_of(base)
     if not base.is_dataset_root:
         # Anything may lie in folders below it, which are not looked at but for those of indexes.

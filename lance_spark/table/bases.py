@@ -27,7 +27,8 @@ Target = int | None
 
 @dataclass(frozen=True, slots=True)
 class TargetBases:
-    """Which base paths the new data files of changes go to, as it was asked for; see `targets`. False if nothing was.
+    """Which base paths the new data files of changes go to, as it was asked for; see `targets`.
+    False if nothing was.
 
     Attributes
     ----------
@@ -101,14 +102,14 @@ def new_bases(given: Iterable[BaseLike]) -> tuple[BasePath, ...]:
     InvalidInputError
         Two have one name, path or id.
     """
-    found: list[BasePath] = []
+    results: list[BasePath] = []
     for base in given:
-        found.append(base_path("initial_bases", base))
-    taken = {base.id for base in found if base.id}
+        results.append(base_path("initial_bases", base))
+    taken = {base.id for base in results if base.id}
     numbered = []
-    for base in found:
+    for base in results:
         if not base.id:
-            number = next(n for n in range(1, len(found) + len(taken) + 1) if n not in taken)
+            number = next(n for n in range(1, len(results) + len(taken) + 1) if n not in taken)
             taken.add(number)
             base = replace(base, id=number)  # noqa: PLW2901
         numbered.append(base)
@@ -175,7 +176,9 @@ def check_choice(target_bases: Sequence[str] | None, target_all_bases: bool | No
 
 
 def same_bases(given: Iterable[BaseLike], existing: Iterable[BasePath]) -> bool:
-    """Tell whether a table has all of some base paths, by path, name and layout; ids count where they are given."""
+    """Tell whether a table has all of some base paths, by path, name and layout; ids count where
+    they are given.
+    """
     known = {(base.path, base.name, base.is_dataset_root): base.id for base in existing}
     for base in given:
         number = known.get((parse_uri(base.path).uri, base.name, bool(base.is_dataset_root)))

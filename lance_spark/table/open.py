@@ -37,7 +37,8 @@ class OpenTable:
         Opens the table's files.
     manifest : Manifest
     target_bases : TargetBases
-        Which base paths the new data files of changes go to; by default see `lance_spark.table.placement`.
+        Which base paths the new data files of changes go to; by default see
+        `lance_spark.table.placement`.
     """
 
     paths: TablePaths
@@ -51,7 +52,9 @@ class OpenTable:
 
     @property
     def branch(self) -> str | None:
-        """The branch that the version is on; None for the main one, and for a branch that was copied elsewhere."""
+        """The branch that the version is on; None for the main one, and for a branch that was
+        copied elsewhere.
+        """
         return self.manifest.branch if self.main is not self.store else None
 
     @property
@@ -94,7 +97,8 @@ def open_table(
     timestamp : datetime, optional
         The newest version committed until then. With a time zone.
     storage_options : mapping, optional
-        Credentials, endpoint and the like, by the names that other Lance clients use; see docs/reference/stores.md.
+        Credentials, endpoint and the like, by the names that other Lance clients use; see
+        docs/reference/stores.md.
 
     Raises
     ------
@@ -103,13 +107,15 @@ def open_table(
     VersionNotFoundError
         There is no such branch, version or tag, or no version that old.
     InvalidOptionError
-        More than one of version, tag and timestamp is given, or the tag names a version on another branch.
+        More than one of version, tag and timestamp is given, or the tag names a version on another
+        branch.
     InvalidInputError
         No branch or tag can have that name.
     UnsupportedFeatureError
         The version needs more than this release reads.
     CorruptTableError
-        Something contradicts the format; or the version is of a branch of a table that was copied, and reads the original's files.
+        Something contradicts the format; or the version is of a branch of a table that was copied,
+        and reads the original's files.
     StorageError
     """
     given = {"version": version, "tag": tag, "timestamp": timestamp}
@@ -125,12 +131,13 @@ def open_table(
         if tag is not None:
             from lance_spark.table.refs.tag_store import read_tag
 
-            found = read_tag(main, tag)
-            if branch is not None and wanted != found.branch:
+            result = read_tag(main, tag)
+            if branch is not None and wanted != result.branch:
                 raise InvalidOptionError(
-                    f"tag {tag!r} names a version on branch {found.branch or ref_names.MAIN!r}, not on {branch!r}"
+                    f"tag {tag!r} names a version on branch {result.branch or ref_names.MAIN!r}, "
+                    f"not on {branch!r}"
                 )
-            wanted, version = found.branch, found.version
+            wanted, version = result.branch, result.version
         elif wanted is not None:
             from lance_spark.table.refs.branch_store import check_exists
 
@@ -146,7 +153,8 @@ def open_table(
 
 
 def branch_of(store: ObjectStore, branch: str | None) -> ObjectStore:
-    """Return the root of a branch, from any root of the table; `store` itself if no branch is named.
+    """Return the root of a branch, from any root of the table; `store` itself if no branch is
+    named.
 
     Raises
     ------

@@ -8,7 +8,8 @@
 | file of an index | `{root}/_indices/{uuid}/{name}` | `{base}/_indices/{uuid}/{name}` | `{base}/{uuid}/{name}` |
 | row ids or versions outside of the manifest | `{root}/{path}` | | |
 
-Names never lead out of their root: they are checked when the manifest is read, and once more by the store.
+Names never lead out of their root: they are checked when the manifest is read, and once more by the
+store.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ class BasePath:
     path : str
         Absolute path or URI.
     is_dataset_root : bool
-        Whether the files lie in data/ and _deletions/ below it, as in a table, instead of right in it.
+        Whether the files lie in data/ and _deletions/ below it, as in a table, instead of right in
+        it.
     name : str, optional
     """
 
@@ -60,7 +62,9 @@ class BasePath:
 
     @classmethod
     def from_proto(cls, proto: table_pb2.BasePath) -> BasePath:
-        """Parse the message. A relative path, as pylance writes for a clone of one, is made absolute."""
+        """Parse the message. A relative path, as pylance writes for a clone of one, is made
+        absolute.
+        """
         return cls(
             proto.id,
             parse_uri(proto.path).uri,
@@ -84,15 +88,17 @@ class TablePaths:
         The table's root.
     base_paths : mapping of int to BasePath
     storage_options : mapping, optional
-        Handed on to base paths of the table's own scheme, and server if their URIs name one, to no others. Base paths can have
-        settings of their own among them; see `lance_spark.storage.options.base_paths`.
+        Handed on to base paths of the table's own scheme, and server if their URIs name one, to no
+        others. Base paths can have settings of their own among them; see
+        `lance_spark.storage.options.base_paths`.
 
     Attributes
     ----------
     deletions : DeletionCache
         What the deletion files that were read hold.
     foreign_roots : dict of int to bool
-        For base paths that were asked about, whether they are roots of other tables; see `lance_spark.table.placement`.
+        For base paths that were asked about, whether they are roots of other tables; see
+        `lance_spark.table.placement`.
     """
 
     def __init__(
@@ -151,7 +157,8 @@ class TablePaths:
         return store.open(path, known or None)
 
     def read_deletion_file(self, file: DeletionFile, fragment_id: int) -> tuple[bytes, str]:
-        """Return the content of the deletion file of a fragment, in one request, and what errors call the file.
+        """Return the content of the deletion file of a fragment, in one request, and what errors
+        call the file.
 
         Raises
         ------
@@ -161,7 +168,8 @@ class TablePaths:
         return store.read_bytes(path), store.name(path)
 
     def read_external_range(self, place: ExternalRange) -> tuple[bytes, str]:
-        """Return bytes that a fragment has outside of the manifest, and what errors call their file.
+        """Return bytes that a fragment has outside of the manifest, and what errors call their
+        file.
 
         Raises
         ------
@@ -175,7 +183,8 @@ class TablePaths:
         try:
             if place.offset + place.size > source.size:
                 raise CorruptTableError(
-                    f"{source.name}: {source.size} bytes, but the manifest has {place.size} at {place.offset}"
+                    f"{source.name}: {source.size} bytes, but the manifest has {place.size} at "
+                    f"{place.offset}"
                 )
             (data,) = source.read([ByteRange(place.offset, place.size)])
             return data.tobytes(), source.name
@@ -244,7 +253,8 @@ class TablePaths:
         return self.open_uri(uri)
 
     def open_uri(self, uri: str) -> ByteSource:
-        """Open any object, by its path or URI. It gets the table's storage options as base paths do.
+        """Open any object, by its path or URI. It gets the table's storage options as base paths
+        do.
 
         Raises
         ------
@@ -288,7 +298,8 @@ class TablePaths:
         base = self._bases.get(base_id)
         if base is None:
             raise CorruptTableError(
-                f"{self.store.display}: {name} lies below base path {base_id}, which the manifest does not have"
+                f"{self.store.display}: {name} lies below base path {base_id}, which the manifest "
+                "does not have"
             )
         return self.store_of(base), f"{folder}/{name}" if base.is_dataset_root else name
 
@@ -325,7 +336,9 @@ def _check_file(store: ObjectStore, path: str) -> None:
 
 
 def sidecar_path(data_file: str, blob_id: int) -> str:
-    """Return the path of a file of blobs, from that of its data file: the id's binary digits, lowest first."""
+    """Return the path of a file of blobs, from that of its data file: the id's binary digits,
+    lowest first.
+    """
     return f"{data_file.removesuffix('.lance')}/{format(blob_id, '032b')[::-1]}.blob"
 
 

@@ -6,12 +6,12 @@
 | of new rows | the table itself |
 | of rows and columns of a fragment | the base path that the fragment's first data file lies in |
 
-A fragment does not stay in a base path that is the root of another table: the source of a clone, or the main root of a branch. The
-cleanup of that table would delete files that its versions do not refer to. So these files go to the table itself, and such a base path
-cannot be a target.
+A fragment does not stay in a base path that is the root of another table: the source of a clone, or
+the main root of a branch. The cleanup of that table would delete files that its versions do not
+refer to. So these files go to the table itself, and such a base path cannot be a target.
 
-pylance writes the files of all changes to the table itself, unless a merge chooses target bases. Deletion files always go to the table
-itself, here as there.
+pylance writes the files of all changes to the table itself, unless a merge chooses target bases.
+Deletion files always go to the table itself, here as there.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class Placement:
     Attributes
     ----------
     chosen : tuple of int or None, optional
-        Target bases: ids of base paths, None for the table itself; used one after the other. None if there are none.
+        Target bases: ids of base paths, None for the table itself; used one after the other. None
+        if there are none.
     homes : frozenset of int
         Ids of the base paths that fragments stay in.
     """
@@ -64,7 +65,9 @@ class Placement:
         return self.chosen or (self.home(fragment),)
 
     def of_one_file(self, fragment: Fragment) -> tuple[Target, ...]:
-        """Return where a single file of a fragment goes: fragments take several target bases in turns."""
+        """Return where a single file of a fragment goes: fragments take several target bases in
+        turns.
+        """
         places = self.of(fragment)
         return (places[fragment.id % len(places)],)
 
@@ -72,10 +75,10 @@ class Placement:
         self, fragments: Iterable[Fragment]
     ) -> list[tuple[tuple[Target, ...], tuple[Fragment, ...]]]:
         """Put fragments together whose files go to the same places; the order of fragments is kept."""
-        found: dict[tuple[Target, ...], list[Fragment]] = {}
+        results: dict[tuple[Target, ...], list[Fragment]] = {}
         for fragment in fragments:
-            found.setdefault(self.of(fragment), []).append(fragment)
-        return [(places, tuple(group)) for places, group in found.items()]
+            results.setdefault(self.of(fragment), []).append(fragment)
+        return [(places, tuple(group)) for places, group in results.items()]
 
 
 def placement_of(table: OpenTable) -> Placement:
@@ -103,7 +106,7 @@ def placement_of(table: OpenTable) -> Placement:
         for number in own:
             is_itself = canonical(bases[number].path) == canonical(table.store.base_uri)
             table.paths.foreign_roots[number] = not is_itself
-    used = {file.base_id for one in table.manifest.fragments for file in one.files[:1]}
+    used = {file.base_id for fragment in table.manifest.fragments for file in fragment.files[:1]}
     homes = {
         number for number, base in bases.items() if number in used and _is_home(table.paths, base)
     }
@@ -123,14 +126,18 @@ def check_targets(
         if number is not None and _is_foreign(paths, bases[number]):
             base = bases[number]
             raise InvalidOptionError(
-                f"{paths.store.display}: base path {base.name or parse_uri(base.path).display!r} is the root of another table, or the "
-                "main root of a branch, whose cleanup would delete files that it does not know; write to another base path, or to "
+                f"{paths.store.display}: base path {base.name or parse_uri(base.path).display!r} "
+                "is the root of another table, or the "
+                "main root of a branch, whose cleanup would delete files that it does not know; "
+                "write to another base path, or to "
                 "the table itself"
             )
 
 
 def _is_home(paths: TablePaths, base: BasePath) -> bool:
-    """Tell whether fragments stay in a base path. Where nobody may list its manifests, it is taken for another table's."""
+    """Tell whether fragments stay in a base path. Where nobody may list its manifests, it is taken
+    for another table's.
+    """
     try:
         return not _is_foreign(paths, base)
     except StorageError:
@@ -138,7 +145,9 @@ def _is_home(paths: TablePaths, base: BasePath) -> bool:
 
 
 def _is_foreign(paths: TablePaths, base: BasePath) -> bool:
-    """Tell whether a base path is the root of another table. Lists its manifests once for each base path that could be."""
+    """Tell whether a base path is the root of another table. Lists its manifests once for each base
+    path that could be.
+    """
     if not base.is_dataset_root:
         return False
     known = paths.foreign_roots.get(base.id)

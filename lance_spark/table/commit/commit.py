@@ -1,17 +1,19 @@
 """Commits: the only place that writes a manifest.
 
-1. List the versions. Every one after the version that the change was planned on, or last checked against, has a
-   transaction; ask the operation whether it holds on top of it (`operations/`). If it says that it has to be rebased, let it:
-   the transaction then says that it was planned on the newest version.
+1. List the versions. Every one after the version that the change was planned on, or last checked
+   against, has a transaction; ask the operation whether it holds on top of it (`operations/`). If
+   it says that it has to be rebased, let it: the transaction then says that it was planned on the
+   newest version.
 2. Write the transaction to `_transactions/`, build the manifest on the newest version.
 3. Create the manifest, only if there is none of that version. This is the commit.
 4. If another writer was faster, wait a moment of random length and start again.
 
-A store that fails in step 3 may have created the file. The next round tells: a version with our transaction's uuid is our
-own; a version of somebody else in its place means that ours will never be. The same holds for an answer "exists already"
-that a store gives to its own repeated request.
+A store that fails in step 3 may have created the file. The next round tells: a version with our
+transaction's uuid is our own; a version of somebody else in its place means that ours will never
+be. The same holds for an answer "exists already" that a store gives to its own repeated request.
 
-Nothing refuses a version that others have committed and cleaned up again: a commit that took longer than that looks, after step 3 (`place`).
+Nothing refuses a version that others have committed and cleaned up again: a commit that took longer
+than that looks, after step 3 (`place`).
 """
 
 from __future__ import annotations
@@ -58,7 +60,8 @@ from lance_spark.table.refs.removal_guard import check_stays
 
 DEFAULT_MAX_RETRIES = 20
 _MAX_STORE_FAILURES = 3
-#: A version that was read in the last so many seconds is not looked at again, where that is a request.
+#: A version that was read in the last so many seconds is not looked at again, where that is a
+#: request.
 _KNOWN_SECONDS = 10.0
 _FIRST_WAIT = 0.01
 _LONGEST_WAIT = 3.0
@@ -89,9 +92,11 @@ def commit(
     enable_stable_row_ids : bool
         For a new table.
     detached : bool
-        Make a version outside of the history; see `commit_detached`. There is nothing that it could conflict with.
+        Make a version outside of the history; see `commit_detached`. There is nothing that it could
+        conflict with.
     once : Once, optional
-        The change must not be made if it has been before. Its properties become those of the transaction.
+        The change must not be made if it has been before. Its properties become those of the
+        transaction.
 
     Returns
     -------
@@ -101,7 +106,8 @@ def commit(
     Raises
     ------
     CommitConflictError
-        Another change was committed that this one does not hold on top of, or `max_retries` were not enough.
+        Another change was committed that this one does not hold on top of, or `max_retries` were
+        not enough.
     AlreadyCommittedError
         `once` is in the history, or somebody else has committed it meanwhile.
     TableExistsError
@@ -119,12 +125,14 @@ def commit(
         if detached:
             if once is not None:
                 raise InvalidInputError(
-                    f"{store.display}: a detached version is in no history, so that nobody can tell whether it was made before"
+                    f"{store.display}: a detached version is in no history, so that nobody can "
+                    "tell whether it was made before"
                 )
             return commit_detached(store, transaction, base)
         if base is not None and versions.is_detached(base.version):
             raise InvalidInputError(
-                f"{store.display}: version {base.version} is detached: nothing but detached versions can be based on it"
+                f"{store.display}: version {base.version} is detached: nothing but detached "
+                "versions can be based on it"
             )
         if once is not None:
             transaction = replace(
@@ -140,8 +148,10 @@ def commit(
                 attempts.clean_up()
                 raise
             raise UncertainCommitError(
-                f"{store.display}: the store failed while version {attempts.tried} was committed ({attempts.uncertain}); "
-                f"look whether a version with the transaction {transaction.uuid} appears before writing again"
+                f"{store.display}: the store failed while version {attempts.tried} was committed "
+                f"({attempts.uncertain}); "
+                f"look whether a version with the transaction {transaction.uuid} appears before "
+                "writing again"
             ) from error
         if base is not None and _AUTO_CLEANUP in manifest.message.config:
             from lance_spark.table.cleanup.automatic import after_commit
@@ -220,13 +230,16 @@ class _Attempts:
         if own is not None:
             return self._made(own)
         raise CommitConflictError(
-            f"{self._store.display}: other writers were faster {max_retries + 1} times, last with version {self.tried}; "
+            f"{self._store.display}: other writers were faster {max_retries + 1} times, last with "
+            f"version {self.tried}; "
             "commit again, or allow more retries",
             retryable=True,
         )
 
     def _made(self, own: Manifest, seconds: float = math.inf) -> Manifest:
-        """Make sure of the version that was made, and delete the files of attempts that came to nothing."""
+        """Make sure of the version that was made, and delete the files of attempts that came to
+        nothing.
+        """
         self._check_place(own, seconds)
         used = frozenset(self._transaction.operation.deletion_files)
         self._delete([path for path in self._written if path not in used])
@@ -241,7 +254,8 @@ class _Attempts:
         if place is VersionSlot.OWN:
             return
         if place is VersionSlot.ANOTHERS and self._transaction_file is not None:
-            # Nobody gives it a name then, or restores it (`marks`): what it is built on may be gone.
+            # Nobody gives it a name then, or restores it (`marks`): what it is built on may be
+            # gone.
             self._delete([self._transaction_file])
         self.uncertain = StorageError(
             f"version {own.version} may have been there before, and cleaned up"
@@ -256,8 +270,8 @@ class _Attempts:
         self._delete(written)
 
     def _delete(self, paths: list[str]) -> None:
-        # Left there, they would be files that nothing refers to; cleanup finds those. Nothing may look as if a commit
-        # that is done had failed.
+        # Left there, they would be files that nothing refers to; cleanup finds those. Nothing may
+        # look as if a commit that is done had failed.
         with suppress(LanceError):
             self._store.delete(paths)
 
@@ -267,7 +281,9 @@ class _Attempts:
         return versions.list_since(self._store, self._newest.version)
 
     def _check_same(self, manifests: list[ManifestLocation]) -> None:
-        """Make sure that the version that is built on is the one that was read: the table can have been made anew, with the same number."""
+        """Make sure that the version that is built on is the one that was read: the table can have
+        been made anew, with the same number.
+        """
         newest = self._newest
         if newest is None:
             return
@@ -306,7 +322,8 @@ class _Attempts:
             if committed is not None and isinstance(committed.operation, Clone):
                 # Two make a table in one place: one of them is about to give way.
                 raise CommitConflictError(
-                    f"{self._store.display}: version {manifest.version} is the first one of a clone that somebody is making there",
+                    f"{self._store.display}: version {manifest.version} is the first one of a "
+                    "clone that somebody is making there",
                     retryable=True,
                 )
             if self._once is not None and self._once.is_met_by(committed):
@@ -316,7 +333,8 @@ class _Attempts:
             newest = manifest
         if not manifests or manifests[-1].version < newest.version:
             raise TableNotFoundError(
-                f"{self._store.display}: version {newest.version}, which the change was planned on, is gone; "
+                f"{self._store.display}: version {newest.version}, which the change was planned "
+                "on, is gone; "
                 "the table was deleted"
             )
         self._newest = newest
@@ -335,7 +353,8 @@ class _Attempts:
         if self._once is not None:
             _check_once(self._store, read_manifest(self._store, manifests[-1]), self._once)
         raise TableExistsError(
-            f"{self._store.display}: there is a table already, with {versions.describe(manifests)}; "
+            f"{self._store.display}: there is a table already, with "
+            f"{versions.describe(manifests)}; "
             "append to it, overwrite it, or choose another path"
         )
 
@@ -360,7 +379,8 @@ class _Attempts:
         other = "transaction that it does not name" if committed is None else committed.kind
         retryable = conflict is Conflict.RETRYABLE
         what = (
-            f"this {own.kind} was overtaken by version {manifest.version} ({other or 'unknown operation'})"
+            f"this {own.kind} was overtaken by version {manifest.version} "
+            f"({other or 'unknown operation'})"
             if retryable
             else f"this {own.kind} contradicts version {manifest.version} ({other})"
         )
@@ -368,13 +388,16 @@ class _Attempts:
             "plan it again on the newest version" if retryable else "look at what changed meanwhile"
         )
         raise CommitConflictError(
-            f"{self._store.display}: {what}, committed after version {self._transaction.read_version}, "
+            f"{self._store.display}: {what}, committed after version "
+            f"{self._transaction.read_version}, "
             f"which it was planned on; {advice}",
             retryable=retryable,
         )
 
     def _check_bases(self, manifest: Manifest) -> None:
-        """Refuse to go on if base paths lead elsewhere: the change may have written files where they led before."""
+        """Refuse to go on if base paths lead elsewhere: the change may have written files where
+        they led before.
+        """
         if self._base is None or not self._base.base_paths:
             return
         now = manifest.base_paths
@@ -385,15 +408,19 @@ class _Attempts:
                 base.is_dataset_root,
             ):
                 raise CommitConflictError(
-                    f"{self._store.display}: version {manifest.version} gave the base path {number} another path after this "
-                    f"{self._transaction.operation.kind} was planned; plan it again on the newest version",
+                    f"{self._store.display}: version {manifest.version} gave the base path "
+                    f"{number} another path after this "
+                    f"{self._transaction.operation.kind} was planned; plan it again on the newest "
+                    "version",
                     retryable=True,
                 )
 
     def _cleaned_up(self, version: int) -> CommitConflictError:
         return CommitConflictError(
-            f"{self._store.display}: version {version}, committed since this {self._transaction.operation.kind} was "
-            "planned, has been cleaned up, so that nobody can tell whether they fit; plan it again on the newest version",
+            f"{self._store.display}: version {version}, committed since this "
+            f"{self._transaction.operation.kind} was "
+            "planned, has been cleaned up, so that nobody can tell whether they fit; plan it again "
+            "on the newest version",
             retryable=True,
         )
 
@@ -427,7 +454,8 @@ class _Attempts:
         if writes_file:
             self._write_transaction(f"{FOLDER}/{self._transaction.file_name}", message)
         for manifest in called_back:
-            # A cleanup that does not see the file that was just written has taken that of this version.
+            # A cleanup that does not see the file that was just written has taken that of this
+            # version.
             check_stays(store, manifest)
         self.tried = location.version
         try:
@@ -438,7 +466,8 @@ class _Attempts:
             self.uncertain = error
             raise _PutFailedError(error) from error
         if not created:
-            # Object stores answer so to their own repeated requests: nobody knows whose it is before somebody has looked.
+            # Object stores answer so to their own repeated requests: nobody knows whose it is
+            # before somebody has looked.
             if not store.is_local:
                 self.uncertain = StorageError(f"{store.name(location.path)} is there already")
             return None

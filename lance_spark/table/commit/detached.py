@@ -1,9 +1,9 @@
 """Detached versions: manifests beside the history, `_versions/d{version}.manifest`.
 
-Their numbers are random, with bit 63 set. They are built like the next version of the one that the change was planned on,
-which may itself be detached, but they follow no others and nothing follows them: there is nothing to conflict with, no newest
-version changes, and no listing shows them. Who wants to open one has to know its number. Only tables with names of scheme V2
-can have any.
+Their numbers are random, with bit 63 set. They are built like the next version of the one that the
+change was planned on, which may itself be detached, but they follow no others and nothing follows
+them: there is nothing to conflict with, no newest version changes, and no listing shows them. Who
+wants to open one has to know its number. Only tables with names of scheme V2 can have any.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ def commit_detached(
     manifests = versions.list_manifests(store)
     if versions.scheme_for_commit(store, manifests) is NamingScheme.V1:
         raise InvalidInputError(
-            f"{store.display}: its manifests have names of scheme V1, beside which there are no detached versions; "
+            f"{store.display}: its manifests have names of scheme V1, beside which there are no "
+            "detached versions; "
             "call Dataset.migrate_manifest_paths_v2 first"
         )
     called_back: list[Manifest] = []
@@ -96,7 +97,8 @@ def commit_detached(
             raise
         raise _uncertain(store, proto.version, error) from error
     try:
-        # No number comes twice: what is there already is a request that was repeated because its answer was lost.
+        # No number comes twice: what is there already is a request that was repeated because its
+        # answer was lost.
         created = created or store.read_bytes(location.path) == data
     except LanceError as error:
         raise _uncertain(store, proto.version, error) from error
@@ -119,5 +121,6 @@ def commit_detached(
 
 def _uncertain(store: ObjectStore, version: int, error: LanceError) -> UncertainCommitError:
     return UncertainCommitError(
-        f"{store.display}: the store failed while detached version {version} was written ({error}); look whether it is there"
+        f"{store.display}: the store failed while detached version {version} was written "
+        f"({error}); look whether it is there"
     )

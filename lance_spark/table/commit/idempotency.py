@@ -1,20 +1,23 @@
-"""Changes that must be made once only, whoever tries them and however often: the batch of a stream, the run of a job.
+"""Changes that must be made once only, whoever tries them and however often: the batch of a stream,
+the run of a job.
 
-A writer has an id, and numbers its changes in increasing order. Both are properties of the transaction, so that they are
-committed with the change, or not at all.
+A writer has an id, and numbers its changes in increasing order. Both are properties of the
+transaction, so that they are committed with the change, or not at all.
 
 | property | value |
 | --- | --- |
 | `id_key` | who writes: a query of a stream, an application |
 | `number_key` | which of its changes, as a decimal number |
 
-A change is there already if one of the same id and of its number, or a higher one, is in the history. The search goes back from the
-version that the change is planned on, and ends at the newest transaction of that id: one manifest, if nobody else writes; for the first
-change of an id it is all that may be looked at, in remote stores sixteen at a time. The versions that others commit meanwhile are
-looked at by `commit` itself, in the loop that it tries in: of two that try the same change at the same time, one finds that of the
-other.
+A change is there already if one of the same id and of its number, or a higher one, is in the
+history. The search goes back from the version that the change is planned on, and ends at the newest
+transaction of that id: one manifest, if nobody else writes; for the first change of an id it is all
+that may be looked at, in remote stores sixteen at a time. The versions that others commit meanwhile
+are looked at by `commit` itself, in the loop that it tries in: of two that try the same change at
+the same time, one finds that of the other.
 
-History that has been cleaned up, and the history of the branch that a branch was made from, is not looked at.
+History that has been cleaned up, and the history of the branch that a branch was made from, is not
+looked at.
 """
 
 from __future__ import annotations
@@ -74,7 +77,8 @@ class WriteToken:
             )
         if not 0 <= self.number <= _INT64_MAX:
             raise InvalidInputError(
-                f"{self.number_key} must be a whole number from 0 to {_INT64_MAX}, not {self.number}"
+                f"{self.number_key} must be a whole number from 0 to {_INT64_MAX}, not "
+                f"{self.number}"
             )
         if self.lookback < 1:
             raise InvalidInputError(f"lookback must be 1 version or more, not {self.lookback}")
@@ -98,7 +102,8 @@ class WriteToken:
     def error(self, store: ObjectStore, version: int) -> AlreadyCommittedError:
         """Return what is raised if the change is there already."""
         return AlreadyCommittedError(
-            f"{store.display}: version {version} has change {self.number} of {self.id!r} ({self.id_key}) or a later one "
+            f"{store.display}: version {version} has change {self.number} of {self.id!r} "
+            f"({self.id_key}) or a later one "
             "already: nothing was committed",
             version=version,
         )
@@ -114,7 +119,8 @@ def write_of(app_id: str | None, version: int | None) -> WriteToken | None:
     """
     if (app_id is None) != (version is None):
         raise InvalidInputError(
-            "txnAppId and txnVersion go together (txn_app_id and txn_version): who writes, and which of "
+            "txnAppId and txnVersion go together (txn_app_id and txn_version): who writes, and "
+            "which of "
             "its writes this is"
         )
     if app_id is None or version is None:
@@ -140,7 +146,7 @@ def committed_before(store: ObjectStore, manifest: Manifest, once: WriteToken) -
     transaction = read_transaction(store, manifest)
     if once.number_in(transaction) is not None:
         return manifest.version if once.is_met_by(transaction) else None
-    older = [one for one in versions.list_manifests(store) if one.version < manifest.version]
+    older = [item for item in versions.list_manifests(store) if item.version < manifest.version]
     searched = older[: -once.lookback : -1] if once.lookback > 1 else []
     for version, transaction in _transactions(store, searched):
         if once.number_in(transaction) is not None:
@@ -151,12 +157,14 @@ def committed_before(store: ObjectStore, manifest: Manifest, once: WriteToken) -
 def _transactions(
     store: ObjectStore, located: Sequence[ManifestLocation]
 ) -> Iterator[tuple[int, Transaction | None]]:
-    """Yield versions and what made them, in the order given, up to one that has been cleaned up: so has what is older."""
+    """Yield versions and what made them, in the order given, up to one that has been cleaned up: so
+    has what is older.
+    """
 
     def read(location: ManifestLocation) -> Transaction | None:
         return read_transaction(store, read_manifest(store, location))
 
     with suppress(MissingFileError):
         made = read_each(read, located, local=store.is_local)
-        for location, found in zip(located, made, strict=True):
-            yield location.version, found
+        for location, result in zip(located, made, strict=True):
+            yield location.version, result

@@ -1,7 +1,8 @@
 """Transactions: what a commit changed, kept so that others can tell whether their changes fit.
 
-A transaction is written twice, byte for byte the same: to `_transactions/{read_version}-{uuid}.txn`, and into the
-manifest that it made. Tables with writer flag 32 leave the file away, early writers the copy.
+A transaction is written twice, byte for byte the same: to
+`_transactions/{read_version}-{uuid}.txn`, and into the manifest that it made. Tables with writer
+flag 32 leave the file away, early writers the copy.
 """
 
 from __future__ import annotations

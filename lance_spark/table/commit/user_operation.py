@@ -66,8 +66,9 @@ def _transaction(
     if planned_on is None:
         if change.kind not in _FREE:
             raise InvalidInputError(
-                f"{store.display}: a change of the kind {change.kind} needs read_version, the version that it was planned on"
+                f"{store.display}: a change of the kind {change.kind} needs read_version, the "
+                "version that it was planned on"
             )
-        found = versions.newest(store)
-        planned_on = 0 if found is None else read_latest(store, found).version
+        result = versions.newest(store)
+        planned_on = 0 if result is None else read_latest(store, result).version
     return Transaction.new(planned_on, change)

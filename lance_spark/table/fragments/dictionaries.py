@@ -1,4 +1,6 @@
-"""The dictionaries of a table of version 0.1 that is created: those of its data files, which must be alike."""
+"""The dictionaries of a table of version 0.1 that is created: those of its data files, which must
+be alike.
+"""
 
 from __future__ import annotations
 
@@ -42,17 +44,20 @@ def common_dictionaries(
             reader = LegacyFileReader.open(paths.open_data_file(file), file.fields)
             try:
                 for node in nodes:
-                    found = reader.dictionary(node)
-                    if not values.setdefault(node.id, found).equals(found):
+                    result = reader.dictionary(node)
+                    if not values.setdefault(node.id, result).equals(result):
                         raise InvalidInputError(
-                            f"column {node.name!r} has different dictionaries in two data files, and files of version 0.1 "
-                            "share one; give all rows the same dictionary, or use data storage version 2.2"
+                            f"column {node.name!r} has different dictionaries in two data files, "
+                            "and files of version 0.1 "
+                            "share one; give all rows the same dictionary, or use data storage "
+                            "version 2.2"
                         )
             finally:
                 reader.close()
     if not values:
         raise InvalidInputError(
-            f"column {nodes[0].name!r}: a table of version 0.1 takes its dictionary from the first rows, and there are none; "
+            f"column {nodes[0].name!r}: a table of version 0.1 takes its dictionary from the first "
+            "rows, and there are none; "
             "use data storage version 2.2"
         )
     return values

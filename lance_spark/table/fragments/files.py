@@ -1,4 +1,6 @@
-"""What fragments consist of: data files, deletion files, overlays, and where the ids and versions of their rows stand."""
+"""What fragments consist of: data files, deletion files, overlays, and where the ids and versions
+of their rows stand.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,9 @@ class DataFile:
     path : str
         Below data/, or below the base path.
     fields : tuple of int
-        Field ids in the file: every field in version 2.0, leaves from 2.1 on. Negative ids are no fields of the schema:
-        -2 stands for a column that another file replaced, -3 to -5 for row ids and versions of rows.
+        Field ids in the file: every field in version 2.0, leaves from 2.1 on. Negative ids are no
+        fields of the schema: -2 stands for a column that another file replaced, -3 to -5 for row
+        ids and versions of rows.
     column_indices : tuple of int
         Column of each entry of `fields`, -1 for none; empty in version 0.1.
     file_major_version, file_minor_version : int
@@ -73,8 +76,8 @@ class DataFile:
         Raises
         ------
         CorruptTableError
-            The path leads outside of its folder, or the columns do not match the fields, or a field has the id -1, or two fields have
-            one id or one column.
+            The path leads outside of its folder, or the columns do not match the fields, or a field
+            has the id -1, or two fields have one id or one column.
         """
         try:
             check_relative(proto.path)
@@ -98,10 +101,13 @@ class DataFile:
 
 
 def _check_fields(path: str, fields: tuple[int, ...], columns: tuple[int, ...]) -> None:
-    """Refuse what no writer may store: pylance reads nulls for the one, and refuses or misreads the others."""
+    """Refuse what no writer may store: pylance reads nulls for the one, and refuses or misreads the
+    others.
+    """
     if _UNSET in fields:
         raise CorruptTableError(
-            f"data file {path!r}: field id {_UNSET} stands for a field without an id, which must not be stored; "
+            f"data file {path!r}: field id {_UNSET} stands for a field without an id, which must "
+            "not be stored; "
             "go back to an older version"
         )
     for what, numbers in (("field id", fields), ("column", columns)):
@@ -182,8 +188,9 @@ class DeletionFile:
 class Lineage(Enum):
     """What is known of each row of a fragment in tables with stable row ids.
 
-    The value: name in the `DataFragment` message, field that holds a serialised sequence, and id of the field that data files
-    name if the values are a column of one of them. A third place is a range of another file.
+    The value: name in the `DataFragment` message, field that holds a serialised sequence, and id of
+    the field that data files name if the values are a column of one of them. A third place is a
+    range of another file.
     """
 
     ROW_IDS = ("row_id_sequence", "inline_row_ids", -3)

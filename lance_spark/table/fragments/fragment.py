@@ -1,7 +1,8 @@
 """Fragments, as manifests and transactions name them; `fragment_files` has what they consist of.
 
-A `Fragment` stands on its protobuf message and parses what is asked for: a manifest of 100,000 fragments opens without
-touching them, and what this release does not know about a fragment survives every commit.
+A `Fragment` stands on its protobuf message and parses what is asked for: a manifest of 100,000
+fragments opens without touching them, and what this release does not know about a fragment survives
+every commit.
 """
 
 from __future__ import annotations
@@ -104,7 +105,8 @@ class Fragment:
 
     @property
     def physical_rows(self) -> int:
-        """Rows of the files, deleted ones included; 0 if an early writer did not note them (see `row_counts`).
+        """Rows of the files, deleted ones included; 0 if an early writer did not note them (see
+        `row_counts`).
 
         Raises
         ------
@@ -136,7 +138,9 @@ class Fragment:
         return self.physical_rows - self.num_deleted_rows
 
     def with_counts(self, physical_rows: int, num_deleted_rows: int) -> Fragment:
-        """Return the fragment with other numbers of rows, and of rows that its deletion file deletes."""
+        """Return the fragment with other numbers of rows, and of rows that its deletion file
+        deletes.
+        """
         proto = self.to_proto()
         proto.physical_rows = physical_rows
         if proto.HasField("deletion_file"):
@@ -199,7 +203,9 @@ class Fragment:
             raise self._corrupt(str(error)) from None
 
     def without_lineage(self, kinds: Iterable[Lineage]) -> Fragment:
-        """Return the fragment for readers that do not look at some of its sequences: itself, if they are small."""
+        """Return the fragment for readers that do not look at some of its sequences: itself, if
+        they are small.
+        """
         # One call for 100,000 fragments whose sequences are ranges.
         if self._proto.ByteSize() < _SMALL_LINEAGE:
             return self
@@ -232,7 +238,7 @@ class Fragment:
         CorruptTableError
         """
         try:
-            return tuple(Overlay.from_proto(one) for one in self._proto.overlays)
+            return tuple(Overlay.from_proto(overlay) for overlay in self._proto.overlays)
         except CorruptTableError as error:
             raise self._corrupt(str(error)) from None
 
@@ -282,7 +288,8 @@ def check_unique(
 ) -> None:
     """Refuse fragments of which two have one id: a change of one of them would change the other.
 
-    Releases of pylance around 0.16 wrote such tables. They can be scanned; a row address or a row offset stands for two rows.
+    Releases of pylance around 0.16 wrote such tables. They can be scanned; a row address or a row
+    offset stands for two rows.
 
     Parameters
     ----------
@@ -299,8 +306,10 @@ def check_unique(
     for fragment in fragments:
         if fragment.id in seen:
             raise CorruptTableError(
-                f"{source}: fragment id {fragment.id} occurs twice, so the table can be scanned, but not changed or read by row "
-                "address; restore a version from before, or read its rows and overwrite the table with them"
+                f"{source}: fragment id {fragment.id} occurs twice, so the table can be scanned, "
+                "but not changed or read by row "
+                "address; restore a version from before, or read its rows and overwrite the table "
+                "with them"
             )
         seen.add(fragment.id)
 
@@ -317,11 +326,11 @@ def packed(fragments: Sequence[Fragment]) -> tuple[list[str], list[int], list[by
     list of bytes
         The messages.
     """
-    sources = {one._source: 0 for one in fragments}
+    sources = {fragment._source: 0 for fragment in fragments}
     for number, source in enumerate(sources):
         sources[source] = number
-    numbers = [sources[one._source] for one in fragments] if len(sources) > 1 else []
-    return list(sources), numbers, [one._proto.SerializeToString() for one in fragments]
+    numbers = [sources[fragment._source] for fragment in fragments] if len(sources) > 1 else []
+    return list(sources), numbers, [fragment._proto.SerializeToString() for fragment in fragments]
 
 
 def unpacked(sources: list[str], numbers: list[int], messages: list[bytes]) -> list[Fragment]:

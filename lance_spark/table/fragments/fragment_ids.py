@@ -1,4 +1,6 @@
-"""Sets of fragments as indexes have them: some kilobytes can stand for millions, so they stay bitmaps."""
+"""Sets of fragments as indexes have them: some kilobytes can stand for millions, so they stay
+bitmaps.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,11 @@ _SHOWN = 20
 
 
 class FragmentIds(Set[int]):
-    """Ids of fragments, which cannot be changed: equal to a set of the same numbers, in the memory of a Roaring bitmap.
+    """Ids of fragments, which cannot be changed: equal to a set of the same numbers, in the memory
+    of a Roaring bitmap.
 
-    Iteration is in increasing order. What is made of two sets by ``&``, ``|``, ``-`` and ``^`` is a `frozenset`.
+    Iteration is in increasing order. What is made of two sets by ``&``, ``|``, ``-`` and ``^`` is a
+    `frozenset`.
 
     Parameters
     ----------
@@ -53,6 +57,6 @@ class FragmentIds(Set[int]):
         return self._hash()
 
     def __repr__(self) -> str:
-        shown = ", ".join(str(one) for one in itertools.islice(self._ids, _SHOWN))
+        shown = ", ".join(str(item) for item in itertools.islice(self._ids, _SHOWN))
         more = f", ... {len(self)} in all" if len(self) > _SHOWN else ""
         return f"{{{shown}{more}}}" if self else "FragmentIds()"

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 
 def counted_fragments(paths: TablePaths, manifest: Manifest) -> tuple[Fragment, ...]:
-    """Return the fragments of a version with their numbers of rows; opens the files that are needed to tell.
+    """Return the fragments of a version with their numbers of rows; opens the files that are needed
+    to tell.
 
     Raises
     ------
@@ -35,13 +36,13 @@ def counted_fragments(paths: TablePaths, manifest: Manifest) -> tuple[Fragment, 
     """
     fragments = manifest.fragments
     open_all = not manifest.has_writer_version
-    unknown = [i for i, one in enumerate(fragments) if open_all or not one.is_counted]
+    unknown = [i for i, item in enumerate(fragments) if open_all or not item.is_counted]
     if not unknown:
         return fragments
     counted = dict(
         zip(unknown, _count(paths, [fragments[i] for i in unknown], open_all), strict=True)
     )
-    return tuple(counted.get(i, one) for i, one in enumerate(fragments))
+    return tuple(counted.get(i, item) for i, item in enumerate(fragments))
 
 
 def check_row_count(reader: DataFileReader, fragment: Fragment) -> None:
@@ -54,7 +55,8 @@ def check_row_count(reader: DataFileReader, fragment: Fragment) -> None:
     # Early writers left 0.
     if fragment.physical_rows not in (0, reader.num_rows):
         raise CorruptTableError(
-            f"{reader.source.name}: the file has {reader.num_rows} rows, but the manifest says that "
+            f"{reader.source.name}: the file has {reader.num_rows} rows, but the manifest says "
+            "that "
             f"fragment {fragment.id} has {fragment.physical_rows}"
         )
 

@@ -1,7 +1,8 @@
 """Record batches in, new fragments of one data file each out.
 
-Files are named by a random UUID before anything is known of the table's next version, so that any number of writers can
-write at once; nothing refers to them until a manifest does. A writer that fails deletes what it wrote.
+Files are named by a random UUID before anything is known of the table's next version, so that any
+number of writers can write at once; nothing refers to them until a manifest does. A writer that
+fails deletes what it wrote.
 """
 
 from __future__ import annotations
@@ -34,12 +35,14 @@ TAG_BYTES = 6
 
 
 def new_data_file_name(tag: bytes = b"") -> str:
-    """Return a fresh file name: a UUID, its first three bytes in binary so that object stores spread the prefix.
+    """Return a fresh file name: a UUID, its first three bytes in binary so that object stores
+    spread the prefix.
 
     Parameters
     ----------
     tag : bytes
-        Takes the place of as many bytes at the UUID's end, which are random otherwise. See `written_by`.
+        Takes the place of as many bytes at the UUID's end, which are random otherwise. See
+        `written_by`.
     """
     raw = uuid.uuid4().bytes
     raw = raw[: len(raw) - len(tag)] + tag
@@ -47,7 +50,9 @@ def new_data_file_name(tag: bytes = b"") -> str:
 
 
 def written_by(names: Iterable[str], tag: bytes) -> list[str]:
-    """Return those of some names of files, or of folders of their blobs, that carry the tag of a write."""
+    """Return those of some names of files, or of folders of their blobs, that carry the tag of a
+    write.
+    """
     return [name for name in names if name.removesuffix(".lance").endswith(tag.hex())]
 
 
@@ -71,8 +76,8 @@ class FragmentWriter:
     targets : sequence of int or None
         Ids of the base paths that files go to in turns; None for the table itself.
     first : int
-        Which of them, counted from 0 and beyond the last one, comes first: writers of one job that each write a single file do not all
-        begin with the same.
+        Which of them, counted from 0 and beyond the last one, comes first: writers of one job that
+        each write a single file do not all begin with the same.
     """
 
     def __init__(
@@ -119,27 +124,31 @@ class FragmentWriter:
         """
         with naming(self._paths.store.display):
             batch = align(batch, self._arrow_schema)
-            at = 0
-            while at < batch.num_rows:
+            position = 0
+            while position < batch.num_rows:
                 writer = self._writer or self._start()
                 piece = batch
-                if at or batch.num_rows > self._max_rows - self._rows:
-                    piece = batch.slice(at, self._max_rows - self._rows)
+                if position or batch.num_rows > self._max_rows - self._rows:
+                    piece = batch.slice(position, self._max_rows - self._rows)
                 writer.write(piece)
-                at += piece.num_rows
+                position += piece.num_rows
                 self._rows += piece.num_rows
                 if self._rows >= self._max_rows or writer.tell() >= self._max_bytes:
                     self._finish_file()
 
     def finish(self) -> list[Fragment]:
-        """Close the last file and return the fragments, in the order of the rows; their ids are not yet assigned."""
+        """Close the last file and return the fragments, in the order of the rows; their ids are not
+        yet assigned.
+        """
         if self._writer is not None:
             with naming(self._paths.store.display):
                 self._finish_file()
         return self._fragments
 
     def abort(self) -> None:
-        """Delete everything this writer wrote; what cannot be deleted is left to cleanup: why it is given up is what counts."""
+        """Delete everything this writer wrote; what cannot be deleted is left to cleanup: why it is
+        given up is what counts.
+        """
         output, self._output, self._writer = self._output, None, None
         blobs, self._blob_writer = self._blob_writer, None
         if blobs is not None:
@@ -227,12 +236,12 @@ def _delete_files(paths: TablePaths, names: Iterable[tuple[int | None, str]]) ->
     by_store: dict[int | None, list[str]] = {}
     for target, name in names:
         by_store.setdefault(target, []).append(name)
-    for target, found in by_store.items():
+    for target, result in by_store.items():
         store, folder = _folder(paths, target)
         try:
-            store.delete([join(folder, name) for name in found])
+            store.delete([join(folder, name) for name in result])
         finally:
-            for name in found:
+            for name in result:
                 _delete_folder(store, join(folder, name.removesuffix(".lance")))
 
 

@@ -1,8 +1,8 @@
 """The next manifest while an operation builds it.
 
-A draft starts as a copy of the newest version, so that everything an operation does not touch lives on, fields unknown
-to this release included. What belongs to one version alone is cleared or set anew: version, timestamp, tag, writer,
-transaction, positions of sections, feature flags.
+A draft starts as a copy of the newest version, so that everything an operation does not touch lives
+on, fields unknown to this release included. What belongs to one version alone is cleared or set
+anew: version, timestamp, tag, writer, transaction, positions of sections, feature flags.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from lance_spark.table.rows import ids as row_ids
 if TYPE_CHECKING:
     from lance_spark.table.paths import TablePaths
 
-#: What manifests say wrote them. Other clients repair what they know early releases of "lance" to have got wrong.
+#: What manifests say wrote them. Other clients repair what they know early releases of "lance" to
+#: have got wrong.
 WRITER_LIBRARY = "lance-spark"
 _NANOS = 1_000_000_000
 _MAX_U32 = 2**32 - 1
@@ -64,7 +65,8 @@ class ManifestBuilder:
     paths : TablePaths or None
     stable_row_ids : bool
     dictionaries : bytes
-        Dictionary values that stand before the sections, where the fields of version 0.1 say that they are.
+        Dictionary values that stand before the sections, where the fields of version 0.1 say that
+        they are.
     keeps_content : bool
         Whether fragments and indexes of the base live on.
     """
@@ -145,7 +147,9 @@ class ManifestBuilder:
 
     @property
     def index_section(self) -> bytes | None:
-        """The index section of the new manifest: the base's bytes, if nobody looked into it; none without indexes."""
+        """The index section of the new manifest: the base's bytes, if nobody looked into it; none
+        without indexes.
+        """
         if self._indices is None:
             return self._index_section
         data: bytes = self._indices.SerializeToString()
@@ -194,9 +198,11 @@ class ManifestBuilder:
         )
 
     def fragment(self, fragment_id: int) -> table_pb2.DataFragment | None:
-        """Return the message of a fragment, to be changed in place; None if there is none of that id."""
+        """Return the message of a fragment, to be changed in place; None if there is none of that
+        id.
+        """
         if self._places is None:
-            self._places = {one.id: place for place, one in enumerate(self.proto.fragments)}
+            self._places = {item.id: place for place, item in enumerate(self.proto.fragments)}
         place = self._places.get(fragment_id)
         self._changed.add(fragment_id)
         return None if place is None else self.proto.fragments[place]
@@ -210,10 +216,10 @@ class ManifestBuilder:
             There is no fragment of such an id.
         """
         for fragment in fragments:
-            found = self.fragment(fragment.id)
-            if found is None:
+            result = self.fragment(fragment.id)
+            if result is None:
                 raise InvalidInputError(f"the table has no fragment {fragment.id}")
-            found.CopyFrom(fragment.to_proto())
+            result.CopyFrom(fragment.to_proto())
 
     def remove_fragments(self, fragment_ids: Collection[int]) -> None:
         """Take fragments out; ids that there are none of are passed over."""
@@ -221,7 +227,7 @@ class ManifestBuilder:
             return
         gone = frozenset(fragment_ids)
         self._keep_max_fragment_id()
-        kept = [one for one in self.proto.fragments if one.id not in gone]
+        kept = [fragment for fragment in self.proto.fragments if fragment.id not in gone]
         self.set_fragments(kept)
 
     def set_fragments(self, fragments: Iterable[table_pb2.DataFragment]) -> None:
@@ -230,7 +236,7 @@ class ManifestBuilder:
         kept = list(fragments)
         proto = table_pb2.Manifest(fragments=kept)
         # Those at the end are known as changed by their place.
-        self._changed.update(one.id for one in self.proto.fragments[self._first_added :])
+        self._changed.update(fragment.id for fragment in self.proto.fragments[self._first_added :])
         self.proto.ClearField("fragments")
         self.proto.MergeFrom(proto)
         self._places = None
@@ -260,7 +266,9 @@ class ManifestBuilder:
         self.proto.data_format.version = file_versions.text(version)
 
     def _repair(self, manifest: Manifest) -> None:
-        """Correct what early releases wrote, before the new version names a later writer; see `early_releases`."""
+        """Correct what early releases wrote, before the new version names a later writer; see
+        `early_releases`.
+        """
         if not manifest.states_file_version:
             self.set_data_storage_version(manifest.data_storage_version)
         if not manifest.has_writer_version and self.proto.fragments:
@@ -275,12 +283,13 @@ class ManifestBuilder:
     def _count_rows(self, manifest: Manifest) -> None:
         if self.paths is None:
             raise UnsupportedError(
-                f"{manifest.name}: an early release of Lance wrote this version and did not count its rows reliably; "
+                f"{manifest.name}: an early release of Lance wrote this version and did not count "
+                "its rows reliably; "
                 "commit any other change to the table first, which counts them"
             )
         counted = counted_fragments(self.paths, manifest)
         self.proto.ClearField("fragments")
-        self.proto.fragments.extend(one.to_proto() for one in counted)
+        self.proto.fragments.extend(item.to_proto() for item in counted)
 
     def drop_content(self) -> None:
         """Leave fragments and indexes of the base behind. Their ids are not given again."""
@@ -294,7 +303,8 @@ class ManifestBuilder:
         self.keeps_content = False
 
     def add_fragments(self, fragments: Iterable[Fragment]) -> None:
-        """Append new fragments, with ids after the greatest one ever given, and row ids if the table has them.
+        """Append new fragments, with ids after the greatest one ever given, and row ids if the
+        table has them.
 
         Raises
         ------
@@ -331,22 +341,25 @@ class ManifestBuilder:
         greatest = self._max_fragment_id() or 0
         if greatest + count > _MAX_U32:
             raise InvalidInputError(
-                f"fragment ids are used up: {count} more than {greatest} are wanted, {_MAX_U32} is the greatest; "
+                f"fragment ids are used up: {count} more than {greatest} are wanted, {_MAX_U32} is "
+                "the greatest; "
                 "write the table anew"
             )
         self.proto.max_fragment_id = greatest + count
 
     def insert_fragments(self, fragments: Iterable[Fragment]) -> None:
-        """Add fragments whose ids were reserved, with the row ids that they bring; all are in the order of their ids then.
+        """Add fragments whose ids were reserved, with the row ids that they bring; all are in the
+        order of their ids then.
 
         Raises
         ------
         InvalidInputError
-            An id was not reserved, or is in use; the fragment is of another file version than the table, or lacks row ids.
+            An id was not reserved, or is in use; the fragment is of another file version than the
+            table, or lacks row ids.
         """
         reserved = self._next_fragment_id()
         version = Manifest(self.proto, "the new manifest").data_storage_version
-        present = {one.id: one for one in self.proto.fragments}
+        present = {item.id: item for item in self.proto.fragments}
         for fragment in fragments:
             self._check_version(fragment, version)
             if fragment.id in present or fragment.id >= reserved:
@@ -355,7 +368,8 @@ class ManifestBuilder:
                 )
             if self.stable_row_ids and not fragment.has_lineage(Lineage.ROW_IDS):
                 raise InvalidInputError(
-                    f"fragment {fragment.id} has no row ids, which rows of this table keep wherever they are"
+                    f"fragment {fragment.id} has no row ids, which rows of this table keep "
+                    "wherever they are"
                 )
             present[fragment.id] = fragment.to_proto()
             self._changed.add(fragment.id)
@@ -394,13 +408,15 @@ class ManifestBuilder:
         if computed.writer & flags.STABLE_FIELD_IDS:
             # Raises if nobody noted the ids that there were.
             _ = self.base.first_new_field_id if self.base is not None else 0
-            given = (one.id for one in proto.fields)
+            given = (field.id for field in proto.fields)
             proto.max_allocated_field_id = max(proto.max_allocated_field_id, *given, -1)
         return proto
 
     def _changed_fragments(self) -> list[table_pb2.DataFragment]:
-        found = [self.fragment(number) for number in tuple(self._changed)]
-        return [one for one in found if one is not None] + self.proto.fragments[self._first_added :]
+        result = [self.fragment(number) for number in tuple(self._changed)]
+        return [item for item in result if item is not None] + self.proto.fragments[
+            self._first_added :
+        ]
 
     def _has_covering_columns(self) -> bool:
         if self._indices is not None:
@@ -422,7 +438,9 @@ class ManifestBuilder:
         return self.base.max_fragment_id if self.base is not None else None
 
     def _keep_max_fragment_id(self) -> None:
-        """Note the greatest id before the fragment that has it can go: early writers left it to the fragments."""
+        """Note the greatest id before the fragment that has it can go: early writers left it to the
+        fragments.
+        """
         if (greatest := self._max_fragment_id()) is not None:
             self.proto.max_fragment_id = greatest
 
@@ -430,7 +448,8 @@ class ManifestBuilder:
         mixed = self.base is not None and self.base.flags.reader & flags.MIXED_FILE_VERSIONS
         for file in fragment.files:
             if file.version != version and not mixed:
-                found, wanted = (file_versions.text(v) for v in (file.version, version))
+                result, wanted = (file_versions.text(v) for v in (file.version, version))
                 raise InvalidInputError(
-                    f"data file {file.path} is of version {found}, the table's files are of version {wanted}"
+                    f"data file {file.path} is of version {result}, the table's files are of "
+                    f"version {wanted}"
                 )

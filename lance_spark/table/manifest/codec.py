@@ -8,9 +8,10 @@
 | | uint32 length, `Manifest` |
 | last 16 | uint64 position of the length of `Manifest`, uint16 0, uint16 2, "LANC" |
 
-All integers are little-endian. `Manifest.index_section` and `Manifest.transaction_section` are the positions of the
-lengths of their sections; older writers note the transaction in field 21 instead of 23. Readers do not look at the two
-numbers of the footer: what a reader has to understand, the feature flags say.
+All integers are little-endian. `Manifest.index_section` and `Manifest.transaction_section` are the
+positions of the lengths of their sections; older writers note the transaction in field 21 instead
+of 23. Readers do not look at the two numbers of the footer: what a reader has to understand, the
+feature flags say.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ def read_manifest(store: ObjectStore, location: ManifestLocation) -> Manifest:
     manifest = decode(data, store.name(location.path))
     if location.version not in (0, manifest.version):
         raise CorruptTableError(
-            f"{manifest.name}: the file is version {manifest.version}, its name says {location.version}"
+            f"{manifest.name}: the file is version {manifest.version}, its name says "
+            f"{location.version}"
         )
     flags.check_readable(manifest.flags, store.display)
     manifest.check_file_format(store.display)
@@ -71,7 +73,8 @@ def read_manifest(store: ObjectStore, location: ManifestLocation) -> Manifest:
 
 
 def check_identity(name: str, manifest: Manifest, identity: tuple[int, str | None] | None) -> None:
-    """Make sure that a version is the one that a change was planned on, not one of the same number of another table.
+    """Make sure that a version is the one that a change was planned on, not one of the same number
+    of another table.
 
     Parameters
     ----------
@@ -85,11 +88,13 @@ def check_identity(name: str, manifest: Manifest, identity: tuple[int, str | Non
     Raises
     ------
     VersionNotFoundError
-        It is another one: the table was deleted and made anew, or the version was cleaned up and made again by a commit that was held up.
+        It is another one: the table was deleted and made anew, or the version was cleaned up and
+        made again by a commit that was held up.
     """
     if identity is not None and manifest.identity != identity:
         raise VersionNotFoundError(
-            f"{name}: version {manifest.version} is another one than that which the change was planned on: the table, or the version "
+            f"{name}: version {manifest.version} is another one than that which the change was "
+            "planned on: the table, or the version "
             "alone, was deleted and made anew; open it again"
         )
 
@@ -140,12 +145,14 @@ def decode(data: bytes, name: str) -> Manifest:
     """
     if len(data) < FOOTER.size:
         raise CorruptTableError(
-            f"{name}: a manifest has at least {FOOTER.size} bytes, this one {len(data)}; it is truncated"
+            f"{name}: a manifest has at least {FOOTER.size} bytes, this one {len(data)}; it is "
+            "truncated"
         )
     position, _, _, magic = FOOTER.unpack_from(data, len(data) - FOOTER.size)
     if magic != MAGIC:
         raise CorruptTableError(
-            f"{name}: no manifest: it ends with {magic!r} instead of {MAGIC!r}; it is truncated or another file"
+            f"{name}: no manifest: it ends with {magic!r} instead of {MAGIC!r}; it is truncated or "
+            "another file"
         )
     proto = table_pb2.Manifest()
     try:
@@ -163,8 +170,8 @@ def decode(data: bytes, name: str) -> Manifest:
         index_section=_section(data, proto.index_section, "index section", name)
         if proto.HasField("index_section")
         else None,
-        transaction_section=_section(data, at, "transaction section", name)
-        if (at := _transaction_position(proto)) is not None
+        transaction_section=_section(data, offset, "transaction section", name)
+        if (offset := _transaction_position(proto)) is not None
         else None,
         dictionaries=_dictionaries(data, position, proto),
         size_bytes=len(data),
@@ -188,7 +195,8 @@ def encode(
     transaction_section : bytes, optional
         `Transaction`.
     dictionaries : bytes
-        Dictionary values of tables of version 0.1: their fields say where in the file these are, so they stay where they were.
+        Dictionary values of tables of version 0.1: their fields say where in the file these are, so
+        they stay where they were.
     """
     for name in ("index_section", "transaction_section", "transaction_section_deprecated"):
         proto.ClearField(name)
@@ -225,8 +233,8 @@ def _dictionaries(data: bytes, position: int, proto: table_pb2.Manifest) -> byte
     starts = [position]
     if proto.HasField("index_section"):
         starts.append(proto.index_section)
-    if (at := _transaction_position(proto)) is not None:
-        starts.append(at)
+    if (offset := _transaction_position(proto)) is not None:
+        starts.append(offset)
     return data[: min(starts)]
 
 
@@ -240,6 +248,7 @@ def _section(data: bytes, position: int, what: str, name: str) -> bytes:
     start = position + _LENGTH.size
     if length > end - start:
         raise CorruptTableError(
-            f"{name}: its {what} would end at byte {start + length} of {len(data)}; the file is corrupt"
+            f"{name}: its {what} would end at byte {start + length} of {len(data)}; the file is "
+            "corrupt"
         )
     return data[start : start + length]

@@ -7,11 +7,12 @@
 | 3 | a copy of the staging file, to the manifest's own place | writer or reader |
 | 4 | the entry names the manifest's own place; then the staging file is deleted | writer or reader |
 
-After step 2 the version exists, whatever becomes of the writer: whoever meets an entry of a staging file does the steps 3
-and 4. They can be done by many at once and more than once: the content is always the same. A staging file that is gone
-means that another client has finished. If step 3 fails, a reader refuses the version: a copy of the table's folder would not have it.
-Only a reader that is not allowed to write reads the staging file. Nothing is committed on a version that has not been copied.
-If step 4 fails, the manifest is in its place, and the next client repeats the step.
+After step 2 the version exists, whatever becomes of the writer: whoever meets an entry of a staging
+file does the steps 3 and 4. They can be done by many at once and more than once: the content is
+always the same. A staging file that is gone means that another client has finished. If step 3
+fails, a reader refuses the version: a copy of the table's folder would not have it. Only a reader
+that is not allowed to write reads the staging file. Nothing is committed on a version that has not
+been copied. If step 4 fails, the manifest is in its place, and the next client repeats the step.
 
 Specification: table format, transactions, external manifest store.
 """
@@ -56,7 +57,8 @@ def create(
     Raises
     ------
     StorageError
-        A store failed, and the version may or may not be committed; if the error has no cause, it certainly is not.
+        A store failed, and the version may or may not be committed; if the error has no cause, it
+        certainly is not.
     """
     entry = ManifestEntry(version, f"{path}-{uuid.uuid4()}", len(data))
     try:
@@ -90,7 +92,9 @@ def create(
 
 
 def _is_own(store: ObjectStore, external: ManifestStore, entry: ManifestEntry) -> bool:
-    """Tell whether the entry of a version is the one given. Raises StorageError, always with a cause that is no refusal."""
+    """Tell whether the entry of a version is the one given. Raises StorageError, always with a
+    cause that is no refusal.
+    """
     try:
         with translated(store.name(entry.path), store.options):
             present = external.get(store.object_uri, entry.version)
@@ -101,7 +105,8 @@ def _is_own(store: ObjectStore, external: ManifestStore, entry: ManifestEntry) -
 
 
 def newest(store: ObjectStore, external: ManifestStore) -> tuple[int, str] | None:
-    """Return the newest version and the path of its manifest; None if the manifest store does not know the table.
+    """Return the newest version and the path of its manifest; None if the manifest store does not
+    know the table.
 
     Raises
     ------
@@ -116,14 +121,18 @@ def newest(store: ObjectStore, external: ManifestStore) -> tuple[int, str] | Non
 
 
 def find(store: ObjectStore, external: ManifestStore, version: int) -> tuple[int, str] | None:
-    """Return a version and the path of its manifest; None if the manifest store does not know it. Raises as `newest`."""
+    """Return a version and the path of its manifest; None if the manifest store does not know it.
+    Raises as `newest`.
+    """
     with translated(store.display, store.options):
         entry = external.get(store.object_uri, version)
     return None if entry is None else _resolve(store, external, entry)
 
 
 def since(store: ObjectStore, external: ManifestStore, version: int) -> list[tuple[int, str]]:
-    """Return `version` and those after it that the manifest store knows, oldest first. Raises as `newest`."""
+    """Return `version` and those after it that the manifest store knows, oldest first. Raises as
+    `newest`.
+    """
     with translated(store.display, store.options):
         entries = external.since(store.object_uri, version)
     return [_resolve(store, external, entry) for entry in entries]
@@ -133,7 +142,8 @@ def _resolve(store: ObjectStore, external: ManifestStore, entry: ManifestEntry) 
     match = _STAGING.fullmatch(entry.path)
     if match is None:
         raise CorruptTableError(
-            f"{store.display}: the manifest store says that version {entry.version} is {entry.path!r}, "
+            f"{store.display}: the manifest store says that version {entry.version} is "
+            f"{entry.path!r}, "
             "which is no manifest of the table; correct its entry"
         )
     place = match["place"]
@@ -145,7 +155,8 @@ def _resolve(store: ObjectStore, external: ManifestStore, entry: ManifestEntry) 
         if _is_forbidden(error):
             return entry.version, entry.path
         raise StorageError(
-            f"{store.display}: version {entry.version} is committed, but its manifest could not be copied to {place} ({error}); try again"
+            f"{store.display}: version {entry.version} is committed, but its manifest could not be "
+            f"copied to {place} ({error}); try again"
         ) from error
     return entry.version, place
 

@@ -1,6 +1,7 @@
 """Feature flags: what a client has to understand before it reads, or writes, a table.
 
-A manifest has 64 reader flags and 64 writer flags. An unknown one forbids to go on. What each means here:
+A manifest has 64 reader flags and 64 writer flags. An unknown one forbids to go on. What each means
+here:
 
 | bit | meaning | read and write | next manifest |
 | --- | --- | --- | --- |
@@ -18,8 +19,8 @@ A manifest has 64 reader flags and 64 writer flags. An unknown one forbids to go
 | 15 | field ids are never used again | yes | writer flag, kept for ever |
 | 14, others | managed blobs, unknown | no | |
 
-All flags but those of writers are in both. pylance, too, goes by what a manifest holds, but for the flags that are kept for ever,
-and for bit 5, which it leaves to each writer.
+All flags but those of writers are in both. pylance, too, goes by what a manifest holds, but for the
+flags that are kept for ever, and for bit 5, which it leaves to each writer.
 """
 
 from __future__ import annotations
@@ -188,11 +189,11 @@ def _has_other_version(
         for fragment in fragments
         for file in fragment.files
     }
-    found = {canonical(version) for version in versions}
+    result = {canonical(version) for version in versions}
     version = _VERSION.fullmatch(manifest.data_format.version)
-    if found and version is not None:
-        found.add(canonical((int(version[1]), int(version[2]))))
-    return len(found) > 1
+    if result and version is not None:
+        result.add(canonical((int(version[1]), int(version[2]))))
+    return len(result) > 1
 
 
 def _refuse(unknown: int, side: str, verb: str, table: str) -> None:
@@ -201,6 +202,7 @@ def _refuse(unknown: int, side: str, verb: str, table: str) -> None:
     value = unknown & -unknown
     meaning = _NAMES.get(value, "a feature that this release does not know")
     raise UnsupportedFeatureError(
-        f"{table}: cannot {verb} it: {side} feature flag {value} (bit {value.bit_length() - 1}) is set: {meaning}. "
+        f"{table}: cannot {verb} it: {side} feature flag {value} (bit {value.bit_length() - 1}) is "
+        f"set: {meaning}. "
         "Use a newer release or another client"
     )

@@ -1,7 +1,8 @@
 """The versions of a table and when they were committed.
 
-Timestamps are by the clocks of the writers, so that a later version can have an earlier one. "The table as of t" is the
-newest version whose timestamp is not after t, whatever those of older versions are; no order is relied on.
+Timestamps are by the clocks of the writers, so that a later version can have an earlier one. "The
+table as of t" is the newest version whose timestamp is not after t, whatever those of older
+versions are; no order is relied on.
 """
 
 from __future__ import annotations
@@ -126,13 +127,14 @@ def transaction_of(store: ObjectStore, version: int) -> Transaction | None:
 
 
 def transactions(store: ObjectStore, version: int, limit: int) -> list[Transaction | None]:
-    """Return what made a version and those before it, newest first; None for those whose writers left nothing behind.
+    """Return what made a version and those before it, newest first; None for those whose writers
+    left nothing behind.
 
     Raises
     ------
     TableNotFoundError, CorruptTableError, StorageError
     """
-    located = [one for one in list_manifests(store) if one.version <= version]
+    located = [item for item in list_manifests(store) if item.version <= version]
     newest = located[::-1][:limit] if limit > 0 else []
     return [read_transaction(store, manifest) for manifest in _manifests(store, newest)]
 
@@ -140,7 +142,8 @@ def transactions(store: ObjectStore, version: int, limit: int) -> list[Transacti
 def manifests_with_transactions(
     store: ObjectStore, located: Sequence[ManifestLocation]
 ) -> Iterator[tuple[Manifest, Transaction | None]]:
-    """Yield versions and what made them, in the order given; those that are cleaned up meanwhile are left out.
+    """Yield versions and what made them, in the order given; those that are cleaned up meanwhile
+    are left out.
 
     One version is held at a time. None stands for what a writer left nothing behind of.
 

@@ -1,7 +1,8 @@
 """One version of a table, as its manifest says.
 
-A `Manifest` stands on its protobuf message. What this release does not know survives in the next version: the next
-message starts as a copy, and the index section is carried as bytes. `manifest_file` has the layout of the file.
+A `Manifest` stands on its protobuf message. What this release does not know survives in the next
+version: the next message starts as a copy, and the index section is carried as bytes.
+`manifest_file` has the layout of the file.
 """
 
 from __future__ import annotations
@@ -138,13 +139,17 @@ class Manifest:
 
     @property
     def timestamp_ns(self) -> int:
-        """When the version was committed: nanoseconds since 1970 in UTC, by the clock of the writer."""
+        """When the version was committed: nanoseconds since 1970 in UTC, by the clock of the
+        writer.
+        """
         stamp = self._proto.timestamp
         return int(stamp.seconds * _NANOS + stamp.nanos)
 
     @property
     def identity(self) -> tuple[int, str | None]:
-        """What tells the version from one of the same number, of a table that is made anew in the same place."""
+        """What tells the version from one of the same number, of a table that is made anew in the
+        same place.
+        """
         return self.timestamp_ns, self.transaction_file
 
     @property
@@ -219,7 +224,8 @@ class Manifest:
         file_format = self._proto.data_format.file_format
         if file_format not in ("", file_versions.FILE_FORMAT):
             raise UnsupportedFeatureError(
-                f"{table}: its data files are of the format {file_format!r} (data_format.file_format), this release reads and writes "
+                f"{table}: its data files are of the format {file_format!r} "
+                "(data_format.file_format), this release reads and writes "
                 f"{file_versions.FILE_FORMAT!r} only; use the client that wrote the table"
             )
 
@@ -246,7 +252,7 @@ class Manifest:
             for fragment in self._proto.fragments
             for file in fragment.files
         }
-        return {file_versions.canonical(one) for one in numbers}
+        return {file_versions.canonical(number) for number in numbers}
 
     @property
     def flags(self) -> flags.Flags:
@@ -254,7 +260,8 @@ class Manifest:
         return flags.Flags(self._proto.reader_feature_flags, self._proto.writer_feature_flags)
 
     def check_writable(self, table: str) -> None:
-        """Refuse a commit on top of this version, or of a copy of it, that this release cannot make.
+        """Refuse a commit on top of this version, or of a copy of it, that this release cannot
+        make.
 
         Parameters
         ----------
@@ -288,7 +295,8 @@ class Manifest:
 
     @property
     def first_new_field_id(self) -> int:
-        """The field id that the columns of an overwrite start with: 0, but in tables that never use one again.
+        """The field id that the columns of an overwrite start with: 0, but in tables that never use
+        one again.
 
         Raises
         ------
@@ -299,7 +307,8 @@ class Manifest:
             return 0
         if not self._proto.HasField("max_allocated_field_id"):
             raise CorruptTableError(
-                f"{self.name}: writer flag {flags.STABLE_FIELD_IDS} is set, but max_allocated_field_id is missing"
+                f"{self.name}: writer flag {flags.STABLE_FIELD_IDS} is set, but "
+                "max_allocated_field_id is missing"
             )
         return self._proto.max_allocated_field_id + 1
 
@@ -333,15 +342,15 @@ class Manifest:
         CorruptTableError
             One has no path, or two have one id.
         """
-        found: dict[int, BasePath] = {}
+        results: dict[int, BasePath] = {}
         for base in self._proto.base_paths:
-            if base.id in found:
+            if base.id in results:
                 raise CorruptTableError(f"{self.name}: two base paths have the id {base.id}")
             try:
-                found[base.id] = BasePath.from_proto(base)
+                results[base.id] = BasePath.from_proto(base)
             except InvalidInputError as error:
                 raise CorruptTableError(f"{self.name}: base paths: {error}") from None
-        return found
+        return results
 
     @property
     def has_writer_version(self) -> bool:

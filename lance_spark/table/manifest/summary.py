@@ -6,14 +6,15 @@ from lance_spark.table.manifest.manifest import Manifest
 
 
 def summarize(manifest: Manifest) -> dict[str, str]:
-    """Count fragments, files, rows and bytes of a version. Looks at every fragment, and reads no other file.
+    """Count fragments, files, rows and bytes of a version. Looks at every fragment, and reads no
+    other file.
 
     Returns
     -------
     dict of str to str
-        ``total_fragments``, ``total_rows`` (not deleted), ``total_data_files``, ``total_data_file_rows``,
-        ``total_deletion_files``, ``total_deletion_file_rows`` and ``total_files_size`` (bytes of the data files, as far as
-        they are noted); numbers as text.
+        ``total_fragments``, ``total_rows`` (not deleted), ``total_data_files``,
+        ``total_data_file_rows``, ``total_deletion_files``, ``total_deletion_file_rows`` and
+        ``total_files_size`` (bytes of the data files, as far as they are noted); numbers as text.
     """
     files = rows = deletion_files = deleted = size = 0
     fragments = manifest.message.fragments

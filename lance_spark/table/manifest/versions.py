@@ -6,16 +6,18 @@
 | V2 | `{2**64 - 1 - n:020}.manifest` | the newest is listed first |
 | detached | `d{n}.manifest`, bit 63 of n set | not part of the history, passed over |
 
-A table keeps to one scheme, but for a migration from V1 to V2 that is under way (`migrate.py`): then a version can have
-both names, which stand for the same bytes. Which scheme it is, is told from the length of the names. The newest version is the greatest one
-listed. `latest_version_hint.json` (`{"version": n}`) is written by every committer after its commit and may be stale;
-it is believed only if it names a newer version than a listing and that manifest exists, as happens on stores whose
-listings lag behind. It never takes the listing's place: older versions can be cleaned up around a tagged one, so that a
-hint and a gap after it prove nothing. Where names are listed in order, as on S3, the first V2 name is the newest version,
-and there is no hint.
+A table keeps to one scheme, but for a migration from V1 to V2 that is under way (`migrate.py`):
+then a version can have both names, which stand for the same bytes. Which scheme it is, is told from
+the length of the names. The newest version is the greatest one listed. `latest_version_hint.json`
+(`{"version": n}`) is written by every committer after its commit and may be stale; it is believed
+only if it names a newer version than a listing and that manifest exists, as happens on stores whose
+listings lag behind. It never takes the listing's place: older versions can be cleaned up around a
+tagged one, so that a hint and a gap after it prove nothing. Where names are listed in order, as on
+S3, the first V2 name is the newest version, and there is no hint.
 
-A table with an external manifest store (`manifest_store.py`) has the versions that the store knows, and those that were committed
-before it had one: files that the store does not know. The store is asked after the files were listed, as entries come first.
+A table with an external manifest store (`manifest_store.py`) has the versions that the store knows,
+and those that were committed before it had one: files that the store does not know. The store is
+asked after the files were listed, as entries come first.
 
 Early releases kept a copy of the newest manifest in `_latest.manifest`: it is read only if
 `_versions/` has none at all.
@@ -83,7 +85,9 @@ class ManifestLocation:
 
     @property
     def is_staged(self) -> bool:
-        """Whether it is a staging file of an external manifest store, which has not been copied to its place."""
+        """Whether it is a staging file of an external manifest store, which has not been copied to
+        its place.
+        """
         return not self.path.endswith(_SUFFIX)
 
 
@@ -112,15 +116,15 @@ def list_manifests(store: ObjectStore) -> list[ManifestLocation]:
         located = _parsed(names)
         newest = located[-1].version if located else 1
         # If the store failed while a version was copied, there can be newer ones in their places.
-        listed = {one.version for one in located}
+        listed = {item.version for item in located}
         staged = _staged(names, listed)
         return [
-            one
-            for one in _with_known(store, located, min(newest, *staged, newest))
-            if one.version >= newest
-            or one.version in listed
+            item
+            for item in _with_known(store, located, min(newest, *staged, newest))
+            if item.version >= newest
+            or item.version in listed
             # The entries of versions that were cleaned up are still there.
-            or (one.version in staged and store.exists(one.path))
+            or (item.version in staged and store.exists(item.path))
         ]
     located = _listed(store)
     if located and not store.is_consistent:
@@ -135,7 +139,8 @@ def list_manifests(store: ObjectStore) -> list[ManifestLocation]:
 
 
 def list_since(store: ObjectStore, version: int) -> list[ManifestLocation]:
-    """Return the manifests of `version` and of those after it, oldest first; older ones too where a listing has them anyway.
+    """Return the manifests of `version` and of those after it, oldest first; older ones too where a
+    listing has them anyway.
 
     Raises
     ------
@@ -145,7 +150,7 @@ def list_since(store: ObjectStore, version: int) -> list[ManifestLocation]:
     """
     external = store.manifest_store
     if external is not None:
-        known = [_located(*found) for found in manifest_store.since(store, external, version)]
+        known = [_located(*result) for result in manifest_store.since(store, external, version)]
         if known and known[0].version == version:
             return known
         # Of versions before its first entry, the store knows nothing.
@@ -160,13 +165,16 @@ def list_since(store: ObjectStore, version: int) -> list[ManifestLocation]:
 
 
 def newest(store: ObjectStore) -> ManifestLocation | None:
-    """Return the newest manifest, by one request where that can be; None if there is no manifest. Raises as `list_newest`."""
+    """Return the newest manifest, by one request where that can be; None if there is no manifest.
+    Raises as `list_newest`.
+    """
     manifests = list_newest(store)
     return manifests[-1] if manifests else None
 
 
 def list_newest(store: ObjectStore) -> list[ManifestLocation]:
-    """Return the newest manifest, and older ones before it where a listing has them anyway; none if there is no manifest.
+    """Return the newest manifest, and older ones before it where a listing has them anyway; none if
+    there is no manifest.
 
     Raises
     ------
@@ -176,9 +184,9 @@ def list_newest(store: ObjectStore) -> list[ManifestLocation]:
     """
     external = store.manifest_store
     if external is not None:
-        found = manifest_store.newest(store, external)
-        if found is not None:
-            return [_located(*found)]
+        result = manifest_store.newest(store, external)
+        if result is not None:
+            return [_located(*result)]
     elif store.lists_in_order:
         for name in _in_order(store, 1):
             location = parse_name(name)
@@ -222,18 +230,20 @@ def _in_order(store: ObjectStore, first: int) -> Iterator[str]:
 def _with_known(
     store: ObjectStore, files: list[ManifestLocation], version: int
 ) -> list[ManifestLocation]:
-    """Add to manifests that were listed those from `version` on that the external manifest store knows."""
+    """Add to manifests that were listed those from `version` on that the external manifest store
+    knows.
+    """
     external = store.manifest_store
     assert external is not None
-    known = [_located(*found) for found in manifest_store.since(store, external, version)]
-    merged = {one.version: one for one in (*files, *known)}
+    known = [_located(*result) for result in manifest_store.since(store, external, version)]
+    merged = {item.version: item for item in (*files, *known)}
     return [merged[number] for number in sorted(merged)]
 
 
 def _staged(names: list[str], listed: set[int]) -> set[int]:
     """Return the versions that there is nothing but a staging file of."""
-    found = (parse_name(name.partition("-")[0]) for name in names if f"{_SUFFIX}-" in name)
-    return {one.version for one in found if one is not None} - listed
+    result = (parse_name(name.partition("-")[0]) for name in names if f"{_SUFFIX}-" in name)
+    return {item.version for item in result if item is not None} - listed
 
 
 def _located(version: int, path: str) -> ManifestLocation:
@@ -242,7 +252,8 @@ def _located(version: int, path: str) -> ManifestLocation:
     location = parse_name(name)
     if location is None or location.version != version:
         raise CorruptTableError(
-            f"the manifest store says that version {version} is {path}, which is the name of another; correct its entry"
+            f"the manifest store says that version {version} is {path}, which is the name of "
+            "another; correct its entry"
         )
     return ManifestLocation(version, path, location.scheme)
 
@@ -259,7 +270,9 @@ def _listed(store: ObjectStore) -> list[ManifestLocation]:
 
 
 def _parsed_since(names: list[str], version: int) -> list[ManifestLocation]:
-    """Return the manifests of `version` and after, without a look at each older one; all if there are V1 names."""
+    """Return the manifests of `version` and after, without a look at each older one; all if there
+    are V1 names.
+    """
     if any(len(name) != _V2_LENGTH and parse_name(name) is not None for name in names):
         return _parsed(names)
     # Names of V2 are as long as each other, and the newest is the first of them.
@@ -324,7 +337,8 @@ def find(store: ObjectStore, version: int) -> ManifestLocation:
 
 
 def candidates(store: ObjectStore, version: int) -> Iterator[ManifestLocation]:
-    """Yield the places where the manifest of a version of the history can be, the likely ones first.
+    """Yield the places where the manifest of a version of the history can be, the likely ones
+    first.
 
     Raises
     ------
@@ -334,9 +348,9 @@ def candidates(store: ObjectStore, version: int) -> Iterator[ManifestLocation]:
         return
     external = store.manifest_store
     if external is not None:
-        found = manifest_store.find(store, external, version)
-        if found is not None:
-            yield _located(*found)
+        result = manifest_store.find(store, external, version)
+        if result is not None:
+            yield _located(*result)
             return
     yield NamingScheme.V2.locate(version)
     yield NamingScheme.V1.locate(version)
@@ -377,28 +391,32 @@ def scheme_for_commit(store: ObjectStore, manifests: list[ManifestLocation]) -> 
     StorageError
         A version has not been copied to its place, and this client is not allowed to do it.
     """
-    staged = next((one for one in manifests if one.is_staged), None)
+    staged = next((item for item in manifests if item.is_staged), None)
     if staged is not None:
         raise StorageError(
-            f"{store.display}: the manifest of version {staged.version} has not been copied to its place in {FOLDER}/, which this "
-            "client is not allowed to do, so nothing can be committed after it; open the table with a client that may write"
+            f"{store.display}: the manifest of version {staged.version} has not been copied to its "
+            f"place in {FOLDER}/, which this "
+            "client is not allowed to do, so nothing can be committed after it; open the table "
+            "with a client that may write"
         )
     schemes = {location.scheme for location in manifests}
     # An external manifest store has one entry of a version, whatever the manifest is called.
     if NamingScheme.V2 in schemes and store.lists_in_order and store.manifest_store is None:
         # V1 names either come before all others, and then all were listed, or here.
         others = (parse_name(name) for name in store.list_first(FOLDER, 1, _AFTER_V2))
-        schemes.update(one.scheme for one in others if one is not None)
+        schemes.update(item.scheme for item in others if item is not None)
     if len(schemes) > 1:
         raise CorruptTableError(
-            f"{store.display}/{FOLDER} has manifests of two naming schemes, as an unfinished migration leaves them; "
+            f"{store.display}/{FOLDER} has manifests of two naming schemes, as an unfinished "
+            "migration leaves them; "
             "finish it with Dataset.migrate_manifest_paths_v2 before writing"
         )
     return schemes.pop() if schemes else NamingScheme.V2
 
 
 def create_manifest(store: ObjectStore, location: ManifestLocation, data: bytes) -> bool:
-    """Create the manifest of a version in one atomic step; return False and change nothing if there is one.
+    """Create the manifest of a version in one atomic step; return False and change nothing if there
+    is one.
 
     Raises
     ------
@@ -412,7 +430,9 @@ def create_manifest(store: ObjectStore, location: ManifestLocation, data: bytes)
 
 
 def write_hint(store: ObjectStore, version: int) -> None:
-    """Note the newest version, where that helps. Best effort: the hint is only a hint, and the commit has happened."""
+    """Note the newest version, where that helps. Best effort: the hint is only a hint, and the
+    commit has happened.
+    """
     if store.lists_in_order or store.manifest_store is not None:
         return
     with suppress(LanceError):
@@ -423,7 +443,8 @@ def not_a_table(store: ObjectStore) -> LanceError:
     """Return the error for a root without any manifest."""
     if store.exists(LATEST):
         return UnsupportedError(
-            f"{store.display} is a Lance table of an early release, of which nothing but {LATEST} is left: only its "
+            f"{store.display} is a Lance table of an early release, of which nothing but {LATEST} "
+            "is left: only its "
             "newest version can be read, and nothing written. Write its rows to another path"
         )
     return TableNotFoundError(
