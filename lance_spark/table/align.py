@@ -1,9 +1,8 @@
-"""Record batches brought to the exact Arrow schema of a table, without touching values.
+"""Aligns record batches with the exact Arrow schema of a table, without changing values.
 
-Columns and children of structs are put in order; children of lists and maps get the table's names;
-nullability is that of the table, which the nulls are checked against; extension types and views
-become what they are stored as. Types are never cast, dictionaries stay as they are. JSON becomes
-string.
+Columns and children of structs are reordered. Children of lists and maps get the names of the
+table. Nulls are checked against the nullability of the table. Extension types and views become
+their storage types, JSON becomes string. Types are not cast, and dictionaries stay as they are.
 """
 
 from __future__ import annotations
@@ -26,26 +25,26 @@ from lance_spark.file.schema.logical_types import is_json, logical_type, storage
 
 
 def align(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Bring a batch to a schema.
+    """Align a batch with a schema.
 
     Parameters
     ----------
     batch : pyarrow.RecordBatch
-        Its columns in any order.
+        Columns in any order.
     schema : pyarrow.Schema
-        Of storage types, as `Schema.to_arrow` gives it.
+        Schema of storage types, from `Schema.to_arrow`.
 
     Returns
     -------
     pyarrow.RecordBatch
-        With exactly that schema; memory is shared wherever the layout is the same.
+        A batch with exactly that schema; equal layouts share memory.
 
     Raises
     ------
     SchemaMismatchError
         A column is missing, unknown, or of another type.
     InvalidInputError
-        A column that must not be null has nulls.
+        A non-nullable column has nulls.
     """
     arrays = batch.columns
     if batch.schema.names != schema.names:
@@ -59,15 +58,15 @@ def align(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def check_nulls(array: pa.Array, field: pa.Field, path: str) -> None:
-    """Refuse nulls where the field, or one below it, must not have them.
+    """Refuse nulls in non-nullable fields, at any depth.
 
     Parameters
     ----------
     array : pyarrow.Array
-        Of exactly the field's type.
+        An array of exactly the type of the field.
     field : pyarrow.Field
     path : str
-        What errors call the column.
+        Name of the column in errors.
 
     Raises
     ------
@@ -81,7 +80,7 @@ def check_nulls(array: pa.Array, field: pa.Field, path: str) -> None:
     if not _has_required(dtype):
         return
     if pat.is_struct(dtype):
-        # What stands below a null is no value.
+        # Children of a null struct have no values.
         whole = array.filter(array.is_valid()) if array.null_count else array
         for index in range(dtype.num_fields):
             child = dtype.field(index)
@@ -142,9 +141,7 @@ def _fit(array: pa.Array, field: pa.Field, path: str) -> pa.Array:
 
 
 def _fit_blob(array: pa.Array, wanted: pa.StructType, path: str) -> pa.Array:
-    """Return blobs as the struct of bytes and URI that the schema has, from bytes alone or a part
-    of its children.
-    """
+    """Return blobs as the struct of the schema, from bytes alone or a part of its children."""
     kind, count = array.type, len(array)
     if pat.is_struct(kind):
         given = dict(zip([child.name for child in kind], array.flatten(), strict=True))
@@ -153,7 +150,7 @@ def _fit_blob(array: pa.Array, wanted: pa.StructType, path: str) -> pa.Array:
     else:
         raise SchemaMismatchError(f"column {path!r} is a blob, but a batch has {kind}; give binary")
     extra = given.keys() - {child.name for child in wanted}
-    # A table that never had ranges of URIs takes data that could have some, and has none.
+    # Unused columns for ranges of URIs are accepted even if the table does not have them.
     empty = {
         name for name in extra & {"position", "size"} if not given[name].is_valid().sum().as_py()
     }
@@ -171,9 +168,7 @@ def _fit_blob(array: pa.Array, wanted: pa.StructType, path: str) -> pa.Array:
 
 
 def _fit_json(array: pa.Array, path: str) -> pa.Array:
-    """Return JSON as string, from longer strings or from the binary form that pylance calls
-    lance.json.
-    """
+    """Return JSON as string, from large strings or from JSONB, the `lance.json` of pylance."""
     try:
         if pat.is_large_binary(array.type):
             return to_text(array)
@@ -195,7 +190,7 @@ def _fit_struct(array: pa.StructArray, wanted: pa.StructType, path: str) -> pa.A
 
 
 def _rebuilt(array: pa.Array, wanted: pa.DataType, child: pa.Array) -> pa.Array:
-    """Return a list array over another child, with its own offsets and validity."""
+    """Return a list array with another child, and the offsets and validity of `array`."""
     own = 1 if pat.is_fixed_size_list(wanted) else 2
     return pa.Array.from_buffers(
         wanted,

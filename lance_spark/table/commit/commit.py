@@ -1,19 +1,18 @@
-"""Commits: the only place that writes a manifest.
+"""Commits: the only code that writes manifests of the history.
 
-1. List the versions. Every one after the version that the change was planned on, or last checked
-   against, has a transaction; ask the operation whether it holds on top of it (`operations/`). If
-   it says that it has to be rebased, let it: the transaction then says that it was planned on the
-   newest version.
-2. Write the transaction to `_transactions/`, build the manifest on the newest version.
-3. Create the manifest, only if there is none of that version. This is the commit.
-4. If another writer was faster, wait a moment of random length and start again.
+1. List the versions. Each version after the one that the change was planned on, or last checked
+   against, has a transaction. The operation decides whether it conflicts (`operations/`). If it
+   must be rebased, it is, and its transaction then names the newest version as the planned one.
+2. Write the transaction to `_transactions/`, and build the manifest on the newest version.
+3. Create the manifest only if that version is absent. This is the commit.
+4. If another writer was faster, wait a random time and start again.
 
-A store that fails in step 3 may have created the file. The next round tells: a version with our
-transaction's uuid is our own; a version of somebody else in its place means that ours will never
-be. The same holds for an answer "exists already" that a store gives to its own repeated request.
+A store that fails in step 3 may have created the file. The next round decides: a version with the
+UUID of the transaction is the own one; a version of another client in its place means that the own
+one will never exist. The same holds for the answer "exists already" to a repeated request.
 
-Nothing refuses a version that others have committed and cleaned up again: a commit that took longer
-than that looks, after step 3 (`place`).
+The store cannot reject a version number that was committed and then removed by cleanup. So a slow
+commit verifies its version after step 3 (`version_check`).
 """
 
 from __future__ import annotations
@@ -60,8 +59,7 @@ from lance_spark.table.refs.removal_guard import check_stays
 
 DEFAULT_MAX_RETRIES = 20
 _MAX_STORE_FAILURES = 3
-#: A version that was read in the last so many seconds is not looked at again, where that is a
-#: request.
+#: Seconds during which a version that was read is not read again, if that takes a request.
 _KNOWN_SECONDS = 10.0
 _FIRST_WAIT = 0.01
 _LONGEST_WAIT = 3.0
@@ -86,16 +84,15 @@ def commit(
         The table's root.
     transaction : Transaction
     base : Manifest, optional
-        The version that the change was planned on; none to create the table.
+        The version that the change was planned on; None to create the table.
     max_retries : int
-        How often to start again after other writers were faster.
+        Maximum number of retries after other clients committed first.
     enable_stable_row_ids : bool
         For a new table.
     detached : bool
-        Make a version outside of the history; see `commit_detached`. There is nothing that it could
-        conflict with.
+        Commit a version outside of the history, which has no conflicts; see `commit_detached`.
     once : Once, optional
-        The change must not be made if it has been before. Its properties become those of the
+        Token of a change that must happen only once. Its properties become those of the
         transaction.
 
     Returns
@@ -106,20 +103,19 @@ def commit(
     Raises
     ------
     CommitConflictError
-        Another change was committed that this one does not hold on top of, or `max_retries` were
-        not enough.
+        Another client committed a conflicting change, or `max_retries` were exceeded.
     AlreadyCommittedError
-        `once` is in the history, or somebody else has committed it meanwhile.
+        The change of `once` is in the history already, or another client committed it meanwhile.
     TableExistsError
-        The table was to be created, and somebody else has.
+        Another client created the table first.
     UnsupportedFeatureError
-        The table needs more than this release does.
+        The table needs features that this release does not support.
     InvalidInputError
-        The change was planned on a detached version, or does not fit the table.
+        The change was planned on a detached version, or does not match the table.
     UncertainCommitError
-        The store failed, and nobody knows whether the change was made.
+        The store failed, and it is unknown whether the change was committed.
     StorageError
-        The store failed, and the change was not made.
+        The store failed, and the change was not committed.
     """
     with naming(store.display):
         if detached:
@@ -167,14 +163,14 @@ def _check_once(store: ObjectStore, manifest: Manifest, once: WriteToken) -> Non
 
 
 class _Attempts:
-    """One commit, until it is done or has to be given up.
+    """The attempts of one commit, until it succeeds or fails.
 
     Attributes
     ----------
     tried : int
         The version that was tried last.
     uncertain : StorageError or None
-        Why nobody knows whether that version was created by us.
+        The error that left it unknown whether this commit created that version.
     """
 
     def __init__(
@@ -200,7 +196,7 @@ class _Attempts:
         self.uncertain: StorageError | None = None
 
     def run(self, max_retries: int) -> Manifest:
-        """Try until it is done; see `commit` for what is raised."""
+        """Try until the commit succeeds; raises as `commit`."""
         failures = 0
         wait = _FIRST_WAIT
         check_least("max_retries", max_retries, 0)
@@ -223,7 +219,7 @@ class _Attempts:
                 self._made(manifest, time.monotonic() - started)
                 versions.write_hint(self._store, manifest.version)
                 return manifest
-            # A round's own length is the measure of how many writers can take turns in a while.
+            # The duration of a round indicates how many writers can take turns.
             wait = min(max(2 * wait, time.monotonic() - started), _LONGEST_WAIT)
             time.sleep(random.uniform(0, wait))  # noqa: S311 - no secret
         own = self._catch_up(self._manifests())
@@ -237,9 +233,7 @@ class _Attempts:
         )
 
     def _made(self, own: Manifest, seconds: float = math.inf) -> Manifest:
-        """Make sure of the version that was made, and delete the files of attempts that came to
-        nothing.
-        """
+        """Verify the new version, and delete the files of failed attempts."""
         self._check_place(own, seconds)
         used = frozenset(self._transaction.operation.deletion_files)
         self._delete([path for path in self._written if path not in used])
@@ -263,7 +257,7 @@ class _Attempts:
         raise self.uncertain
 
     def clean_up(self) -> None:
-        """Delete what was written on the way; the change was not made."""
+        """Delete the files of all attempts; the change was not committed."""
         written = list(self._written)
         if self._transaction_file is not None:
             written.append(self._transaction_file)
@@ -281,9 +275,7 @@ class _Attempts:
         return versions.list_since(self._store, self._newest.version)
 
     def _check_same(self, manifests: list[ManifestLocation]) -> None:
-        """Make sure that the version that is built on is the one that was read: the table can have
-        been made anew, with the same number.
-        """
+        """Verify that the base is still the version that was read: the table can be recreated."""
         newest = self._newest
         if newest is None:
             return
@@ -300,7 +292,7 @@ class _Attempts:
             newest.read_at = there.read_at
 
     def _catch_up(self, manifests: list[ManifestLocation]) -> Manifest | None:
-        """Go on to the newest version; return the one that is ours, if there is."""
+        """Advance to the newest version; return the own version, if it exists."""
         newest = self._newest
         if newest is None:
             return self._created(manifests)
@@ -320,7 +312,7 @@ class _Attempts:
             if location.version == self.tried:
                 self._rule_out(location.version)
             if committed is not None and isinstance(committed.operation, Clone):
-                # Two make a table in one place: one of them is about to give way.
+                # Two writers create one table: one of them is about to fail.
                 raise CommitConflictError(
                     f"{self._store.display}: version {manifest.version} is the first one of a "
                     "clone that somebody is making there",
@@ -359,13 +351,13 @@ class _Attempts:
         )
 
     def _rule_out(self, version: int) -> None:
-        """Take it that the version that was tried is not ours, since there is one of somebody else."""
+        """Record that the tried version belongs to another client."""
         if self.uncertain is None:
             return
-        # Theirs can have been made whenever, up to now.
+        # The other client can have committed at any time up to now.
         seconds = time.monotonic() - self._started
         if slot_of(self._store, version, seconds) is not VersionSlot.OWN:
-            # The one that was cleaned up can have been ours.
+            # The version that was removed can have been the own one.
             raise self.uncertain
         self.uncertain = None
 
@@ -395,9 +387,7 @@ class _Attempts:
         )
 
     def _check_bases(self, manifest: Manifest) -> None:
-        """Refuse to go on if base paths lead elsewhere: the change may have written files where
-        they led before.
-        """
+        """Refuse to continue if base paths changed: files may be at the previous ones."""
         if self._base is None or not self._base.base_paths:
             return
         now = manifest.base_paths
@@ -425,7 +415,7 @@ class _Attempts:
         )
 
     def _attempt(self, scheme: versions.NamingScheme) -> Manifest | None:
-        """Create the next version; None if somebody else has."""
+        """Create the next version; None if another client created it."""
         store, newest = self._store, self._newest
         if self._needs_rebase:
             self._rebase()
@@ -505,9 +495,9 @@ class _Attempts:
             return
         if self._transaction_file is not None:
             self._delete([self._transaction_file])
-        # If the answer alone is lost, the file is there.
+        # If only the answer was lost, the file exists.
         self._transaction_file = path
-        # The manifest has a copy: what a crash takes away here is not missed.
+        # The manifest has a copy, so this file may be lost in a crash.
         self._store.write_bytes(path, message, durable=False)
 
 

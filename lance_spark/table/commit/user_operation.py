@@ -1,4 +1,4 @@
-"""Commits of operations that somebody put together without the methods of `Dataset`."""
+"""Commits operations that a user built without the methods of `Dataset`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import read_latest
 from lance_spark.table.operations.base import Operation
 
-#: Operations that need no version to be planned on.
+#: Operations that do not need a read version.
 _FREE = ("overwrite", "restore")
 
 
