@@ -1,6 +1,4 @@
-"""The dictionaries of a table of version 0.1 that is created: those of its data files, which must
-be alike.
-"""
+"""Reads the dictionaries of a new table of version 0.1 from its data files, which must agree."""
 
 from __future__ import annotations
 
@@ -24,18 +22,18 @@ def common_dictionaries(
     ----------
     paths : TablePaths
     fragments : iterable of Fragment
-        Of one file of version 0.1 each.
+        Fragments of one file of version 0.1 each.
     schema : Schema
 
     Returns
     -------
     dict of int to pyarrow.Array
-        The values, by the ids of the fields.
+        The dictionary values by field id.
 
     Raises
     ------
     InvalidInputError
-        There are no files, or their dictionaries differ.
+        No files are given, or their dictionaries differ.
     """
     nodes = [node for node in schema.walk() if node.logical_type.startswith("dict:")]
     values: dict[int, pa.Array] = {}

@@ -1,10 +1,9 @@
-"""From names of scheme V1 to those of V2: each manifest gets its new name, then loses the old one.
+"""Migrates manifests from the naming scheme V1 to V2: each is copied to its new name first.
 
-The newest version goes first. From then on writers see both schemes and refuse to commit, so that
-no version can be created under two names; one that had already listed the versions can still do so,
-which is why nobody should write meanwhile. Readers find every version at any time: of a version
-with two names they take the new one. After a crash the migration can be called again, and a table
-that has been migrated stays as it is.
+The newest version is migrated first. From then on writers see both schemes and refuse to commit, so
+no version can be created under two names. A writer that listed the versions before can still
+commit, so no client should write during a migration. Readers find every version at any time: they
+prefer the new name. After a crash the migration can be repeated; a migrated table is not changed.
 """
 
 from __future__ import annotations
@@ -19,28 +18,28 @@ _MAX_ROUNDS = 10
 
 
 def migrate_to_v2(store: ObjectStore) -> int:
-    """Give all manifests of a table names of scheme V2.
+    """Rename all manifests of a table to scheme V2.
 
     Parameters
     ----------
     store : ObjectStore
-        Root of the table, or of a branch, which has names of its own.
+        Root of the table or of a branch, which has its own manifests.
 
     Returns
     -------
     int
-        How many were renamed.
+        Number of renamed manifests.
 
     Raises
     ------
     TableNotFoundError
-        There is no table.
+        The table does not exist.
     UnsupportedError
-        An external manifest store knows the names.
+        An external manifest store records the names.
     UnsupportedFeatureError
-        The newest version needs a writer that does more than this release.
+        The newest version needs features that this release cannot write.
     CorruptTableError
-        Two manifests of one version differ.
+        A version has two manifests that differ.
     StorageError
     """
     if store.manifest_store is not None:
@@ -74,7 +73,7 @@ def _rename(store: ObjectStore, old: ManifestLocation) -> bool:
         raise CorruptTableError(
             f"{store.display}: version {old.version} has two manifests that differ, {old.path} and "
             f"{new.path}; "
-            "find out which one its readers need, and take the other away"
+            "find out which one its readers need, and remove the other"
         )
     store.delete([old.path])
     return True
