@@ -48,7 +48,7 @@ from lance_spark.table.rows.deletions import (
     offsets_of,
     read_deletions,
 )
-from lance_spark.table.rows.u64_segments import Words
+from lance_spark.table.rows.u64_segments import UInt64Array
 
 Kind = Literal["insert", "update_preimage", "update_postimage", "delete"]
 
@@ -373,7 +373,7 @@ class _Diff:
             yield from _some("delete", place, offsets, ~met_at[rows])
             yield from _some("update_preimage", place, offsets, met_at[rows] & ~same_at[rows])
 
-    def _known(self, place: _Place, paths: TablePaths) -> tuple[Offsets, Words, Words]:
+    def _known(self, place: _Place, paths: TablePaths) -> tuple[Offsets, UInt64Array, UInt64Array]:
         """Return offsets, row ids, and versions of the last change of some rows."""
         fragment = place.fragment
         offsets = place.offsets

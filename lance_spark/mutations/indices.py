@@ -122,7 +122,7 @@ def type_of(index: table_pb2.IndexMetadata) -> str:
     CorruptTableError
         Its details cannot be read.
     """
-    kind = indexes.kind(index)
+    kind = indexes.type_of_index(index)
     return _vector_type(index) if kind == "VECTOR" else _TYPES.get(kind, kind)
 
 
@@ -236,13 +236,13 @@ def _covered(
     bitmap = indexes.fragment_bitmap(index)
     if bitmap is None or content is None:
         return bitmap
-    return fragment_reuse.translate(bitmap, content)
+    return fragment_reuse.remap_fragments(bitmap, content)
 
 
 def _reuse_content(
     table: OpenTable,
 ) -> table_pb2.FragmentReuseIndexDetails.InlineContent | None:
-    entry = fragment_reuse.find(indexes.section_of(table.manifest))
+    entry = fragment_reuse.find_entry(indexes.section_of(table.manifest))
     if entry is None or fragment_reuse.is_tagged(entry):
         return None
     return fragment_reuse.read_content(table.paths, entry)

@@ -36,7 +36,7 @@ from lance_spark.table.indexes.updates import RewrittenIndex
 from lance_spark.table.paths import INDICES, TablePaths
 from lance_spark.table.rows.deletions import Offsets, read_deletions
 from lance_spark.table.rows.index import OFFSET_BITS
-from lance_spark.table.rows.u64_segments import Words
+from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: Versions of the files of an index that are written.
 _WRITTEN = ((2, 0), (2, 1), (2, 2))
@@ -74,7 +74,7 @@ class Moves:
                 self._old[fragment.id] = _Source(first, rows, deleted, ids, ends)
                 first += rows - len(deleted)
 
-    def new_addresses(self, addresses: Words) -> tuple[Words, npt.NDArray[np.bool_]]:
+    def new_addresses(self, addresses: UInt64Array) -> tuple[UInt64Array, npt.NDArray[np.bool_]]:
         """Return the addresses that rows have now, and which of the rows there are."""
         fragments = addresses >> np.uint64(OFFSET_BITS)
         found, alive = addresses.copy(), np.ones(len(addresses), bool)
@@ -94,10 +94,10 @@ class _Source:
     first: int
     num_rows: int
     deleted: Offsets
-    new_ids: Words
+    new_ids: UInt64Array
     ends: Offsets
 
-    def locate(self, offsets: Offsets) -> tuple[Words, npt.NDArray[np.bool_]]:
+    def locate(self, offsets: Offsets) -> tuple[UInt64Array, npt.NDArray[np.bool_]]:
         before = np.searchsorted(self.deleted, offsets)
         alive = offsets < self.num_rows
         if len(self.deleted):

@@ -50,8 +50,8 @@ from lance_spark.table.operations.metadata.reserve_fragments import ReserveFragm
 from lance_spark.table.placement import placement_of
 from lance_spark.table.rows.deletion_writer import bitmap_of
 from lance_spark.table.rows.deletions import read_deletions
-from lance_spark.table.rows.ids import carry
-from lance_spark.table.rows.u64_segments import Words
+from lance_spark.table.rows.ids import store_lineage
+from lance_spark.table.rows.u64_segments import UInt64Array
 
 _UNLIMITED = 2**62
 
@@ -103,7 +103,7 @@ class Reorder:
         self._table = table
         self._rows_at = AddressReader(table, table.schema.fields)
         self._stable = manifest.flags.stable_row_ids
-        self._lineage: list[tuple[Words, Words, Words]] = []
+        self._lineage: list[tuple[UInt64Array, UInt64Array, UInt64Array]] = []
         self._rows: dict[int, BitMap] = {}
         self._writer = FragmentWriter(
             table.paths,
@@ -117,7 +117,7 @@ class Reorder:
             first=first,
         )
 
-    def write(self, addresses: Words) -> None:
+    def write(self, addresses: UInt64Array) -> None:
         """Write rows behind those that have been written.
 
         Parameters
@@ -180,7 +180,7 @@ def groups_of(table: OpenTable, excluded: Collection[int] = ()) -> list[tuple[Fr
     check_rows_writable(table, data_files=True)
     manifest = table.manifest
     check_types(table.schema, manifest.data_storage_version)
-    if fragment_reuse.find(indexes.section_of(manifest)) is not None:
+    if fragment_reuse.find_entry(indexes.section_of(manifest)) is not None:
         raise UnsupportedFeatureError(
             f"{table.store.display}: the table has a fragment reuse index, and rows of such a table cannot be put in another order; "
             "compact it without sorting, or drop its indexes first"
@@ -291,7 +291,7 @@ def _numbered(fragments: Sequence[Fragment], first: int) -> tuple[Fragment, ...]
 
 
 def _with_lineage(
-    fragments: Sequence[Fragment], parts: Sequence[tuple[Words, Words, Words]]
+    fragments: Sequence[Fragment], parts: Sequence[tuple[UInt64Array, UInt64Array, UInt64Array]]
 ) -> list[Fragment]:
     ids, created, updated = (np.concatenate(some) for some in zip(*parts, strict=True))
     start = 0
@@ -299,7 +299,7 @@ def _with_lineage(
     for fragment in fragments:
         stop = start + fragment.physical_rows
         proto = fragment.to_proto()
-        carry(
+        store_lineage(
             proto,
             row_ids=ids[start:stop],
             created=created[start:stop],

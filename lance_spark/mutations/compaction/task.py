@@ -58,10 +58,15 @@ from lance_spark.table.operations.metadata.reserve_fragments import ReserveFragm
 from lance_spark.table.paths import BasePath, TablePaths
 from lance_spark.table.placement import placement_of
 from lance_spark.table.rows.deletions import Offsets, read_deletions
-from lance_spark.table.rows.ids import carry, created_versions_of, row_ids_of, updated_versions_of
+from lance_spark.table.rows.ids import (
+    created_versions_of,
+    row_ids_of,
+    store_lineage,
+    updated_versions_of,
+)
 from lance_spark.table.rows.index import first_address
-from lance_spark.table.rows.sequences import concatenate, without
-from lance_spark.table.rows.u64_segments import Words
+from lance_spark.table.rows.sequences import concatenate, without_deleted
+from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: What rows without a noted version were created and changed in.
 _NO_VERSION = 1
@@ -213,9 +218,13 @@ class CompactionTask:
             known = row_ids_of(fragment, paths)
             if known is None:
                 raise CorruptTableError(f"{fragment.name}: no row ids, in a table with stable ones")
-            ids.append(without(known, gone))
-            created.append(without(_noted(created_versions_of(fragment, paths), fragment), gone))
-            updated.append(without(_noted(updated_versions_of(fragment, paths), fragment), gone))
+            ids.append(without_deleted(known, gone))
+            created.append(
+                without_deleted(_noted(created_versions_of(fragment, paths), fragment), gone)
+            )
+            updated.append(
+                without_deleted(_noted(updated_versions_of(fragment, paths), fragment), gone)
+            )
         sequences = [concatenate(parts) for parts in (ids, created, updated)]
         start = 0
         carrying = []
@@ -223,7 +232,7 @@ class CompactionTask:
             stop = start + fragment.physical_rows
             proto = fragment.to_proto()
             row_ids, born, changed = (values[start:stop] for values in sequences)
-            carry(proto, row_ids=row_ids, created=born, updated=changed)
+            store_lineage(proto, row_ids=row_ids, created=born, updated=changed)
             carrying.append(Fragment.from_proto(proto, "new fragment"))
             start = stop
         return carrying
@@ -304,10 +313,10 @@ def covered_fragments(table: OpenTable) -> list[BitMap]:
     CorruptTableError, StorageError
     """
     section = indexes.section_of(table.manifest)
-    entry = fragment_reuse.find(section)
+    entry = fragment_reuse.find_entry(section)
     content = None
     if entry is not None:
-        fragment_reuse.check_plain(entry, table.store.display)
+        fragment_reuse.check_untagged(entry, table.store.display)
         content = fragment_reuse.read_content(table.paths, entry)
     bitmaps = [
         indexes.fragment_bitmap(one) for one in section.indices if not indexes.is_system(one)
@@ -315,7 +324,7 @@ def covered_fragments(table: OpenTable) -> list[BitMap]:
     known = [bitmap for bitmap in bitmaps if bitmap is not None]
     if content is None:
         return known
-    return [fragment_reuse.translate(bitmap, content) for bitmap in known]
+    return [fragment_reuse.remap_fragments(bitmap, content) for bitmap in known]
 
 
 def commit_compaction(
@@ -437,9 +446,9 @@ def _needs_reuse(manifest: Manifest) -> bool:
         return False
     section = indexes.section_of(manifest)
     # One that is there already tells where addresses lead, those of BTREE indexes too.
-    told = fragment_reuse.find(section) is not None
+    told = fragment_reuse.find_entry(section) is not None
     return any(
-        not indexes.is_system(index) and (told or indexes.kind(index) != "BTREE")
+        not indexes.is_system(index) and (told or indexes.type_of_index(index) != "BTREE")
         for index in section.indices
     )
 
@@ -457,10 +466,10 @@ def _remapped(
     found: list[RewrittenIndex] = []
     places: Moves | None = None
     # With a reuse index the addresses that an index holds can be those of before an earlier compaction.
-    chosen = () if fragment_reuse.find(section) is not None else section.indices
+    chosen = () if fragment_reuse.find_entry(section) is not None else section.indices
     for index in chosen:
         bitmap = indexes.fragment_bitmap(index)
-        if bitmap is None or bitmap.isdisjoint(old) or indexes.kind(index) != "BTREE":
+        if bitmap is None or bitmap.isdisjoint(old) or indexes.type_of_index(index) != "BTREE":
             continue
         if indexes.holds_addresses(index, stable):
             places = places or Moves(paths, moves)
@@ -471,7 +480,7 @@ def _remapped(
     return found
 
 
-def _noted(versions: Words | None, fragment: Fragment) -> Words:
+def _noted(versions: UInt64Array | None, fragment: Fragment) -> UInt64Array:
     if versions is not None:
         return versions
     return np.full(fragment.physical_rows, _NO_VERSION, np.uint64)

@@ -22,14 +22,14 @@ from lance_spark.table.open import OpenTable
 from lance_spark.table.rows.deletion_writer import bitmap_of
 from lance_spark.table.rows.deletions import Offsets
 from lance_spark.table.rows.index import OFFSET_BITS
-from lance_spark.table.rows.u64_segments import Words
+from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: Fragments whose files stay open.
 _OPEN = 8
 _OFFSETS = np.uint64((1 << OFFSET_BITS) - 1)
 
 
-def offsets_by_fragment(addresses: Words) -> Iterator[tuple[int, Offsets]]:
+def offsets_by_fragment(addresses: UInt64Array) -> Iterator[tuple[int, Offsets]]:
     """Yield the fragments that addresses, which increase, are in, each with the offsets there."""
     numbers = addresses >> np.uint64(OFFSET_BITS)
     starts = np.flatnonzero(np.diff(numbers, prepend=numbers[:1] ^ np.uint64(1)))
@@ -38,7 +38,7 @@ def offsets_by_fragment(addresses: Words) -> Iterator[tuple[int, Offsets]]:
         yield int(numbers[start]), (addresses[start:stop] & _OFFSETS).astype(np.int64)
 
 
-def add_unique_addresses(table: OpenTable, rows: dict[int, BitMap], addresses: Words) -> None:
+def add_unique_addresses(table: OpenTable, rows: dict[int, BitMap], addresses: UInt64Array) -> None:
     """Add addresses, in any order, to the bitmaps of offsets by fragment.
 
     Raises
@@ -98,7 +98,7 @@ class AddressReader:
         """Return how many rows should be read at once, of a fragment such as that of an address."""
         return max(self._reader(address >> OFFSET_BITS).window_rows(), 1)
 
-    def read(self, addresses: Words) -> RowBatch:
+    def read(self, addresses: UInt64Array) -> RowBatch:
         """Return rows in the order of their addresses.
 
         Parameters

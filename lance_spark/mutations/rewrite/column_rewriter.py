@@ -45,7 +45,7 @@ from lance_spark.table.placement import Placement, placement_of
 from lance_spark.table.rows.deletion_writer import bitmap_of, encode_bitmap
 from lance_spark.table.rows.deletions import Offsets, read_deletions
 from lance_spark.table.rows.index import OFFSET_BITS
-from lance_spark.table.rows.u64_segments import Words
+from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: One file for a fragment, however large.
 _UNLIMITED = 1 << 62
@@ -112,7 +112,7 @@ class ColumnRewriter:
         self._done: dict[int, ColumnFile] = {}
         self._open: _FragmentPatch | None = None
 
-    def put(self, addresses: Words, values: pa.RecordBatch) -> None:
+    def put(self, addresses: UInt64Array, values: pa.RecordBatch) -> None:
         """Give rows their values.
 
         Parameters

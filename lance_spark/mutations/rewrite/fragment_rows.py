@@ -26,7 +26,7 @@ from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.paths import BasePath, TablePaths
 from lance_spark.table.rows.deletion_writer import bitmap_of
 from lance_spark.table.rows.index import OFFSET_BITS, first_address
-from lance_spark.table.rows.u64_segments import Words
+from lance_spark.table.rows.u64_segments import UInt64Array
 
 _OFFSET_MASK = np.uint64((1 << OFFSET_BITS) - 1)
 
@@ -44,9 +44,9 @@ class AddressedRows(NamedTuple):
     """
 
     values: pa.RecordBatch
-    addresses: Words
-    row_ids: Words
-    created: Words
+    addresses: UInt64Array
+    row_ids: UInt64Array
+    created: UInt64Array
 
 
 def live_values(
@@ -137,7 +137,7 @@ def matching_offsets(
     return found
 
 
-def add_offsets(found: dict[int, BitMap], addresses: Words) -> None:
+def add_offsets(found: dict[int, BitMap], addresses: UInt64Array) -> None:
     """Add rows to the offsets of each fragment; the addresses of one fragment follow one another, increasing."""
     if not len(addresses):
         return

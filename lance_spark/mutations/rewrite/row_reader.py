@@ -32,9 +32,9 @@ from lance_spark.table.open import OpenTable
 from lance_spark.table.paths import BasePath, TablePaths
 from lance_spark.table.rows.deletion_writer import bitmap_of
 from lance_spark.table.rows.deletions import Offsets
-from lance_spark.table.rows.ids import carry, updated_versions_of
+from lance_spark.table.rows.ids import store_lineage, updated_versions_of
 from lance_spark.table.rows.index import OFFSET_BITS
-from lance_spark.table.rows.u64_segments import Words
+from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: Rows that are handed on at once at most.
 BATCH_ROWS = 65_536
@@ -70,9 +70,9 @@ class RowBatch:
 
     values: pa.RecordBatch
     offsets: Offsets
-    row_ids: Words
-    created: Words
-    updated: Words
+    row_ids: UInt64Array
+    created: UInt64Array
+    updated: UInt64Array
 
 
 class RowReader:
@@ -292,7 +292,7 @@ def replace_data_file(
     proto.files.append(new.to_proto())
     if fragment.has_lineage(Lineage.UPDATED) and not fragment.inline_lineage(Lineage.UPDATED):
         # Files cannot be changed; what the manifest says comes in its place.
-        carry(proto, updated=updated_versions_of(fragment, paths))
+        store_lineage(proto, updated=updated_versions_of(fragment, paths))
     return Fragment.from_proto(proto, "fragment with new columns")
 
 

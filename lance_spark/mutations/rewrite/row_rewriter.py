@@ -29,7 +29,7 @@ from lance_spark.table.open import OpenTable
 from lance_spark.table.placement import placement_of
 from lance_spark.table.rows.deletion_writer import encode_bitmap
 from lance_spark.table.rows.index import OFFSET_BITS
-from lance_spark.table.rows.u64_segments import Words
+from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: Rows that are moved at once, at most.
 _BATCH_ROWS = 65_536
@@ -90,8 +90,8 @@ class _Moving:
     """
 
     writer: FragmentWriter
-    ids: list[Words] = field(default_factory=list)
-    created: list[Words] = field(default_factory=list)
+    ids: list[UInt64Array] = field(default_factory=list)
+    created: list[UInt64Array] = field(default_factory=list)
 
 
 class RowRewriter:
@@ -139,7 +139,7 @@ class RowRewriter:
         self._num_rows = self._num_inserted = 0
 
     def move(
-        self, addresses: Words, values: pa.RecordBatch, given: Sequence[str] | None = None
+        self, addresses: UInt64Array, values: pa.RecordBatch, given: Sequence[str] | None = None
     ) -> None:
         """Write rows with new values.
 
@@ -172,7 +172,7 @@ class RowRewriter:
             else:
                 self._move(rest, places, addresses[rows], values.take(pa.array(rows)))
 
-    def mark(self, addresses: Words) -> None:
+    def mark(self, addresses: UInt64Array) -> None:
         """Note rows that go, and are not written anywhere.
 
         Raises
@@ -236,7 +236,7 @@ class RowRewriter:
             rest.rows.close()
 
     def _by_places(
-        self, addresses: Words
+        self, addresses: UInt64Array
     ) -> Iterator[tuple[tuple[Target, ...], npt.NDArray[np.intp] | None]]:
         """Yield where files go, and which rows these are of; None if all are."""
         if self._placement.chosen or not self._placement.homes:
@@ -254,7 +254,11 @@ class RowRewriter:
             yield kind, None if len(kinds) == 1 else np.flatnonzero(codes == code)
 
     def _move(
-        self, rest: _Rest, places: tuple[Target, ...], addresses: Words, values: pa.RecordBatch
+        self,
+        rest: _Rest,
+        places: tuple[Target, ...],
+        addresses: UInt64Array,
+        values: pa.RecordBatch,
     ) -> None:
         step = _BATCH_ROWS
         if rest.reads:
@@ -263,7 +267,11 @@ class RowRewriter:
             self._write(rest, places, addresses[at : at + step], values.slice(at, step))
 
     def _write(
-        self, rest: _Rest, places: tuple[Target, ...], addresses: Words, values: pa.RecordBatch
+        self,
+        rest: _Rest,
+        places: tuple[Target, ...],
+        addresses: UInt64Array,
+        values: pa.RecordBatch,
     ) -> None:
         moving = self._moving.get(places)
         if moving is None:
@@ -278,7 +286,7 @@ class RowRewriter:
         names = self._schema.names
         moving.writer.write(pa.RecordBatch.from_arrays([new[one] for one in names], names=names))
 
-    def _note(self, addresses: Words) -> None:
+    def _note(self, addresses: UInt64Array) -> None:
         add_unique_addresses(self._table, self._rows, addresses)
         self._num_rows += len(addresses)
 

@@ -42,8 +42,8 @@ from lance_spark.table.paths import BasePath, TablePaths
 from lance_spark.table.placement import Placement
 from lance_spark.table.rows.deletion_writer import encode_bitmap
 from lance_spark.table.rows.deletions import Offsets, offsets_of
-from lance_spark.table.rows.ids import carry
-from lance_spark.table.rows.u64_segments import Words
+from lance_spark.table.rows.ids import store_lineage
+from lance_spark.table.rows.u64_segments import UInt64Array
 
 Mode = Literal["rows", "columns"]
 _NO_LIMIT = 1 << 62
@@ -320,7 +320,9 @@ def undo(paths: TablePaths, result: UpdateResult) -> None:
     delete_fragments(paths, [*result.new_fragments, *new])
 
 
-def carrying(fragments: Iterable[Fragment], ids: Words, created: Words) -> list[Fragment]:
+def carrying(
+    fragments: Iterable[Fragment], ids: UInt64Array, created: UInt64Array
+) -> list[Fragment]:
     """Return new fragments with the ids of their rows, and the versions that these were created in.
 
     Parameters
@@ -335,7 +337,7 @@ def carrying(fragments: Iterable[Fragment], ids: Words, created: Words) -> list[
     for fragment in fragments:
         stop = start + fragment.physical_rows
         proto = fragment.to_proto()
-        carry(proto, row_ids=ids[start:stop], created=created[start:stop])
+        store_lineage(proto, row_ids=ids[start:stop], created=created[start:stop])
         found.append(Fragment.from_proto(proto, "new fragment"))
         start = stop
     return found

@@ -21,7 +21,7 @@ from lance_spark.spark.types.mapping import to_spark_type
 
 if TYPE_CHECKING:
     from lance_spark.dataset.dataset import Dataset
-    from lance_spark.scan.pruning.metadata_aggregates import Extremes
+    from lance_spark.scan.pruning.metadata_aggregates import MinMax
     from lance_spark.scan.task import ScanTask
 
 
@@ -86,7 +86,7 @@ def known_values(
         What the table can be asked for.
     """
     values = []
-    bounds: dict[tuple[str, ...], Extremes | None] = {}
+    bounds: dict[tuple[str, ...], MinMax | None] = {}
     for one in aggregates:
         value = _known_value(one, dataset, visible, bounds)
         if value is None:
@@ -99,7 +99,7 @@ def _known_value(
     aggregate: Aggregate,
     dataset: Dataset,
     visible: pa.Schema,
-    bounds: dict[tuple[str, ...], Extremes | None],
+    bounds: dict[tuple[str, ...], MinMax | None],
 ) -> pa.Array | None:
     if aggregate.op == "count_star":
         return pa.array([dataset.count_rows()], pa.int64())

@@ -14,7 +14,7 @@ from lance_spark.mutations.rewrite.address_reader import offsets_by_fragment
 from lance_spark.mutations.rows.deletion_vectors import union
 from lance_spark.scan.fragment.row_meta import ROW_ADDRESS
 from lance_spark.table.rows.deletion_writer import bitmap_of, encode_bitmap
-from lance_spark.table.rows.u64_segments import Words
+from lance_spark.table.rows.u64_segments import UInt64Array
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -39,9 +39,9 @@ class FindRows:
             yield {number: encode_bitmap(rows) for number, rows in found.items()}
 
 
-def addresses_of(batch: pa.RecordBatch) -> Words:
+def addresses_of(batch: pa.RecordBatch) -> UInt64Array:
     """Return the first column of a batch, in which Spark has addresses as signed numbers."""
-    numbers: Words = np.ascontiguousarray(batch.column(0).to_numpy()).view(np.uint64)
+    numbers: UInt64Array = np.ascontiguousarray(batch.column(0).to_numpy()).view(np.uint64)
     return numbers
 
 

@@ -39,7 +39,7 @@ from lance_spark.spark.write.input_converter import InputConverter
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable
 from lance_spark.table.rows.index import OFFSET_BITS
-from lance_spark.table.rows.u64_segments import Words
+from lance_spark.table.rows.u64_segments import UInt64Array
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -164,7 +164,9 @@ class _Rows:
         """Delete what was written."""
         self._mover.abort()
 
-    def _apply(self, number: int, rows: _Where, addresses: Words, values: pa.RecordBatch) -> None:
+    def _apply(
+        self, number: int, rows: _Where, addresses: UInt64Array, values: pa.RecordBatch
+    ) -> None:
         if not len(rows):
             return
         step = self._work.steps[number]
@@ -194,7 +196,7 @@ class _Rows:
         self._mover.insert(pa.RecordBatch.from_arrays(columns, names=self._arrow.names))
 
     def _first_of_each(
-        self, addresses: Words, actions: npt.NDArray[np.int32]
+        self, addresses: UInt64Array, actions: npt.NDArray[np.int32]
     ) -> npt.NDArray[np.bool_]:
         """Tell which rows are the first ones of their address.
 

@@ -269,7 +269,7 @@ class Rewrite(Operation):
         draft.insert_fragments(one for group in self.groups for one in group.new)
         if draft.has_indices:
             section, fields = draft.indices, draft.proto.fields
-            index_updates.follow_rewrite(
+            index_updates.follow_compaction(
                 section,
                 ids,
                 stable_row_ids=draft.stable_row_ids,
@@ -278,7 +278,7 @@ class Rewrite(Operation):
             for old, group_ids in zip(before, ids, strict=True):
                 index_updates.prune_stale_overlays(section, old, group_ids, fields)
         if self.reuse is not None:
-            entry = fragment_reuse.find(draft.indices)
+            entry = fragment_reuse.find_entry(draft.indices)
             if entry is None:
                 entry = draft.indices.indices.add()
             entry.CopyFrom(self.reuse.entry)
@@ -308,7 +308,7 @@ def with_reuse(
     if moves is None:
         moves = () if rewrite.reuse is None else rewrite.reuse.moves
     section = indexes.section_of(newest)
-    entry, path = fragment_reuse.build(paths, section, moves, newest.version)
+    entry, path = fragment_reuse.build_entry(paths, section, moves, newest.version)
     return replace(rewrite, reuse=ReuseEntry(tuple(moves), entry, path))
 
 

@@ -137,7 +137,7 @@ class CreateIndex(Operation):
             if covered is not None and covered.isdisjoint(gone):
                 continue
             # Pylance does not build on the reuse index for these.
-            if covered is None or indexes.kind(index) == "NGRAM":
+            if covered is None or indexes.type_of_index(index) == "NGRAM":
                 return Conflict.RETRYABLE
             answer = Conflict.REBASE
         return answer
@@ -175,7 +175,7 @@ class CreateIndex(Operation):
             if one.kind == "rewrite"
             for number in one.removed_fragments
         )
-        entry = fragment_reuse.find(indexes.section_of(rebase.newest))
+        entry = fragment_reuse.find_entry(indexes.section_of(rebase.newest))
         known: list[tuple[BitMap, int]] = []
         if entry is not None and gone and not fragment_reuse.is_tagged(entry):
             content = fragment_reuse.read_content(rebase.paths, entry)
