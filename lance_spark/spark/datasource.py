@@ -107,7 +107,7 @@ class LanceDataSource(DataSource):
         InvalidOptionError, SchemaMismatchError, UnsupportedTypeError
         """
         from lance_spark.spark.options.options import WriteOptions
-        from lance_spark.spark.write.writer import make_writer
+        from lance_spark.spark.write.planning import make_writer
 
         return make_writer(WriteOptions.parse(self.options), schema, overwrite)
 

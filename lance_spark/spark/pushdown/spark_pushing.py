@@ -16,13 +16,10 @@ scan by itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader
-
-if TYPE_CHECKING:
-    from lance_spark.spark.read.reader import LanceReader
 
 
 class PushFilters:
@@ -30,13 +27,14 @@ class PushFilters:
 
     Parameters
     ----------
-    reader : LanceReader
+    push : callable
+        Takes the filters of Spark, and returns those that Spark must still apply.
     """
 
-    def __init__(self, reader: LanceReader) -> None:
-        self._reader = reader
+    def __init__(self, push: Callable[[Sequence[Any]], list[Any]]) -> None:
+        self._push = push
         self.__func__ = getattr(DataSourceReader, "pushFilters", None)
 
     def __call__(self, filters: Sequence[Any]) -> list[Any]:
-        """Take filters, and return those that Spark has to check."""
-        return self._reader.push(filters)
+        """Take filters, and return those that Spark must still apply."""
+        return self._push(filters)

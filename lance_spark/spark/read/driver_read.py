@@ -15,7 +15,7 @@ What exceeds a bound, and what fails, is left to tasks: an error is theirs to re
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -28,9 +28,12 @@ from lance_spark.scan.predicates.conditions import top_fields
 from lance_spark.spark.read.estimate import estimated_size
 
 if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
     from lance_spark.spark.pushdown.request import Request
     from lance_spark.spark.read.planning import LancePartition, Plan
-    from lance_spark.spark.read.reader import LanceReader
+
+_Read = Callable[["LancePartition"], Iterable[pa.RecordBatch]]
 
 MOST_ROWS = 10_000
 #: What a filter may leave: what it does leave is seen early, and read in vain if it is more.
@@ -47,13 +50,20 @@ class _TooMuchError(Exception):
 
 
 def read_on_driver(
-    reader: LanceReader, plan: Plan, partitions: Sequence[LancePartition], size: int | None
+    read: _Read,
+    schema: StructType,
+    plan: Plan,
+    partitions: Sequence[LancePartition],
+    size: int | None,
 ) -> bytes | None:
     """Read what the partitions of a plan would give, as a stream of Arrow's.
 
     Parameters
     ----------
-    reader : LanceReader
+    read : callable
+        Yields the batches of a partition.
+    schema : pyspark.sql.types.StructType
+        Schema of the rows.
     plan : Plan
     partitions : sequence of LancePartition
         Of the plan.
@@ -69,7 +79,7 @@ def read_on_driver(
     if plan.request.tasks or budget == 0 or not _is_small(plan, partitions, size, budget):
         return None
     try:
-        return _stream(reader, plan.request, partitions)
+        return _stream(read, schema, plan.request, partitions)
     except (_TooMuchError, LanceError, OSError, MemoryError, pa.ArrowException):
         return None
 
@@ -100,15 +110,17 @@ def _is_small(
     return read is not None and read <= budget
 
 
-def _stream(reader: LanceReader, request: Request, partitions: Sequence[LancePartition]) -> bytes:
+def _stream(
+    read: _Read, schema: StructType, request: Request, partitions: Sequence[LancePartition]
+) -> bytes:
     from lance_spark.spark.types.mapping import batch_schema
 
-    wanted = batch_schema(reader.spark_schema)
+    wanted = batch_schema(schema)
     filtered = any(one.after is not None or (one.task and one.task.filters) for one in partitions)
     counter = _Counter(_MOST_FILTERED if filtered else MOST_ROWS)
 
     def rows_of(partition: LancePartition) -> list[pa.RecordBatch]:
-        return counter.taken(reader.rows(partition))
+        return counter.taken(read(partition))
 
     if request.limit is not None and not request.aggregates:
         # The first rows, as tasks would give them, and no more.

@@ -55,7 +55,7 @@ class LanceReader(DataSourceReader):
         if options.push_filters:
             from lance_spark.spark.pushdown.spark_pushing import PushFilters
 
-            self.pushFilters = PushFilters(self)  # type: ignore[method-assign]
+            self.pushFilters = PushFilters(self.push)  # type: ignore[method-assign]
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what tasks need: all else is in the partitions."""
@@ -118,7 +118,7 @@ class LanceReader(DataSourceReader):
             return [*partitions]
         from lance_spark.spark.read.driver_read import read_on_driver
 
-        stream = read_on_driver(self, plan, partitions, size)
+        stream = read_on_driver(self.rows, self.spark_schema, plan, partitions, size)
         fragments = (read_fragments(partitions), len(dataset.fragments))
         version = version_of(dataset, self.options)
         return [PlanReply(rows, size, version, fragments, stream), *partitions]

@@ -37,7 +37,8 @@ from lance_spark.errors import (
     LanceError,
 )
 from lance_spark.spark.options.options import WriteOptions
-from lance_spark.spark.write.writer import LanceCommitMessage, LanceWriter, make_writer
+from lance_spark.spark.write.planning import make_writer
+from lance_spark.spark.write.writer import LanceCommitMessage, LanceWriter
 from lance_spark.table.commit.idempotency import DEFAULT_LOOKBACK, WriteToken
 from lance_spark.table.commit.transaction import with_message
 from lance_spark.table.commit.write_job import WriteJob

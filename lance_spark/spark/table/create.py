@@ -20,7 +20,7 @@ from lance_spark.spark.types.mapping import LARGE_BINARY, LARGE_STRING, VECTOR_S
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lance_spark.spark.table.columns import ColumnMethods
+    from lance_spark.spark.table.base import TableBase
 
 Mode = Literal["create", "createIfNotExists", "replace", "createOrReplace"]
 _COMMENT = "comment"
@@ -74,14 +74,14 @@ class TableBuilder:
 
     Parameters
     ----------
-    kind : type
-        Of the table that `execute` returns.
+    cls : type
+        Class of the table that `execute` returns.
     spark : SparkSession
     mode : str
     """
 
-    def __init__(self, kind: type[ColumnMethods], spark: SparkSession, mode: Mode) -> None:
-        self._kind = kind
+    def __init__(self, cls: type[TableBase], spark: SparkSession, mode: Mode) -> None:
+        self._cls = cls
         self._spark = spark
         self._mode = mode
         self._path: str | None = None
@@ -205,7 +205,7 @@ class TableBuilder:
             There is a table, and there must not be; or there is none to replace.
         InvalidOptionError, SchemaMismatchError, UnsupportedTypeError, StorageError
         """
-        from lance_spark.spark.write.writer import existing_schema
+        from lance_spark.spark.write.planning import existing_schema
         from lance_spark.table.commit.write_job import begin_write
 
         if self._path is None:
@@ -268,4 +268,4 @@ class TableBuilder:
             for name, value in self._options.items()
             if name.lower().startswith("storage") or name.lower() in ("branch", *_OF_BASES)
         }
-        return self._kind(self._spark, path, options)
+        return self._cls(self._spark, path, options)

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
@@ -23,11 +23,10 @@ from lance_spark.spark.options.options import FILTER_TREE
 from lance_spark.spark.types.mapping import to_spark_schema
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from lance_spark.dataset.dataset import Dataset
-    from lance_spark.spark.table.base import TableBase
 
 _OVER = re.compile(r"\bover\s*(\(|\w)", re.IGNORECASE)
 _TARGET_ROWS = "target_rows_per_partition"
@@ -37,8 +36,20 @@ _LEAST_ROWS = 65_536
 _OFFSET_BITS = 32
 
 
+class FrameSource(Protocol):
+    """The attributes of a table through Spark that its frames need."""
+
+    spark: SparkSession
+    options: dict[str, Any]
+    alias_name: str | None
+
+    def storage_options(self) -> dict[str, str]:
+        """Return the options of the read about the store."""
+        ...
+
+
 def frame(
-    base: TableBase,
+    base: FrameSource,
     dataset: Dataset,
     columns: Sequence[str],
     *,
@@ -52,7 +63,7 @@ def frame(
 
     Parameters
     ----------
-    base : TableBase
+    base : FrameSource
     dataset : Dataset
         At the version.
     columns : sequence of str
@@ -123,7 +134,7 @@ def is_named(name: str, text: str) -> bool:
 
 
 def resolved(
-    base: TableBase,
+    base: FrameSource,
     dataset: Dataset,
     columns: Sequence[str],
     *expressions: str | Column | None,
@@ -134,7 +145,7 @@ def resolved(
 
     Parameters
     ----------
-    base : TableBase
+    base : FrameSource
     dataset : Dataset
     columns : sequence of str
         See `named_in`.
@@ -156,7 +167,7 @@ def resolved(
 
 
 def analysed(
-    base: TableBase,
+    base: FrameSource,
     dataset: Dataset,
     columns: Sequence[str],
     *expressions: str | Column | None,
@@ -282,7 +293,7 @@ def ranges(numbers: Collection[int]) -> str:
 
 
 def _rows_of_tasks(
-    base: TableBase, dataset: Dataset, columns: Sequence[str], fragments: Collection[int] | None
+    base: FrameSource, dataset: Dataset, columns: Sequence[str], fragments: Collection[int] | None
 ) -> int:
     """Return how many rows tasks get that write what they compute.
 
@@ -299,5 +310,5 @@ def _rows_of_tasks(
     return min(usual, max(-(-rows // cores), _LEAST_ROWS))
 
 
-def _aliased(base: TableBase, given: DataFrame) -> DataFrame:
+def _aliased(base: FrameSource, given: DataFrame) -> DataFrame:
     return given if base.alias_name is None else given.alias(base.alias_name)

@@ -33,7 +33,7 @@ from lance_spark.spark.table.dataframes import cast_to, named_in, to_column, und
 from lance_spark.spark.table.jobs.delete import find_and_write, text_of
 from lance_spark.spark.write.background_writer import BackgroundWriter
 from lance_spark.spark.write.input_converter import InputConverter
-from lance_spark.spark.write.writer import check_types, map_columns
+from lance_spark.spark.write.planning import check_types, map_columns
 from lance_spark.table.bases import folders
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.fragments.writer import FragmentWriter
