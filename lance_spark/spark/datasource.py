@@ -1,7 +1,7 @@
 """The data source "lance": what Spark calls to read and write tables.
 
-Spark makes and pickles this object in short-lived Python processes, one per step of planning, so this module imports little, and
-each step imports what it needs.
+Spark makes and pickles this object in short-lived Python processes, one per step of planning, so
+this module imports little, and each step imports what it needs.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class LanceDataSource(DataSource):
         return "lance"
 
     def schema(self) -> StructType:
-        """Return the Spark schema of the table's version, or of the columns that the options choose.
+        """Return the Spark schema of the table's version, or of the columns that the options
+        choose.
 
         Raises
         ------
@@ -61,7 +62,8 @@ class LanceDataSource(DataSource):
         return schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return the reader of the columns of `schema`, which is the table's or the user's, or what the rule wants.
+        """Return the reader of the columns of `schema`, which is the table's or the user's, or what
+        the rule wants.
 
         A request is taken off the schema, in place.
 
@@ -112,7 +114,8 @@ class LanceDataSource(DataSource):
         return make_writer(WriteOptions.parse(self.options), schema, overwrite)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """Return the reader of a stream of the columns of `schema`, which is the table's or the user's.
+        """Return the reader of a stream of the columns of `schema`, which is the table's or the
+        user's.
 
         Raises
         ------

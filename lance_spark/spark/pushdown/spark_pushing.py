@@ -1,17 +1,19 @@
-"""How Spark itself pushes filters, from 4.1 on and if `spark.sql.python.filterPushdown.enabled` is true.
+"""How Spark itself pushes filters, from 4.1 on and if `spark.sql.python.filterPushdown.enabled` is
+true.
 
 | setting | what pyspark's planning process does |
 | --- | --- |
 | true | calls `reader.pushFilters(filters)`; Spark checks those that are returned |
 | false (default) | fails if `reader.pushFilters.__func__` is not that of `DataSourceReader` |
 
-A reader is not told the setting. So `pushFilters` is no method of the class, but an object of each reader that can be called, and
-whose `__func__` is what the check looks for.
+A reader is not told the setting. So `pushFilters` is no method of the class, but an object of each
+reader that can be called, and whose `__func__` is what the check looks for.
 
-No filter is taken unless the option push_filters says so, because Spark 4.1 to 4.3 keep the plan of the last filters with the loaded
-DataFrame, and answer other queries over it from that plan: after ``df.where("a = 3")``, ``df.count()`` counts what that kept, and
-``df.where("a = 1").union(df.where("a = 2"))`` has the rows of ``a = 2`` twice. The rule of Spark's optimizer (`request`) plans each
-scan by itself.
+No filter is taken unless the option push_filters says so, because Spark 4.1 to 4.3 keep the plan of
+the last filters with the loaded DataFrame, and answer other queries over it from that plan: after
+``df.where("a = 3")``, ``df.count()`` counts what that kept, and ``df.where("a =
+1").union(df.where("a = 2"))`` has the rows of ``a = 2`` twice. The rule of Spark's optimizer
+(`request`) plans each scan by itself.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Counts, minima and maxima that Spark leaves to a scan: each partition gives one row of them, and Spark puts the rows together.
+"""Counts, minima and maxima that Spark leaves to a scan: each partition gives one row of them, and
+Spark puts the rows together.
 
-If no rows are filtered, counts of all rows, and of columns that are never null, come out of the manifest, and least and greatest
-values and other counts out of indexes that know them exactly. Everything else is computed over the values as Spark would get them;
-only the columns that are asked about are read, and for counts only pages with nulls.
+If no rows are filtered, counts of all rows, and of columns that are never null, come out of the
+manifest, and least and greatest values and other counts out of indexes that know them exactly.
+Everything else is computed over the values as Spark would get them; only the columns that are asked
+about are read, and for counts only pages with nulls.
 """
 
 from __future__ import annotations
@@ -40,28 +42,28 @@ def needed(aggregates: Iterable[Aggregate], schema: pa.Schema) -> spark.StructTy
         There is no such column.
     """
     tree: dict[str, Any] = {}
-    for one in aggregates:
-        at = tree
-        for name in one.path[:-1]:
-            at = at.setdefault(name, {})
-            if at is None:
+    for aggregate in aggregates:
+        position = tree
+        for name in aggregate.path[:-1]:
+            position = position.setdefault(name, {})
+            if position is None:
                 break
         else:
-            if one.path:
-                at[one.path[-1]] = None
+            if aggregate.path:
+                position[aggregate.path[-1]] = None
     return _narrowed(list(schema), tree, ())
 
 
 def _narrowed(
     fields: Sequence[pa.Field], tree: dict[str, Any], above: tuple[str, ...]
 ) -> spark.StructType:
-    found = []
+    result = []
     for name, below in tree.items():
-        at = find([field.name for field in fields], name)
+        position = find([field.name for field in fields], name)
         path = (*above, name)
-        if at < 0:
+        if position < 0:
             raise refused("there is no such column", ".".join(path))
-        kind: Any = fields[at].type
+        kind: Any = fields[position].type
         if below is not None and not pa.types.is_struct(kind):
             raise refused("it is no struct", ".".join(path))
         data_type: spark.DataType = (
@@ -69,14 +71,15 @@ def _narrowed(
             if below is None
             else _narrowed([kind.field(i) for i in range(kind.num_fields)], below, path)
         )
-        found.append(spark.StructField(name, data_type, fields[at].nullable))
-    return spark.StructType(found)
+        result.append(spark.StructField(name, data_type, fields[position].nullable))
+    return spark.StructType(result)
 
 
 def known_values(
     aggregates: Iterable[Aggregate], dataset: Dataset, visible: pa.Schema
 ) -> list[pa.Array] | None:
-    """Return the values of aggregates over all rows, arrays of one each, if the manifest and indexes know all of them.
+    """Return the values of aggregates over all rows, arrays of one each, if the manifest and
+    indexes know all of them.
 
     Parameters
     ----------
@@ -87,8 +90,8 @@ def known_values(
     """
     values = []
     bounds: dict[tuple[str, ...], MinMax | None] = {}
-    for one in aggregates:
-        value = _known_value(one, dataset, visible, bounds)
+    for aggregate in aggregates:
+        value = _known_value(aggregate, dataset, visible, bounds)
         if value is None:
             return None
         values.append(value)
@@ -121,22 +124,24 @@ def _known_value(
     except LanceError:
         # An index that cannot be read keeps nobody from the rows.
         return None
-    found = bounds[path]
-    return None if found is None else _for_spark(found[aggregate.op == "max"], fields[-1])
+    result = bounds[path]
+    return None if result is None else _for_spark(result[aggregate.op == "max"], fields[-1])
 
 
 def _fields_at(schema: pa.Schema, path: Sequence[str]) -> list[pa.Field] | None:
     """Return the field that a path names, behind those that it is in."""
-    found: list[pa.Field] = []
+    results: list[pa.Field] = []
     fields = list(schema)
     for name in path:
-        at = find([field.name for field in fields], name)
-        if at < 0:
+        position = find([field.name for field in fields], name)
+        if position < 0:
             return None
-        found.append(fields[at])
-        kind = fields[at].type
-        fields = [kind.field(i) for i in range(kind.num_fields)] if pa.types.is_struct(kind) else []
-    return found
+        results.append(fields[position])
+        dtype = fields[position].type
+        fields = (
+            [dtype.field(i) for i in range(dtype.num_fields)] if pa.types.is_struct(dtype) else []
+        )
+    return results
 
 
 def _for_spark(value: pa.Scalar, field: pa.Field) -> pa.Array | None:
@@ -154,7 +159,8 @@ def _for_spark(value: pa.Scalar, field: pa.Field) -> pa.Array | None:
 
 
 def split_counted(aggregates: Sequence[Aggregate], task: ScanTask) -> tuple[int, ScanTask]:
-    """Count rows of a task without filters as all of its aggregates would, where no values are needed for it.
+    """Count rows of a task without filters as all of its aggregates would, where no values are
+    needed for it.
 
     Returns
     -------
@@ -163,8 +169,10 @@ def split_counted(aggregates: Sequence[Aggregate], task: ScanTask) -> tuple[int,
     ScanTask
         The others; there may be none.
     """
-    paths = {one.path for one in aggregates if one.op != "count_star"}
-    if len(paths) != 1 or any(one.op not in ("count_star", "count") for one in aggregates):
+    paths = {aggregate.path for aggregate in aggregates if aggregate.op != "count_star"}
+    if len(paths) != 1 or any(
+        aggregate.op not in ("count_star", "count") for aggregate in aggregates
+    ):
         return 0, task
     fields = _fields_at(task.schema, *paths)
     if fields is None:
@@ -180,8 +188,10 @@ def aggregated(
     batches: Iterator[pa.RecordBatch],
     counted: int = 0,
 ) -> pa.RecordBatch:
-    """Return the row of aggregates over batches that have the columns of `needed`, and over rows that `split_counted` counted."""
-    states = [_State(one, counted) for one in aggregates]
+    """Return the row of aggregates over batches that have the columns of `needed`, and over rows
+    that `split_counted` counted.
+    """
+    states = [_State(aggregate, counted) for aggregate in aggregates]
     for batch in batches:
         for state in states:
             state.add(batch)
@@ -196,8 +206,12 @@ def merged(
 
     table = pa.Table.from_batches(rows, wanted)
     arrays = []
-    for one, column in zip(aggregates, table.columns, strict=True):
-        value = pc.sum(column) if one.op in ("count_star", "count") else pc.min_max(column)[one.op]
+    for aggregate, column in zip(aggregates, table.columns, strict=True):
+        value = (
+            pc.sum(column)
+            if aggregate.op in ("count_star", "count")
+            else pc.min_max(column)[aggregate.op]
+        )
         arrays.append(pa.array([value], column.type))
     return row_of(arrays, wanted)
 

@@ -1,9 +1,10 @@
 """Tables of Spark's catalog, which tells a Python data source where they are only once.
 
-`CREATE TABLE t USING lance LOCATION ...` asks for the schema with all options, and keeps that schema. A later SELECT comes with the
-kept schema and without options. So the schema that goes into the catalog says, in the metadata of its first column, where the table
-is; a read without a path looks there. Writes do not: the metadata travels with every DataFrame that came from the table, and would
-lead a write of one to the table it was read from.
+`CREATE TABLE t USING lance LOCATION ...` asks for the schema with all options, and keeps that
+schema. A later SELECT comes with the kept schema and without options. So the schema that goes into
+the catalog says, in the metadata of its first column, where the table is; a read without a path
+looks there. Writes do not: the metadata travels with every DataFrame that came from the table, and
+would lead a write of one to the table it was read from.
 """
 
 from __future__ import annotations
@@ -33,18 +34,21 @@ def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
     Raises
     ------
     InvalidOptionError
-        There are settings of the store: they may be secrets, and a schema is no place for them. Or it is a change feed.
+        There are settings of the store: they may be secrets, and a schema is no place for them. Or
+        it is a change feed.
     """
     parsed = ReadOptions.parse(options)
     if parsed.feed:
         raise InvalidOptionError(
-            f"option {next(iter(parsed.feed))} is not for tables of Spark's catalog: read a change feed by "
+            f"option {next(iter(parsed.feed))} is not for tables of Spark's catalog: read a change "
+            "feed by "
             "spark.read, a stream by spark.readStream, with the table's path"
         )
     location = parse_uri(parsed.path)
     if parsed.storage_options or location.display != location.uri:
         raise InvalidOptionError(
-            "a table of Spark's catalog cannot keep settings of the store: let the cluster's environment give them, or use "
+            "a table of Spark's catalog cannot keep settings of the store: let the cluster's "
+            "environment give them, or use "
             "CREATE TEMPORARY VIEW v USING lance OPTIONS (...)"
         )
     carried = {name: options[name] for name in _CARRIED if name in options}
@@ -54,7 +58,8 @@ def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
 
 
 def options_of(field: StructField | None, options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of a read: those given, and below them those that the catalog's schema carries.
+    """Return the options of a read: those given, and below them those that the catalog's schema
+    carries.
 
     Parameters
     ----------
@@ -62,8 +67,8 @@ def options_of(field: StructField | None, options: Mapping[str, str]) -> dict[st
         First of the schema, or that of a request, which has the metadata of the first.
     options : mapping
     """
-    found: dict[str, Any] = dict(options)
+    results: dict[str, Any] = dict(options)
     if "path" in options or field is None:
-        return found
+        return results
     carried = field.metadata.get(_KEY)
-    return {**json.loads(carried), **found} if carried else found
+    return {**json.loads(carried), **results} if carried else results

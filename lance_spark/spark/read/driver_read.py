@@ -1,7 +1,8 @@
 """Rows that the planning process reads itself, so that a small query starts no task.
 
-A task of a Python source takes some hundredths of a second before its first row, and LIMIT ends the process it runs in. What is
-read here comes to Spark with the answer to the rule's request, as a stream of Arrow's:
+A task of a Python source takes some hundredths of a second before its first row, and LIMIT ends the
+process it runs in. What is read here comes to Spark with the answer to the rule's request, as a
+stream of Arrow's:
 
 | what | read here if |
 | --- | --- |
@@ -40,7 +41,8 @@ MOST_ROWS = 10_000
 _MOST_FILTERED = 2_000
 _MOST_BYTES = 4 * 1024 * 1024
 _MOST_PIECES = 16
-#: After the first batch. Stores that answer slowly, and values that are decoded slowly, are for several tasks.
+#: After the first batch. Stores that answer slowly, and values that are decoded slowly, are for
+#: several tasks.
 _SECONDS = 2.0
 _THREADS = 4
 
@@ -87,14 +89,14 @@ def read_on_driver(
 def _is_small(
     plan: Plan, partitions: Sequence[LancePartition], size: int | None, budget: int
 ) -> bool:
-    tasks = [one.task for one in partitions if one.task is not None]
+    tasks = [item.task for item in partitions if item.task is not None]
     if sum(len(task.slices) for task in tasks) > _MOST_PIECES:
         return False
     looked_at: list[Field] = []
     for task in tasks[:1]:
         looked_at += top_fields(task.filters)
         if partitions[0].after is not None or plan.request.aggregates:
-            looked_at += [one for one in task.lance_schema.fields if one not in looked_at]
+            looked_at += [item for item in task.lance_schema.fields if item not in looked_at]
     if not looked_at:
         if plan.request.aggregates or not tasks:
             return True
@@ -116,7 +118,9 @@ def _stream(
     from lance_spark.spark.types.mapping import batch_schema
 
     wanted = batch_schema(schema)
-    filtered = any(one.after is not None or (one.task and one.task.filters) for one in partitions)
+    filtered = any(
+        item.after is not None or (item.task and item.task.filters) for item in partitions
+    )
     counter = _Counter(_MOST_FILTERED if filtered else MOST_ROWS)
 
     def rows_of(partition: LancePartition) -> list[pa.RecordBatch]:

@@ -1,6 +1,7 @@
 """How many bytes the rows of a scan have in Spark, told to its optimizer before anything is read.
 
-A table that is taken for small is sent to every executor, so what is not known is taken to be large:
+A table that is taken for small is sent to every executor, so what is not known is taken to be
+large:
 
 | column | bytes of a value |
 | --- | --- |
@@ -32,7 +33,8 @@ _SAMPLE = 1_000
 def estimated_size(
     fragments: Sequence[Fragment], rows: int, read: Schema, table: Schema
 ) -> int | None:
-    """Return the bytes that rows have in Spark, rather too many than too few; None if nothing is known.
+    """Return the bytes that rows have in Spark, rather too many than too few; None if nothing is
+    known.
 
     Parameters
     ----------
@@ -55,30 +57,30 @@ def estimated_size(
     return None if stored is None else int(total + rows * INFLATION * stored)
 
 
-def _width(kind: pa.DataType) -> tuple[float, bool]:
+def _width(dtype: pa.DataType) -> tuple[float, bool]:
     """Return the bytes of a value, and whether they are all."""
-    if isinstance(kind, pa.BaseExtensionType):
-        return _width(kind.storage_type)
-    if pat.is_struct(kind):
-        parts = [_width(kind.field(i).type) for i in range(kind.num_fields)]
+    if isinstance(dtype, pa.BaseExtensionType):
+        return _width(dtype.storage_type)
+    if pat.is_struct(dtype):
+        parts = [_width(dtype.field(i).type) for i in range(dtype.num_fields)]
         return sum(width for width, _ in parts), all(fixed for _, fixed in parts)
-    if pat.is_fixed_size_list(kind):
-        width, fixed = _width(kind.value_type)
-        return width * kind.list_size, fixed
-    if pat.is_decimal(kind):
-        return (8.0 if kind.precision <= 18 else 16.0), True
-    if pat.is_fixed_size_binary(kind):
-        return float(kind.byte_width), True
-    if pat.is_dictionary(kind):
-        return _width(kind.value_type)
-    if pat.is_nested(kind) or pat.is_null(kind):
-        return (0.0, True) if pat.is_null(kind) else (_VARIABLE, False)
+    if pat.is_fixed_size_list(dtype):
+        width, fixed = _width(dtype.value_type)
+        return width * dtype.list_size, fixed
+    if pat.is_decimal(dtype):
+        return (8.0 if dtype.precision <= 18 else 16.0), True
+    if pat.is_fixed_size_binary(dtype):
+        return float(dtype.byte_width), True
+    if pat.is_dictionary(dtype):
+        return _width(dtype.value_type)
+    if pat.is_nested(dtype) or pat.is_null(dtype):
+        return (0.0, True) if pat.is_null(dtype) else (_VARIABLE, False)
     try:
-        width = max(1.0, kind.bit_width / 8)
+        width = max(1.0, dtype.bit_width / 8)
     except ValueError:
         return _VARIABLE, False
     # Spark has no unsigned integers, half floats and short times of day, but types twice as wide.
-    narrow = pat.is_unsigned_integer(kind) or pat.is_float16(kind) or pat.is_time32(kind)
+    narrow = pat.is_unsigned_integer(dtype) or pat.is_float16(dtype) or pat.is_time32(dtype)
     return min(8.0, width * 2) if narrow else width, True
 
 
@@ -96,7 +98,7 @@ def _stored_row_bytes(fragments: Sequence[Fragment], fields: Sequence[Field]) ->
 
 
 def _vector_bytes(field: Field) -> float:
-    kind = field.to_arrow().type
-    if not (pat.is_fixed_size_list(kind) and pat.is_floating(kind.value_type)):
+    dtype = field.to_arrow().type
+    if not (pat.is_fixed_size_list(dtype) and pat.is_floating(dtype.value_type)):
         return 0.0
-    return float(kind.list_size * kind.value_type.bit_width // 8)
+    return float(dtype.list_size * dtype.value_type.bit_width // 8)

@@ -1,10 +1,12 @@
-"""From what Spark asks to partitions: which rows are read, which filters the scan meets, what is left to do after it.
+"""From what Spark asks to partitions: which rows are read, which filters the scan meets, what is
+left to do after it.
 
-A filter that is about columns as they are stored is met by the scan, which decodes other columns for the rows that are left. One
-that is about what Spark sees of a column (JSON, descriptions of blobs, times in other units) is met afterwards, on the values that
-Spark would get. Both are exact.
+A filter that is about columns as they are stored is met by the scan, which decodes other columns
+for the rows that are left. One that is about what Spark sees of a column (JSON, descriptions of
+blobs, times in other units) is met afterwards, on the values that Spark would get. Both are exact.
 
-A limit without filters plans no more slices than have rows enough. One that must be exact is for one partition to keep.
+A limit without filters plans no more slices than have rows enough. One that must be exact is for
+one partition to keep.
 """
 
 from __future__ import annotations
@@ -31,9 +33,11 @@ if TYPE_CHECKING:
     from lance_spark.scan.predicates.tree import Predicate
     from lance_spark.spark.options.predicate_text import OptionText
 
-#: Rows of a batch at most, unless the option batch_size says otherwise. The scan itself keeps wide rows to fewer.
+#: Rows of a batch at most, unless the option batch_size says otherwise. The scan itself keeps wide
+#: rows to fewer.
 DEFAULT_BATCH_SIZE = 65_536
-#: Partitions a large table is split into at least, if the planning process knows nothing of the cluster's cores.
+#: Partitions a large table is split into at least, if the planning process knows nothing of the
+#: cluster's cores.
 MIN_PARTITIONS = 8
 
 
@@ -114,7 +118,8 @@ class ResidualFilter:
     Attributes
     ----------
     schema : StructType
-        What the task's batches are brought to first: the wanted columns, and those that the filter is about.
+        What the task's batches are brought to first: the wanted columns, and those that the filter
+        is about.
     predicate : Predicate
     """
 
@@ -165,18 +170,18 @@ class Plan:
         tasks = self._tasks(self.wanted if after is None else after.schema, scanned)
         limit = None if aggregates else self.request.limit
         if aggregates:
-            found = [LancePartition(task, after=after, columns=self.wanted) for task in tasks]
-            return found or [LancePartition(None)], max(1, len(found)), _ROW_BYTES * len(found)
+            result = [LancePartition(task, after=after, columns=self.wanted) for task in tasks]
+            return result or [LancePartition(None)], max(1, len(result)), _ROW_BYTES * len(result)
         if limit is None or filtered:
-            found = [LancePartition(task, limit, after) for task in tasks]
+            result = [LancePartition(task, limit, after) for task in tasks]
         else:
-            found = first_rows(tasks, limit)
-        if self.request.exact and len(found) > 1:
-            found = [_joined(found, limit)]
+            result = first_rows(tasks, limit)
+        if self.request.exact and len(result) > 1:
+            result = [_joined(result, limit)]
         rows = self.dataset.count_rows()
         if limit is not None:
-            rows = min(rows, limit * (len(found) if filtered else 1))
-        return found or [LancePartition(None)], rows, self._size(rows)
+            rows = min(rows, limit * (len(result) if filtered else 1))
+        return result or [LancePartition(None)], rows, self._size(rows)
 
     def _filters(self) -> tuple[tuple[Predicate, ...], ResidualFilter | None]:
         """Return the filters that the scan meets, and those that are left."""
@@ -201,11 +206,13 @@ class Plan:
 
         fields = {field.name: field for field in self.wanted}
         for name in dict.fromkeys(path[0] for tree in trees for path in columns_of(tree)):
-            at = find(self.visible.names, name)
-            if at < 0:
+            position = find(self.visible.names, name)
+            if position < 0:
                 raise refused("there is no such column", name)
             # A struct may be wanted with fewer children.
-            (fields[name],) = to_spark_schema(pa.schema([self.visible.field(at).with_name(name)]))
+            (fields[name],) = to_spark_schema(
+                pa.schema([self.visible.field(position).with_name(name)])
+            )
         schema = StructType(list(fields.values()))
         known = Schema.from_arrow(batch_schema(schema))
         predicate = conjunction([to_predicate(tree, known) for tree in trees])
@@ -239,22 +246,25 @@ _ROW_BYTES = 64
 
 def read_fragments(partitions: Sequence[LancePartition]) -> int:
     """Return how many fragments partitions read."""
-    tasks = [one.task for one in partitions if one.task is not None]
+    tasks = [partition.task for partition in partitions if partition.task is not None]
     return len({piece.fragment.id for task in tasks for piece in task.slices})
 
 
 def known_columns(dataset: Dataset) -> Schema:
-    """Return the columns that filters can be about: the table's, and those that every table has of its rows."""
+    """Return the columns that filters can be about: the table's, and those that every table has of
+    its rows.
+    """
     return row_meta.with_all(dataset._table.schema)
 
 
 def first_rows(tasks: Sequence[ScanTask], limit: int) -> list[LancePartition]:
-    """Return partitions that give the first rows of tasks without filters, or a few more, and read little else.
+    """Return partitions that give the first rows of tasks without filters, or a few more, and read
+    little else.
 
-    How many live rows a part of a fragment has is not known before its deletion file is read; at least so many as if all
-    that are deleted were in the parts so far.
+    How many live rows a part of a fragment has is not known before its deletion file is read; at
+    least so many as if all that are deleted were in the parts so far.
     """
-    found: list[LancePartition] = []
+    results: list[LancePartition] = []
     sure = before = taken = 0
     fragment_id: int | None = None
     for task in tasks:
@@ -272,12 +282,14 @@ def first_rows(tasks: Sequence[ScanTask], limit: int) -> list[LancePartition]:
             taken += rows
             sure = before + max(0, taken - deleted)
             slices.append(piece._replace(stop=piece.start + rows))
-        found.append(LancePartition(replace(task, slices=tuple(slices)), missing))
-    return found
+        results.append(LancePartition(replace(task, slices=tuple(slices)), missing))
+    return results
 
 
 def _waves(parallelism: int | None) -> int:
-    """Return into how many partitions a large table is split at least, if so many tasks run at a time."""
+    """Return into how many partitions a large table is split at least, if so many tasks run at a
+    time.
+    """
     if parallelism is not None:
         # A task that has bad luck is to keep the others waiting half as long.
         return 2 * parallelism
@@ -288,7 +300,12 @@ def _joined(partitions: Sequence[LancePartition], limit: int | None) -> LancePar
     """Return one partition of the rows of several, in their order."""
     first = partitions[0]
     assert first.task is not None
-    slices = tuple(piece for one in partitions if one.task is not None for piece in one.task.slices)
+    slices = tuple(
+        piece
+        for partition in partitions
+        if partition.task is not None
+        for piece in partition.task.slices
+    )
     return LancePartition(replace(first.task, slices=slices), limit, first.after)
 
 

@@ -1,8 +1,8 @@
 """Which columns of a table a schema or an option asks for.
 
-A column is named as Spark names it: exactly, or in other letters' case if that leaves one. Children of structs stand behind dots;
-a struct is read by its wanted children alone. Lists and maps are read whole. A child whose own name has a dot cannot be said by a
-path: its struct is read whole.
+A column is named as Spark names it: exactly, or in other letters' case if that leaves one. Children
+of structs stand behind dots; a struct is read by its wanted children alone. Lists and maps are read
+whole. A child whose own name has a dot cannot be said by a path: its struct is read whole.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from lance_spark.file.blobs.fields import is_v1
 
 
 def find(names: Sequence[str], wanted: str) -> int:
-    """Return the position of a name: exactly, else without regard to case; -1 if there is none, or more than one."""
+    """Return the position of a name: exactly, else without regard to case; -1 if there is none, or
+    more than one.
+    """
     if wanted in names:
         return names.index(wanted)
     lower = wanted.lower()
-    found = [i for i, name in enumerate(names) if name.lower() == lower]
-    return found[0] if len(found) == 1 else -1
+    result = [i for i, name in enumerate(names) if name.lower() == lower]
+    return result[0] if len(result) == 1 else -1
 
 
 def find_exactly(names: Sequence[str], wanted: str) -> int:
@@ -32,7 +34,9 @@ def find_exactly(names: Sequence[str], wanted: str) -> int:
 
 
 def finder(session: Any) -> Callable[[Sequence[str], str], int]:
-    """Return how a session finds columns by their names: `find_exactly` where spark.sql.caseSensitive is true."""
+    """Return how a session finds columns by their names: `find_exactly` where
+    spark.sql.caseSensitive is true.
+    """
     exact = str(session.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
     return find_exactly if exact else find
 
@@ -90,7 +94,7 @@ def _paths(field: pa.Field, wanted: spark.DataType, path: str, table: str) -> li
         # What says where a blob is comes whole.
         return [path]
     names = [field.type.field(i).name for i in range(field.type.num_fields)]
-    found: list[str] = []
+    results: list[str] = []
     whole = len(wanted) == len(names)
     for child in wanted:
         index = find(names, child.name)
@@ -99,10 +103,10 @@ def _paths(field: pa.Field, wanted: spark.DataType, path: str, table: str) -> li
         below = f"{path}.{names[index]}"
         deeper = _paths(field.type.field(index), child.dataType, below, table)
         whole = whole and deeper == [below]
-        found += deeper
-    if whole or not found or any("." in names[find(names, child.name)] for child in wanted):
+        results += deeper
+    if whole or not results or any("." in names[find(names, child.name)] for child in wanted):
         return [path]
-    return found
+    return results
 
 
 def _narrow(field: pa.Field, rests: list[list[str]], table: str) -> pa.Field:
@@ -110,7 +114,8 @@ def _narrow(field: pa.Field, rests: list[list[str]], table: str) -> pa.Field:
         return field
     if not pa.types.is_struct(field.type):
         raise InvalidOptionError(
-            f"table {table}: column {field.name} is {field.type}, only children of structs can be chosen"
+            f"table {table}: column {field.name} is {field.type}, only children of structs can be "
+            "chosen"
         )
     children = pa.schema([field.type.field(i) for i in range(field.type.num_fields)])
     narrowed = select(children, [".".join(rest) for rest in rests], table)

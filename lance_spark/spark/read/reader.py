@@ -1,8 +1,10 @@
-"""Reading: the driver plans tasks on one version of the table, executors decode them into Spark's batches.
+"""Reading: the driver plans tasks on one version of the table, executors decode them into Spark's
+batches.
 
-The version is chosen anew each time Spark plans a query, unless the options name one, so that a view sees what was appended
-since; the tasks of one scan all read the version they were planned on. What the rule of Spark's optimizer asks (`request`), what
-Spark pushes (`pushdown`) and the option filter go into the same plan.
+The version is chosen anew each time Spark plans a query, unless the options name one, so that a
+view sees what was appended since; the tasks of one scan all read the version they were planned on.
+What the rule of Spark's optimizer asks (`request`), what Spark pushes (`pushdown`) and the option
+filter go into the same plan.
 """
 
 from __future__ import annotations
@@ -38,8 +40,9 @@ class LanceReader(DataSourceReader):
     ----------
     options : ReadOptions
     schema : StructType
-        The table's own schema, or a user's, which may ask for fewer columns, for wider types, and for columns that every
-        table has of its rows, such as _rowid. With aggregates, one column for each of them.
+        The table's own schema, or a user's, which may ask for fewer columns, for wider types, and
+        for columns that every table has of its rows, such as _rowid. With aggregates, one column
+        for each of them.
     request : Request, optional
         What else the rule of Spark's optimizer asks.
     """
@@ -73,8 +76,8 @@ class LanceReader(DataSourceReader):
         # Filters are about the columns of one version, which is the one to plan on.
         self._dataset = open_table(self.options)
         known = known_columns(self._dataset)
-        found, left = push(filters, self.spark_schema, known)
-        self._pushed = tuple(found)
+        result, left = push(filters, self.spark_schema, known)
+        self._pushed = tuple(result)
         return left
 
     def partitions(self) -> list[InputPartition]:
@@ -83,7 +86,8 @@ class LanceReader(DataSourceReader):
         Raises
         ------
         SchemaMismatchError
-            The table lacks a column of the schema, or has it in a type that cannot be read as the schema's.
+            The table lacks a column of the schema, or has it in a type that cannot be read as the
+            schema's.
         InvalidInputError
             The option filter is no predicate on the table's columns.
         UnsupportedError
@@ -111,9 +115,9 @@ class LanceReader(DataSourceReader):
         filters = (*self._pushed, *option_filters)
         plan = Plan(dataset, self.options, wanted, whole, table, request, filters)
         partitions, rows, size = plan.partitions()
-        for one in partitions:
+        for partition in partitions:
             # Tasks have the reader as it was before this call.
-            one.text = text
+            partition.text = text
         if self.request is None:
             return [*partitions]
         from lance_spark.spark.read.driver_read import read_on_driver
@@ -124,7 +128,9 @@ class LanceReader(DataSourceReader):
         return [PlanReply(rows, size, version, fragments, stream), *partitions]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one partition, in batches of exactly the Arrow schema that Spark expects."""
+        """Yield the rows of one partition, in batches of exactly the Arrow schema that Spark
+        expects.
+        """
         if self.request is None or not self.request.packed:
             yield from self.rows(partition)
             return
@@ -269,7 +275,8 @@ def version_of(dataset: Dataset, options: ReadOptions) -> Version:
 
 
 def open_table(options: ReadOptions, at: Version | None = None) -> Dataset:
-    """Open the version that the options name, or the newest; of those that can change meanwhile, the one that is given.
+    """Open the version that the options name, or the newest; of those that can change meanwhile,
+    the one that is given.
 
     Raises
     ------
@@ -294,7 +301,8 @@ def open_table(options: ReadOptions, at: Version | None = None) -> Dataset:
 
 
 def visible_schema(dataset: Dataset, options: ReadOptions) -> pa.Schema:
-    """Return the table's schema, cut to the option columns, and with the columns about rows that options ask for.
+    """Return the table's schema, cut to the option columns, and with the columns about rows that
+    options ask for.
 
     Raises
     ------
@@ -343,23 +351,25 @@ def option_filter(
     from lance_spark.spark.read.planning import known_columns
 
     known = known_columns(dataset)
-    found: list[Predicate] = []
+    results: list[Predicate] = []
     checked = None
     if options.filter_tree is not None:
         from lance_spark.spark.pushdown.filter_trees import to_predicate
 
-        found.append(to_predicate(dict(options.filter_tree), known))
+        results.append(to_predicate(dict(options.filter_tree), known))
     if options.filter is not None:
         from lance_spark.spark.options.predicate_text import OptionText
 
         text = OptionText.planned("filter", options.filter, known, settings, options.timezone)
-        found.append(text.predicate())
+        results.append(text.predicate())
         checked = text.for_tasks()
-    return tuple(found), checked
+    return tuple(results), checked
 
 
 def with_row_columns(schema: pa.Schema) -> pa.Schema:
-    """Return a schema with all columns that every table has of its rows, for names to be looked up in."""
+    """Return a schema with all columns that every table has of its rows, for names to be looked up
+    in.
+    """
     from lance_spark.scan.fragment.row_meta import META_FIELDS
 
     for field in META_FIELDS.values():

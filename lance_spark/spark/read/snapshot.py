@@ -30,7 +30,8 @@ class TableSnapshot:
     version : int
     storage_options : mapping, not shown by `repr`
     written : int
-        When the version was written, in nanoseconds: a table that is made anew in the place of another one has the same numbers.
+        When the version was written, in nanoseconds: a table that is made anew in the place of
+        another one has the same numbers.
     target_bases : TargetBases
         Which base paths the data files of the change go to.
     """
@@ -53,22 +54,23 @@ class TableSnapshot:
         options = json.dumps(dict(self.storage_options), sort_keys=True, default=repr)
         key = (self.uri, self.version, self.written, options)
         with _lock:
-            found = _opened.pop(key, None)
-            if found is None:
-                found = open_table(
+            result = _opened.pop(key, None)
+            if result is None:
+                result = open_table(
                     self.uri, version=self.version, storage_options=self.storage_options or None
                 )
-            if found.manifest.timestamp_ns != self.written:
+            if result.manifest.timestamp_ns != self.written:
                 raise VersionNotFoundError(
-                    f"{found.store.display}: version {self.version} is another one than when the change was planned: the table "
+                    f"{result.store.display}: version {self.version} is another one than when the "
+                    "change was planned: the table "
                     "was made anew meanwhile; run it again"
                 )
-            _opened[key] = found
+            _opened[key] = result
             while len(_opened) > _KEPT:
                 _opened.popitem(last=False)
-        if found.target_bases == self.target_bases:
-            return found
-        return replace(found, target_bases=self.target_bases)
+        if result.target_bases == self.target_bases:
+            return result
+        return replace(result, target_bases=self.target_bases)
 
 
 def snapshot_of(table: OpenTable) -> TableSnapshot:

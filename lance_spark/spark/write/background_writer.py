@@ -1,7 +1,8 @@
 """Writing behind: batches are encoded on a second thread while the next ones arrive.
 
-The thread lives as long as a task. What waits is bounded in bytes, so that a slow store holds Spark back rather than filling memory.
-An error of the writer is raised by the next call of the task's own thread, once.
+The thread lives as long as a task. What waits is bounded in bytes, so that a slow store holds Spark
+back rather than filling memory. An error of the writer is raised by the next call of the task's own
+thread, once.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ import pyarrow as pa
 
 from lance_spark.file.offsets import batch_with_offsets
 
-#: Bytes of batches that may wait: some of Spark's batches, which a page takes as long to encode as these to arrive.
+#: Bytes of batches that may wait: some of Spark's batches, which a page takes as long to encode as
+#: these to arrive.
 MAX_WAITING_BYTES = 32 * 1024 * 1024
 
 
 class BackgroundWriter:
-    """Calls `write` for each batch on another thread, in order. A context: left without an error, all is written.
+    """Calls `write` for each batch on another thread, in order. A context: left without an error,
+    all is written.
 
     Parameters
     ----------

@@ -1,7 +1,8 @@
 """Batches as Spark hands them over, on their way to a writer.
 
-Spark's names are in the case that the query has them in, its timestamps have the session's zone, and its lists may lack their offsets:
-a batch is brought to the columns of the table before it is written.
+Spark's names are in the case that the query has them in, its timestamps have the session's zone,
+and its lists may lack their offsets: a batch is brought to the columns of the table before it is
+written.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class InputConverter:
                 field.with_name(name) for field, name in zip(batch.schema, self._names, strict=True)
             )
             wanted = set(self._names)
-            target = pa.schema([one for one in self._target if one.name in wanted])
+            target = pa.schema([item for item in self._target if item.name in wanted])
             target = given_as(target, self._source)
             self._convert = BatchConverter(self._source, target, reading=False)
         columns = [with_offsets(column) for column in batch.columns]

@@ -1,12 +1,14 @@
-"""Writers that overwrite a part of a table: `.mode("overwrite")` with ``replaceWhere``, or with ``partitionOverwriteMode=dynamic``.
+"""Writers that overwrite a part of a table: `.mode("overwrite")` with ``replaceWhere``, or with
+``partitionOverwriteMode=dynamic``.
 
 | option | rows that go | rows that come |
 | --- | --- | --- |
 | `replaceWhere` | those that meet the condition | must meet it |
 | `partitionOverwriteMode`, `partitionBy` | those with values of the columns that rows of the DataFrame have | any |
 
-Executors write as for an append, and look at each batch; the rows that go are found where the commit runs, which has no executors: there
-only the columns of the condition are read. All is one commit, see `lance_spark.mutations.rows.partial_overwrite`.
+Executors write as for an append, and look at each batch; the rows that go are found where the
+commit runs, which has no executors: there only the columns of the condition are read. All is one
+commit, see `lance_spark.mutations.rows.partial_overwrite`.
 """
 
 from __future__ import annotations
@@ -99,13 +101,14 @@ class WhereWriter(LanceWriter):
         met = self.condition.holds(batch)
         if met.true_count == len(met):
             return
-        at = met.index(False).as_py()
+        position = met.index(False).as_py()
         shown = []
         for column in dict.fromkeys(self.condition.columns()):
-            value = repr(column.values(batch)[at].as_py())
+            value = repr(column.values(batch)[position].as_py())
             shown.append(f"{column} is {value[:_SHOWN]}")
         raise InvalidInputError(
-            f"option replaceWhere: a row of the DataFrame does not meet {self.text!r}: {', '.join(shown)}. Nothing was replaced; "
+            f"option replaceWhere: a row of the DataFrame does not meet {self.text!r}: "
+            f"{', '.join(shown)}. Nothing was replaced; "
             "filter the DataFrame by the same condition"
         )
 
@@ -195,7 +198,7 @@ def replacing_writer(
         table = job.base(ObjectStore.from_uri(job.uri, job.storage_options)).schema
     text = rules.replace_where
     if text is None:
-        wanted = [_named(table, one) for one in rules.partition_by]
+        wanted = [_named(table, item) for item in rules.partition_by]
         columns = partition_columns(table, wanted, f"table {name}")
         _check_given(columns, names, name, "partitionBy")
         return DynamicWriter(job, names, columns, options.commit_message, rules.once)
@@ -204,7 +207,8 @@ def replacing_writer(
         condition = given.predicate()
     except InvalidInputError as error:
         raise InvalidOptionError(
-            f"option replaceWhere: {error}. Conditions that only Spark understands are for LanceTable.replaceWhere"
+            f"option replaceWhere: {error}. Conditions that only Spark understands are for "
+            "LanceTable.replaceWhere"
         ) from None
     _check_given(list(condition.columns()), names, name, "replaceWhere")
     if job.read_version:
@@ -218,8 +222,9 @@ def _named(table: Schema, name: str) -> str:
 
 
 def _check_given(columns: Sequence[Column], names: Sequence[str], table: str, option: str) -> None:
-    missing = [str(one) for one in columns if one.path[0].name not in names]
+    missing = [str(column) for column in columns if column.path[0].name not in names]
     if missing:
         raise SchemaMismatchError(
-            f"table {table}: the DataFrame has no {', '.join(missing)}, which option {option} looks at; select it"
+            f"table {table}: the DataFrame has no {', '.join(missing)}, which option {option} "
+            "looks at; select it"
         )

@@ -114,7 +114,8 @@ def map_columns(
 ) -> list[str]:
     """Return for each column of a DataFrame the column of the table that it goes to.
 
-    Columns go by name, in whatever order. Those of an INSERT, which go by position, Spark has named as the table has them.
+    Columns go by name, in whatever order. Those of an INSERT, which go by position, Spark has named
+    as the table has them.
 
     Parameters
     ----------
@@ -133,15 +134,15 @@ def map_columns(
         A column has no counterpart.
     """
     wanted = schema.names
-    found = [find(wanted, name) for name in given]
-    unknown = [name for name, index in zip(given, found, strict=True) if index < 0 and not merge]
+    result = [find(wanted, name) for name in given]
+    unknown = [name for name, index in zip(given, result, strict=True) if index < 0 and not merge]
     missing = [
-        field.name for index, field in enumerate(schema) if not (index in found or field.nullable)
+        field.name for index, field in enumerate(schema) if not (index in result or field.nullable)
     ]
     twice = [
         name
-        for name, index in zip(given, found, strict=True)
-        if index >= 0 and found.count(index) > 1
+        for name, index in zip(given, result, strict=True)
+        if index >= 0 and result.count(index) > 1
     ]
     problems = []
     if unknown:
@@ -153,15 +154,18 @@ def map_columns(
     if problems:
         raise SchemaMismatchError(
             f"table {table}: {'; '.join(problems)}. Columns go by name: select what the table has "
-            f"({', '.join(wanted[:50])}), add new columns by the option mergeSchema, or overwrite the table"
+            f"({', '.join(wanted[:50])}), add new columns by the option mergeSchema, or overwrite "
+            "the table"
         )
-    return [name if index < 0 else wanted[index] for name, index in zip(given, found, strict=True)]
+    return [name if index < 0 else wanted[index] for name, index in zip(given, result, strict=True)]
 
 
 def _appended(
     schema: StructType, table: pa.Schema, names: list[str], options: WriteOptions
 ) -> pa.Schema:
-    """Return the columns that are appended: as the table has them, and new ones as the DataFrame makes them."""
+    """Return the columns that are appended: as the table has them, and new ones as the DataFrame
+    makes them.
+    """
     made = to_arrow_schema(schema, options.column_metadata, large_var_types=options.large_var_types)
     return pa.schema(
         [

@@ -1,7 +1,8 @@
 """Writing: executors write data files and send fragments home, the driver commits them in one step.
 
-A task that fails removes its files, and a job that is aborted those of all its tasks. Files of a task that Spark ran twice,
-and whose second result it dropped, are never part of the table. Nothing is visible before the commit.
+A task that fails removes its files, and a job that is aborted those of all its tasks. Files of a
+task that Spark ran twice, and whose second result it dropped, are never part of the table. Nothing
+is visible before the commit.
 """
 
 from __future__ import annotations
@@ -141,8 +142,8 @@ class LanceWriter(DataSourceArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove the files that the tasks wrote, unless a commit was tried.
 
-        Spark calls this after a failed commit too, in another process. Then every task has sent its message, and the
-        commit itself has removed the files if it knew that nobody refers to them.
+        Spark calls this after a failed commit too, in another process. Then every task has sent its
+        message, and the commit itself has removed the files if it knew that nobody refers to them.
         """
         if any(message is None for message in messages):
             # A task whose input failed may have finished its file, but its message was thrown away.
