@@ -1,16 +1,16 @@
-"""Rows that the planning process reads itself, so that a small query starts no task.
+"""Reads small results in the planning process, so that a small query starts no task.
 
-A task of a Python source takes some hundredths of a second before its first row, and LIMIT ends the
-process it runs in. What is read here comes to Spark with the answer to the rule's request, as a
-stream of Arrow's:
+A task of a Python source takes some hundredths of a second before its first row, and LIMIT ends its
+process. Rows that are read here reach Spark with the reply to the request of the rule, as an Arrow
+stream:
 
-| what | read here if |
+| rows | read here if |
 | --- | --- |
-| rows without filters | there are at most 10,000, of 4 MiB as Spark has them |
-| rows of filters, aggregates | the columns that are looked at have at most `driver_read_bytes` (128 MiB by default) as Spark has them, and at most 2,000 rows of 4 MiB come out |
-| all | of at most 16 pieces of fragments, within two seconds after the first batch |
+| without filters | at most 10,000 rows, of 4 MiB in Spark |
+| of filters or aggregates | the filtered or aggregated columns have at most `driver_read_bytes` (128 MiB by default) in Spark, and the result at most 2,000 rows of 4 MiB |
+| all | at most 16 slices of fragments, within two seconds after the first batch |
 
-What exceeds a bound, and what fails, is left to tasks: an error is theirs to report.
+Tasks read everything else, and report errors.
 """
 
 from __future__ import annotations
@@ -37,18 +37,17 @@ if TYPE_CHECKING:
 _Read = Callable[["LancePartition"], Iterable[pa.RecordBatch]]
 
 MOST_ROWS = 10_000
-#: What a filter may leave: what it does leave is seen early, and read in vain if it is more.
+#: Most rows that a filter may leave: more rows would have been read in vain.
 _MOST_FILTERED = 2_000
 _MOST_BYTES = 4 * 1024 * 1024
 _MOST_PIECES = 16
-#: After the first batch. Stores that answer slowly, and values that are decoded slowly, are for
-#: several tasks.
+#: Seconds after the first batch. Slow stores and slow decoding need several tasks.
 _SECONDS = 2.0
 _THREADS = 4
 
 
 class _TooMuchError(Exception):
-    """What is read exceeds a bound."""
+    """The rows exceed a bound."""
 
 
 def read_on_driver(
@@ -58,7 +57,7 @@ def read_on_driver(
     partitions: Sequence[LancePartition],
     size: int | None,
 ) -> bytes | None:
-    """Read what the partitions of a plan would give, as a stream of Arrow's.
+    """Read the rows of the partitions of a plan as an Arrow stream.
 
     Parameters
     ----------
@@ -68,9 +67,9 @@ def read_on_driver(
         Schema of the rows.
     plan : Plan
     partitions : sequence of LancePartition
-        Of the plan.
+        Partitions of the plan.
     size : int or None
-        Bytes that their rows have at most, if that is known.
+        Upper bound of the bytes of their rows, if known.
 
     Returns
     -------
@@ -127,7 +126,7 @@ def _stream(
         return counter.taken(read(partition))
 
     if request.limit is not None and not request.aggregates:
-        # The first rows, as tasks would give them, and no more.
+        # Only the first rows, as tasks would return them.
         parts = []
         for partition in partitions:
             parts.append(rows_of(partition))
@@ -153,7 +152,7 @@ def _stream(
 
 
 class _Counter:
-    """What several threads have read so far."""
+    """Counts the rows that several threads have read."""
 
     def __init__(self, most_rows: int) -> None:
         self.rows = 0
@@ -162,7 +161,7 @@ class _Counter:
         self._until = 0.0
 
     def taken(self, batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
-        """Return the batches unless they, and all that was taken before, are too many."""
+        """Return the batches; raise if all batches so far exceed a bound."""
         kept = []
         for batch in batches:
             self._until = self._until or monotonic() + _SECONDS

@@ -1,13 +1,12 @@
-"""Writers that overwrite a part of a table: `.mode("overwrite")` with ``replaceWhere``, or with
-``partitionOverwriteMode=dynamic``.
+"""Writers of partial overwrites: `.mode("overwrite")` with ``replaceWhere`` or dynamic partitions.
 
-| option | rows that go | rows that come |
+| option | replaced rows | new rows |
 | --- | --- | --- |
-| `replaceWhere` | those that meet the condition | must meet it |
-| `partitionOverwriteMode`, `partitionBy` | those with values of the columns that rows of the DataFrame have | any |
+| `replaceWhere` | rows that meet the condition | must meet it |
+| `partitionOverwriteMode`, `partitionBy` | rows of the partitions of the DataFrame | any |
 
-Executors write as for an append, and look at each batch; the rows that go are found where the
-commit runs, which has no executors: there only the columns of the condition are read. All is one
+Executors write as for an append, and check each batch. The commit finds the replaced rows in its
+own process, without executors; it reads only the columns of the condition. Everything is one
 commit, see `lance_spark.mutations.rows.partial_overwrite`.
 """
 
@@ -42,7 +41,7 @@ _SHOWN = 60
 
 
 class PartitionsMessage(LanceCommitMessage):
-    """The fragments that one task wrote, and the partitions that their rows are of.
+    """The fragments of one task, and the partitions of their rows.
 
     Parameters
     ----------
@@ -86,7 +85,7 @@ class WhereWriter(LanceWriter):
         self._checked = text.for_tasks()
 
     def watcher(self) -> Callable[[pa.RecordBatch], None]:
-        """Return what refuses rows that do not meet the condition.
+        """Return a check that refuses rows which do not meet the condition.
 
         Raises
         ------
@@ -114,7 +113,7 @@ class WhereWriter(LanceWriter):
 
 
 class DynamicWriter(LanceWriter):
-    """Replaces the partitions that the rows of the DataFrame are of.
+    """Replaces the partitions of the rows of the DataFrame.
 
     Parameters
     ----------
@@ -122,7 +121,7 @@ class DynamicWriter(LanceWriter):
     names : sequence of str
         For each column of Spark's batches, the table's column that it goes to.
     columns : sequence of Column
-        That make the partitions.
+        The partition columns.
     commit_message : str, optional
     once : Once, optional
     """
@@ -139,23 +138,23 @@ class DynamicWriter(LanceWriter):
         self.columns = tuple(columns)
 
     def watcher(self) -> Partitions:
-        """Return what collects the partitions of one task."""
+        """Return a collector of the partitions of one task."""
         return Partitions(self.columns)
 
     def message(
         self, fragments: Sequence[Fragment], watcher: Callable[[pa.RecordBatch], None] | None
     ) -> LanceCommitMessage:
-        """Return what a task says."""
+        """Return the message of a task."""
         assert isinstance(watcher, Partitions)
         return PartitionsMessage(fragments, watcher.values())
 
     def job_for(self, messages: Sequence[WriterCommitMessage | None]) -> WriteJob:
-        """Return the write with the partitions of all tasks; nothing is replaced if there are none.
+        """Return the write with the partitions of all tasks; without any, nothing is replaced.
 
         Raises
         ------
         InvalidInputError
-            There are too many.
+            The partitions are too many.
         """
         partitions = Partitions(self.columns)
         for message in messages:
@@ -173,24 +172,24 @@ def replacing_writer(
     job: WriteJob,
     names: Sequence[str],
 ) -> LanceWriter:
-    """Return the writer that the options ask for.
+    """Return the writer for the options.
 
     Parameters
     ----------
     options : WriteOptions
-    rules : WriteRules
-        With `replace_where`, or `partition_by`.
+    rules : OverwriteOptions
+        Options with `replace_where` or `partition_by`.
     job : WriteJob
         An append, or the creation of the table.
     names : sequence of str
-        For each column of the DataFrame, the table's column that it goes to.
+        Target column of each column of the DataFrame.
 
     Raises
     ------
     InvalidOptionError
-        The condition is none that is understood, or partitions cannot be made by the columns.
+        The condition is not supported, or the columns cannot be partition columns.
     SchemaMismatchError
-        The DataFrame lacks a column that decides what is replaced.
+        The DataFrame lacks a column of the condition or of the partitions.
     """
     name = display(options.path)
     table = job.schema

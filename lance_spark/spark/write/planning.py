@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from lance_spark.table.commit.write_job import WriteJob
 
-#: Options that the plan of a write takes as they are; what is not given is its default.
+#: Options that are passed on unchanged.
 _PASSED_ON = ("max_rows_per_file", "max_bytes_per_file", "enable_stable_row_ids", "commit_retries")
 
 
@@ -33,14 +33,14 @@ def make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> D
     ----------
     options : WriteOptions
     schema : StructType
-        Of the DataFrame.
+        Schema of the DataFrame.
     overwrite : bool
-        True to replace the table's rows and schema, False to append.
+        True to replace rows and schema of the table, False to append.
 
     Raises
     ------
     SchemaMismatchError
-        The columns do not fit the table's.
+        The columns do not match the table.
     """
     with naming(display(options.path)):
         return _make_writer(options, schema, overwrite)
@@ -97,7 +97,7 @@ def _make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> 
 
 
 def existing_schema(options: WriteOptions) -> pa.Schema | None:
-    """Return the schema of the table that is there; None if there is none."""
+    """Return the schema of the existing table; None without one."""
     from lance_spark.dataset.dataset import open_dataset
     from lance_spark.errors import TableNotFoundError
 
@@ -112,26 +112,26 @@ def existing_schema(options: WriteOptions) -> pa.Schema | None:
 def map_columns(
     given: list[str], schema: pa.Schema, table: str, *, merge: bool = False
 ) -> list[str]:
-    """Return for each column of a DataFrame the column of the table that it goes to.
+    """Return the target column of each column of a DataFrame.
 
-    Columns go by name, in whatever order. Those of an INSERT, which go by position, Spark has named
-    as the table has them.
+    Columns are matched by name, in any order. For an INSERT by position, Spark has renamed the
+    columns.
 
     Parameters
     ----------
     given : list of str
-        Columns of the DataFrame. It may lack those of the table that can be null.
+        Columns of the DataFrame; nullable columns of the table may be missing.
     schema : pa.Schema
-        Of the table.
+        Schema of the table.
     table : str
-        What errors call it.
+        Name of the table in errors.
     merge : bool
-        Whether columns may come that the table does not have; they keep their names.
+        Whether new columns are allowed; they keep their names.
 
     Raises
     ------
     SchemaMismatchError
-        A column has no counterpart.
+        A column has no target.
     """
     wanted = schema.names
     result = [find(wanted, name) for name in given]
@@ -153,7 +153,8 @@ def map_columns(
         problems.append(f"{', '.join(twice)} go to one column")
     if problems:
         raise SchemaMismatchError(
-            f"table {table}: {'; '.join(problems)}. Columns go by name: select what the table has "
+            f"table {table}: {'; '.join(problems)}. Columns are matched by name: select the "
+            "columns of the table "
             f"({', '.join(wanted[:50])}), add new columns by the option mergeSchema, or overwrite "
             "the table"
         )
@@ -163,9 +164,7 @@ def map_columns(
 def _appended(
     schema: StructType, table: pa.Schema, names: list[str], options: WriteOptions
 ) -> pa.Schema:
-    """Return the columns that are appended: as the table has them, and new ones as the DataFrame
-    makes them.
-    """
+    """Return the appended columns with the types of the table; new ones as in the DataFrame."""
     made = to_arrow_schema(schema, options.column_metadata, large_var_types=options.large_var_types)
     return pa.schema(
         [
@@ -179,7 +178,7 @@ def _appended(
 def check_types(
     schema: StructType, options: WriteOptions, names: list[str], target: pa.Schema
 ) -> None:
-    """Refuse before any task runs what no value could make fit.
+    """Refuse types that cannot be converted, before any task runs.
 
     Raises
     ------

@@ -1,8 +1,8 @@
-"""Writing: executors write data files and send fragments home, the driver commits them in one step.
+"""Writes a table: executors write data files, the driver commits their fragments at once.
 
-A task that fails removes its files, and a job that is aborted those of all its tasks. Files of a
-task that Spark ran twice, and whose second result it dropped, are never part of the table. Nothing
-is visible before the commit.
+A failed task deletes its files, and an aborted job deletes the files of all tasks. If Spark runs a
+task twice, the files of the dropped result never become a part of the table. Nothing is visible
+before the commit.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 
 class LanceCommitMessage(WriterCommitMessage):
-    """The fragments that one task wrote.
+    """The fragments of one task.
 
     Parameters
     ----------
     fragments : sequence of Fragment
-        Without ids: the commit gives them.
+        Fragments without ids, which the commit assigns.
     """
 
     def __init__(self, fragments: Sequence[Fragment]) -> None:
@@ -41,16 +41,16 @@ class LanceCommitMessage(WriterCommitMessage):
 
 
 class LanceWriter(DataSourceArrowWriter):
-    """Writes batches of Arrow; planned on the driver, pickled to the executors.
+    """Writes Arrow batches; planned on the driver, pickled to the executors.
 
     Parameters
     ----------
     job : WriteJob
     names : sequence of str
-        For each column of Spark's batches, the table's column that it goes to.
+        Target column of each column of the batches.
     commit_message : str, optional
-    once : Once, optional
-        Which write of whom this is: it is left out if it was made before.
+    once : WriteToken, optional
+        Identifies the write, which is skipped if it was committed before.
     """
 
     def __init__(
@@ -66,17 +66,17 @@ class LanceWriter(DataSourceArrowWriter):
         self.once = once
 
     def watcher(self) -> Callable[[pa.RecordBatch], None] | None:
-        """Return what looks at the batches of one task before they are written."""
+        """Return a check of the batches of one task before they are written."""
         return None
 
     def message(
         self, fragments: Sequence[Fragment], watcher: Callable[[pa.RecordBatch], None] | None
     ) -> LanceCommitMessage:
-        """Return what a task says that wrote fragments."""
+        """Return the message of a task."""
         return LanceCommitMessage(fragments)
 
     def job_for(self, messages: Sequence[WriterCommitMessage | None]) -> WriteJob:
-        """Return what is committed, now that all tasks have said what they wrote."""
+        """Return the write to commit, from the messages of all tasks."""
         return self.job
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -85,7 +85,7 @@ class LanceWriter(DataSourceArrowWriter):
         Raises
         ------
         InvalidInputError
-            A value does not fit the table's type.
+            A value does not fit the type of the table.
         StorageError
         """
         from lance_spark.spark.write.background_writer import BackgroundWriter
@@ -117,12 +117,12 @@ class LanceWriter(DataSourceArrowWriter):
             raise
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Make the fragments of all tasks part of the table.
+        """Commit the fragments of all tasks.
 
         Raises
         ------
         CommitConflictError
-            Somebody else changed the table in a way that contradicts this write.
+            Another client committed a conflicting change.
         """
         if any(message is None for message in messages):
             raise LanceError(
@@ -140,13 +140,14 @@ class LanceWriter(DataSourceArrowWriter):
             )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Remove the files that the tasks wrote, unless a commit was tried.
+        """Delete the files of all tasks, unless a commit was attempted.
 
-        Spark calls this after a failed commit too, in another process. Then every task has sent its
-        message, and the commit itself has removed the files if it knew that nobody refers to them.
+        Spark calls this method also after a failed commit, in another process. Then every task has
+        sent its message, and the commit itself has deleted the files if no version can refer to
+        them.
         """
         if any(message is None for message in messages):
-            # A task whose input failed may have finished its file, but its message was thrown away.
+            # A task whose input failed may have finished its file, but Spark dropped its message.
             self.job.abort_all()
 
 
@@ -160,6 +161,6 @@ def _fragments(messages: list[WriterCommitMessage | None]) -> list[Fragment]:
 
 
 def _abandon(writer: FragmentWriter) -> None:
-    # What made the task fail is the error to show.
+    # The error of the task matters more than one of this cleanup.
     with suppress(Exception):
         writer.abort()
