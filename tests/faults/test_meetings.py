@@ -102,7 +102,7 @@ def test_a_write_does_not_follow_a_clone_that_gives_way(
         return alone(store, version)
 
     monkeypatch.setattr(clones, "_check_empty", late)
-    with pytest.raises(TableExistsError, match="somebody else has just made a table"):
+    with pytest.raises(TableExistsError, match="another client has just created a table"):
         other.shallow_clone(target)
     assert ids(lance_spark.open_dataset(target)) == [0, 1, 2, 3]
     assert commit_or_clean_up(jobs[0], written(jobs[0])).version == 2

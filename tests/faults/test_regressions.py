@@ -167,7 +167,7 @@ def test_a_clone_that_cannot_be_looked_at_is_no_failure(script: Script, how: str
         script.todo = [("list", "clone/_versions", fails)]
 
     script.todo = [("create", "clone/_versions", seen)]
-    with pytest.raises(UncertainCommitError, match="look whether there is a table"):
+    with pytest.raises(UncertainCommitError, match="check whether the table exists"):
         getattr(dataset, how)("s3://bucket/clone")
     assert not script.todo
     clone = lance_spark.open_dataset("s3://bucket/clone")

@@ -162,9 +162,9 @@ MANIFESTS: dict[Callable[[Manifest], None], tuple[bool, str, bool]] = {
     ),
     no_such_column: (False, r"\.lance.* column 5", False),
     column_of_another_type: (False, r"\.lance: the file has no column for field 'word'", False),
-    other_count_of_deletions: (False, r"_deletions/1-.*: it deletes 1 rows, .* says 2", True),
+    other_count_of_deletions: (False, r"_deletions/1-.*: the file deletes 1 rows, .* says 2", True),
     missing_deletion_file: (False, r"_deletions/1-\d+-5\.arrow", True),
-    deletion_outside: (False, "it deletes row 1 of a fragment of 1 rows", True),
+    deletion_outside: (False, "deletes row 1, but the fragment has 1 rows", True),
     no_row_ids: (True, "fragment 1 has no row ids", True),
     row_ids_of_the_other: (
         True,

@@ -1,4 +1,6 @@
-"""What every page layout of file versions 2.1 and 2.2 has in common: opening a page, and the rows it gives back."""
+"""What every page layout of file versions 2.1 and 2.2 has in common: opening a page, and the rows
+it gives back.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import ByteRange, Bytes, ReadPlan
 
-#: Descriptions of so many bytes are those of many pages: those of one size and kind are equal. Longer ones have tables of symbols.
+#: Descriptions up to this many bytes recur in many pages, so their parsed form is cached. Longer
+#: descriptions have symbol tables of FSST.
 _SHORT = 512
 
 
@@ -53,7 +56,9 @@ class PageReader(Protocol):
 
 
 class SlottedRows(Protocol):
-    """Whole rows of one page: values, one per slot of the leaf, and a way to know the slots of all layers."""
+    """Whole rows of one page: values, one per slot of the leaf, and a way to know the slots of all
+    layers.
+    """
 
     @property
     def values(self) -> pa.Array: ...
@@ -64,7 +69,7 @@ class SlottedRows(Protocol):
 
 
 class SlottedReader(Protocol):
-    """Reads rows of one page, whatever its structure is stored as."""
+    """Reads rows of one page of any layout."""
 
     def read(self, rows: Rows) -> ReadPlan[SlottedRows]:
         """Plan the reading of some rows (at least one, all inside the page)."""
@@ -89,7 +94,8 @@ def open_page(meta: PageMeta, leaf: Leaf) -> PageReader:
 
 
 def parse_layout(encoding: bytes) -> pb.PageLayout:
-    """Parse the description of a page, or return what was parsed of the same bytes; nobody is to change it.
+    """Parse the description of a page, or return what was parsed of the same bytes; nobody is to
+    change it.
 
     Raises
     ------
@@ -130,7 +136,7 @@ def open_layout(message: pb.PageLayout, meta: PageMeta, leaf: Leaf) -> PageReade
 
 
 def check_layers(layers: tuple[Layer, ...], leaf: Leaf) -> tuple[Layer, ...]:
-    """Return the layers of a page; CorruptFileError if they are not those of the column's type."""
+    """Return the layers of a page; CorruptFileError if they do not match the column type."""
     if [layer.is_list for layer in layers] != [step.is_list for step in leaf.steps]:
         names = ", ".join(layer.name for layer in layers)
         raise CorruptFileError(
@@ -143,7 +149,8 @@ def check_layers(layers: tuple[Layer, ...], leaf: Leaf) -> tuple[Layer, ...]:
 def errors_at(place: PageLocation) -> Iterator[None]:
     """Name the page in errors raised inside.
 
-    Decoders check what they are told before they trust it; what numpy or Arrow still refuses is a corrupt page too.
+    Decoders check descriptions before they use them. What numpy or Arrow still refuses is a
+    corrupt page too.
     """
     try:
         yield

@@ -1,17 +1,17 @@
 """Pages of file version 2.3: a structure plane beside a value plane.
 
-Each of the two is one of a few, and nearly all pairs have the bytes of a layout of version 2.2, to whose readers they
-are handed:
+Each of the two is one of a few, and nearly all pairs have the bytes of a layout of version 2.2, to
+whose readers they are handed:
 
-=========================  =============================================================================
+=========================  =========================================================================
 structure and values       read as
-=========================  =============================================================================
+=========================  =========================================================================
 dense, chunked             `MiniBlockLayout`
 dense, zipped              `FullZipLayout`
 dense, constant or none    `ConstantLayout`
-sparse, any                structure by `lance_spark.encoding.v2_3.sparse`; values, which have no levels,
+sparse, any                structure by `v2_3.sparse`; values, which have no levels,
                            as pages of non-null items in the layouts above, or by their index
-=========================  =============================================================================
+=========================  =========================================================================
 
 Specification: PlanarLayout in protos/encodings_v2_3.proto.
 """

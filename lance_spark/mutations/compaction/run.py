@@ -21,7 +21,7 @@ from typing import Self
 
 from pyroaring import BitMap
 
-from lance_spark.errors import LanceError, UncertainCommitError
+from lance_spark.errors import InvalidOptionError, LanceError, UncertainCommitError
 from lance_spark.mutations.compaction.plan import CompactionOptions
 from lance_spark.mutations.compaction.task import (
     CompactionMetrics,
@@ -210,6 +210,7 @@ def compact(
     runner: Runner | None = None,
 ) -> tuple[OpenTable, CompactionMetrics]:
     """Compact a table; see `Dataset.compact_files`. The runner is this machine by default."""
+    check_excluded(table, options)
     with Compaction(options, conflict_retries) as compaction:
 
         def change(current: OpenTable) -> Manifest:
@@ -219,6 +220,24 @@ def compact(
 
         compacted = retry_on_conflict(table, change, conflict_retries)
         return compacted, compaction.metrics
+
+
+def check_excluded(table: OpenTable, options: CompactionOptions) -> None:
+    """Refuse to exclude fragments that a table does not have, which would hide a mistake.
+
+    Raises
+    ------
+    InvalidOptionError
+    """
+    if not options.excluded_fragment_ids:
+        return
+    ids = {fragment.id for fragment in table.manifest.fragments}
+    missing = sorted(set(options.excluded_fragment_ids) - ids)
+    if missing:
+        raise InvalidOptionError(
+            f"{table.store.display}: excluded_fragment_ids: version {table.version} of the table has no fragment "
+            f"{missing[0]}; its fragments are those that Dataset.fragments lists"
+        )
 
 
 def _content_of(fragment: Fragment) -> bytes:

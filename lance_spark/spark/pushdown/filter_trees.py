@@ -3,7 +3,7 @@
 | tree | |
 | --- | --- |
 | `{"col": [path]}` | a column, or a struct's child; a boolean one is a filter itself |
-| `{"lit": text or null, "type": Spark's name}` | dates in days, timestamps in microseconds, bytes in hex digits, numbers as Java writes them |
+| `{"lit": text or null, "type": Spark's name}` | dates in days, timestamps and intervals in microseconds, times of day in nanoseconds, bytes in hex digits, numbers as Java writes them |
 | `{"op": name, "args": [...]}` | `and or not = <=> < <= > >= in is_null is_not_null is_nan starts_with ends_with contains` |
 | `{"op": "like", "args": [...], "escape": character}` | |
 
@@ -12,6 +12,7 @@ Both sides of a comparison have one type of Spark's. Dates and timestamps stay n
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -23,7 +24,7 @@ from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.predicates import coercion
 from lance_spark.scan.predicates.comparison import Op, compared
 from lance_spark.scan.predicates.tree import And, Column, Constant, In, IsNan, IsNull, Or, Predicate
-from lance_spark.scan.predicates.typed_values import Typed
+from lance_spark.scan.predicates.typed_values import DURATION, TIME, Typed
 from lance_spark.spark.pushdown.request import column_path, refused
 
 _COMPARED: dict[str, Op] = {"=": "==", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
@@ -38,7 +39,9 @@ _TEMPORAL = {
     "date": pa.date32(),
     "timestamp": pa.timestamp("us", "UTC"),
     "timestamp_ntz": pa.timestamp("us"),
+    "time(6)": TIME,
 }
+_INTERVAL = re.compile(r"interval (day|hour|minute|second)( to (hour|minute|second))?")
 _INT64 = range(-(1 << 63), 1 << 63)
 #: Each level is some calls, and more of them where a predicate is pickled.
 _DEEPEST = 100
@@ -91,6 +94,8 @@ def _kind(name: str, tree: object) -> pa.DataType:
         return _INTEGERS[name]
     if name in _TEMPORAL:
         return _TEMPORAL[name]
+    if _INTERVAL.fullmatch(name):
+        return DURATION
     if name.startswith("decimal(") and name.endswith(")"):
         precision, _, scale = name[8:-1].partition(",")
         return pa.decimal128(int(precision), int(scale or 0))
@@ -126,7 +131,12 @@ def _value(text: str, kind: pa.DataType) -> Any:
     number = int(text)
     if number not in _INT64:
         raise ValueError(text)
-    return number
+    if not kind.equals(TIME):
+        return number
+    micros, rest = divmod(number, 1000)
+    if rest:
+        raise ValueError(text)
+    return micros
 
 
 class _Trees:

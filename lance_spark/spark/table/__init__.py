@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+from lance_spark._lazy import lazy_exports
 from lance_spark.dataset.error_paths import names_table_by
 from lance_spark.errors import InvalidInputError, TableNotFoundError
 from lance_spark.spark.table.base import ChangeResult, option_text
@@ -19,7 +20,19 @@ from lance_spark.storage.uri import parse_uri
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["ChangeResult", "LanceTable"]
+    from lance_spark.spark.table.create import TableBuilder
+    from lance_spark.spark.table.merge.builder import MergeBuilder
+
+__all__ = ["ChangeResult", "LanceTable", "MergeBuilder", "TableBuilder"]
+
+if not TYPE_CHECKING:
+    __getattr__ = lazy_exports(
+        globals(),
+        {
+            "MergeBuilder": "lance_spark.spark.table.merge.builder",
+            "TableBuilder": "lance_spark.spark.table.create",
+        },
+    )
 
 
 @names_table_by(lambda table: parse_uri(table.path).display)

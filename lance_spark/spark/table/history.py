@@ -104,7 +104,7 @@ class HistoryMethods(TableBase):
         TableNotFoundError, CorruptTableError, StorageError
         """
         from lance_spark.inspect.collect import version_facts
-        from lance_spark.inspect.features import feature_names
+        from lance_spark.inspect.formatting import feature_names
 
         dataset = self.dataset()
         about = version_facts(dataset._table)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from lance_spark.errors import InvalidInputError, InvalidOptionError, StorageError
 from lance_spark.mutations.compaction.plan import CompactionOptions
-from lance_spark.mutations.compaction.run import Compaction
+from lance_spark.mutations.compaction.run import Compaction, check_excluded
 from lance_spark.mutations.compaction.task import CompactionMetrics
 from lance_spark.mutations.retry import DEFAULT_CONFLICT_RETRIES
 from lance_spark.spark.table.base import TableBase
@@ -90,7 +90,8 @@ class MaintenanceMethods(TableBase):
         Raises
         ------
         InvalidOptionError
-            There is no such option, or its value is out of range.
+            There is no such option, its value is out of range, or ``excluded_fragment_ids`` names a fragment that the table does
+            not have.
         InvalidInputError
             The condition cannot be analysed, or the table is open at a version.
         CommitConflictError
@@ -99,6 +100,8 @@ class MaintenanceMethods(TableBase):
         """
         properties = with_message(transaction_properties, commit_message)
         chosen = compaction_options(options)
+        if chosen.excluded_fragment_ids:
+            check_excluded(self.writable("optimize"), chosen)
         if sortBy is not None and zOrderBy is not None:
             raise InvalidInputError("optimize: give sortBy or zOrderBy, not both")
         if sortBy is not None:

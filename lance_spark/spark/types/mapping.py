@@ -1,4 +1,4 @@
-"""Arrow types of Lance tables and Spark's types, both ways; docs/types.md is this table in words.
+"""Arrow types of Lance tables and Spark's types, both ways; docs/reference/types.md is this table in words.
 
 Reading widens where Spark has no type so narrow (unsigned integers, half floats), and flattens kinds that Spark has one of
 (large, dictionary-encoded and fixed-size types). What would change a value is refused by the conversion of the batches

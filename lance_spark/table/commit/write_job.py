@@ -35,6 +35,7 @@ from lance_spark.file.blobs.writer import BlobOptions
 from lance_spark.file.schema.schema import Schema
 from lance_spark.file.v0_1.dictionaries import encode_dictionaries, has_dictionaries
 from lance_spark.file.writer import check_types
+from lance_spark.storage.options.base_paths import check_base_params
 from lance_spark.storage.store import ObjectStore
 from lance_spark.storage.uri import parse_uri
 from lance_spark.table.append_schema import filled_by
@@ -356,7 +357,7 @@ def begin_write(
     enable_stable_row_ids : bool
         For a table that is created: rows keep their ids when they move.
     storage_options : mapping, optional
-        Credentials, endpoint and the like, by the names that other Lance clients use; see docs/stores.md.
+        Credentials, endpoint and the like, by the names that other Lance clients use; see docs/reference/stores.md.
     config, table_metadata : mapping of str to str, optional
         Set on a table that is created or overwritten.
     blobs : BlobOptions, optional
@@ -442,6 +443,8 @@ def begin_write(
                     "paths to it by Dataset.add_bases or LanceTable.addBases"
                 )
             job = replace(job, base_paths=dict(base.base_paths))
+        bases = [one.path for one in job.base_paths.values()]
+        check_base_params(job.storage_options, bases, store.display)
         job = replace(job, blobs=replace(job.blobs, bases=folders(job.base_paths)))
         job = replace(job, targets=targets(job.base_paths, target_bases, target_all_bases, store))
         check_targets(job.paths(), job.base_paths, job.targets)

@@ -1,7 +1,7 @@
 """Blob pages of version 2.1: where the values of a blob column are.
 
-``BlobLayout { inner_layout, layers }``: the page itself has the inner layout, whose values are packed structs of 16 bytes, never
-null. The nulls are told by values of no size:
+``BlobLayout { inner_layout, layers }``: the page itself has the inner layout, whose values are
+packed structs of 16 bytes, never null. The nulls are told by values of no size:
 
 =========  =========  ============================================================================
 bytes      field      content
@@ -11,8 +11,8 @@ bytes      field      content
 8 to 15    size       bytes of the value
 =========  =========  ============================================================================
 
-Repetition levels of values that are not null are nowhere: lists of blobs cannot be put together again, by pylance
-neither. Specification: format/file/encoding, "Blob page layout".
+Repetition levels of values that are not null are nowhere: lists of blobs cannot be put together
+again, by pylance neither. Specification: format/file/encoding, "Blob page layout".
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ class BlobPage(PageReader):
 
     def read(self, rows: Rows) -> ReadPlan[PageRows]:
         """Plan the reading of some rows."""
-        found = yield from self._inner.read(rows)
-        values = found.values
-        if not isinstance(found, PageRows) or found.levels.definition is not None:
+        result = yield from self._inner.read(rows)
+        values = result.values
+        if not isinstance(result, PageRows) or result.levels.definition is not None:
             raise CorruptFileError("places of blobs have levels of their own")
         if not max_definition(self._layers):
             return PageRows(values, Levels(self._layers, len(values)))

@@ -45,7 +45,7 @@ def operation(op: str, left: Expression, right: Expression, settings: SqlSetting
     if not numbers or all(map(pat.is_null, types)):
         raise NoCommonTypeError(
             f"{op.upper()} of {type_name(types[0])} and {type_name(types[1])} is not computed "
-            "here; cast both to numbers"
+            "here; cast both to numbers, or leave it to DataFrame.where"
         )
     types = [
         other if pat.is_null(one) else one for one, other in zip(types, types[::-1], strict=True)

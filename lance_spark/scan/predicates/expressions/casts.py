@@ -36,6 +36,7 @@ from lance_spark.scan.predicates.typed_values import (
     CLOCK,
     INSTANT,
     MOST_DIGITS,
+    TIME,
     Typed,
     is_bytes,
     is_datetime,
@@ -104,10 +105,17 @@ def _is_known(source: pa.DataType, dtype: pa.DataType) -> bool:
             pat.is_integer(source)
             or pat.is_boolean(source)
             or is_datetime(source)
+            or source.equals(TIME)
             or (pat.is_decimal(source) and source.scale <= _PLAIN_SCALE)
         )
     if is_text(source):
-        return is_number(dtype) or is_datetime(dtype) or pat.is_boolean(dtype) or is_bytes(dtype)
+        return (
+            is_number(dtype)
+            or is_datetime(dtype)
+            or dtype.equals(TIME)
+            or pat.is_boolean(dtype)
+            or is_bytes(dtype)
+        )
     if is_number(source) and is_number(dtype):
         return not (pat.is_floating(source) and pat.is_decimal(dtype))
     if is_number(source) and pat.is_boolean(dtype):
@@ -261,8 +269,8 @@ def _of_text(array: pa.Array, dtype: pa.DataType, mode: str, zone: str | None) -
 
 
 def _to_text(array: pa.Array, zone: str | None) -> pa.Array:
-    import pyarrow.compute as pc
-
+    if array.type.equals(TIME):
+        return _without_zeros(array.cast(pa.string()))
     if not pat.is_timestamp(array.type):
         if pat.is_date(array.type):
             _check_years(numpy_of(array.cast(pa.int32()))[0].astype(np.int64) * zones.DAY)
@@ -271,7 +279,13 @@ def _to_text(array: pa.Array, zone: str | None) -> pa.Array:
     if array.type.tz is not None:
         values = _in_zone(zones.to_local, values, zone)
     _check_years(values)
-    text = pa.array(values, pa.int64(), mask=null).cast(CLOCK).cast(pa.string())
+    return _without_zeros(pa.array(values, pa.int64(), mask=null).cast(CLOCK).cast(pa.string()))
+
+
+def _without_zeros(text: pa.Array) -> pa.Array:
+    """Return times without zeros at the end of the fraction of a second, as Spark writes them."""
+    import pyarrow.compute as pc
+
     text = pc.replace_substring_regex(text, r"\.0+$", "")
     return pc.replace_substring_regex(text, r"(\.[0-9]*[1-9])0+$", r"\1")
 

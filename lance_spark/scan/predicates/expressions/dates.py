@@ -19,7 +19,16 @@ from lance_spark.scan.predicates.expressions import zones
 from lance_spark.scan.predicates.expressions.casts import casted, numpy_of
 from lance_spark.scan.predicates.expressions.node import Call, Expression, Kernel, Literal, RowError
 from lance_spark.scan.predicates.sql_settings import SqlSettings
-from lance_spark.scan.predicates.typed_values import CLOCK, INSTANT, is_datetime, is_text, type_name
+from lance_spark.scan.predicates.typed_values import (
+    CLOCK,
+    DURATION,
+    INSTANT,
+    TIME,
+    Typed,
+    is_datetime,
+    is_text,
+    type_name,
+)
 
 _MONTHS = {"year": 12, "month": 1}
 _MICROS = {
@@ -31,7 +40,21 @@ _MICROS = {
     "millisecond": 1_000,
     "microsecond": 1,
 }
-_PART = re.compile(r"\s*([+-]?[0-9]{1,9})\s+([a-zA-Z]+)")
+_PART = re.compile(r"\s*([+-]?)([0-9]{1,13})(?:\.([0-9]{0,9}))?\s+([a-zA-Z]+)")
+_SIGN, _SMALL = r"\s*([+-]?)", r"([0-9]{1,2})"
+_FRACTION = r"(?:\.([0-9]{1,9}))?\s*"
+#: Forms of intervals from one unit to a smaller one; each part after the first is limited as on a clock.
+_RANGES = {
+    ("year", "month"): re.compile(_SIGN + r"([0-9]{1,9})-" + _SMALL + r"\s*"),
+    ("day", "hour"): re.compile(_SIGN + r"([0-9]{1,9}) " + _SMALL + r"\s*"),
+    ("day", "minute"): re.compile(_SIGN + rf"([0-9]{{1,9}}) {_SMALL}:{_SMALL}\s*"),
+    ("day", "second"): re.compile(_SIGN + rf"([0-9]{{1,9}}) {_SMALL}:{_SMALL}:{_SMALL}{_FRACTION}"),
+    ("hour", "minute"): re.compile(_SIGN + rf"([0-9]{{1,9}}):{_SMALL}\s*"),
+    ("hour", "second"): re.compile(_SIGN + rf"([0-9]{{1,9}}):{_SMALL}:{_SMALL}{_FRACTION}"),
+    ("minute", "second"): re.compile(_SIGN + rf"([0-9]{{1,9}}):{_SMALL}{_FRACTION}"),
+}
+_LIMITS = {"month": 12, "hour": 24, "minute": 60, "second": 60}
+_INT32, _INT64 = range(-(1 << 31), 1 << 31), range(-(1 << 63), 1 << 63)
 #: Names of units of `date_trunc` and `trunc`, and the unit of NumPy that values are cut to; weeks begin on Mondays.
 _UNITS = {
     **dict.fromkeys(("year", "yyyy", "yy"), "Y"),
@@ -62,18 +85,95 @@ class Interval:
     micros: int
     smallest: str
 
+    def __post_init__(self) -> None:
+        if self.months not in _INT32 or self.micros not in _INT64:
+            raise ValueError("an interval is longer than those that Spark has")
+
     def negated(self) -> Interval:
-        """Return the opposite."""
+        """Return the opposite.
+
+        Raises
+        ------
+        ValueError
+            Spark has no interval so long.
+        """
         return Interval(-self.months, -self.micros, self.smallest)
 
+    def typed(self) -> Typed:
+        """Return the interval as a literal that is compared.
 
-def interval(text: str) -> Interval:
-    """Return the interval of a text such as ``3 days`` or ``1 year 2 months``.
+        Raises
+        ------
+        NoCommonTypeError
+            It is one of years or months, and Lance has no columns of those.
+        """
+        if self.smallest in _MONTHS:
+            raise NoCommonTypeError(
+                "an interval of years or months is only added to dates and timestamps here"
+            )
+        return Typed(self.micros, DURATION)
+
+
+def interval_between(text: str, largest: str, smallest: str) -> Interval:
+    """Return the interval of a text such as ``1 02:03:04.5``, which has all units from one to another.
+
+    Parameters
+    ----------
+    text : str
+    largest, smallest : str
+        Names of units, such as "day" and "second".
 
     Raises
     ------
     ValueError
-        It has another form, or months beside days.
+        Spark has no intervals of these units, or the text has another form or is out of range.
+    """
+    pattern = _RANGES.get((largest, smallest))
+    if pattern is None:
+        raise ValueError(f"there are no intervals {largest.upper()} TO {smallest.upper()}")
+    found = pattern.fullmatch(text)
+    if found is None:
+        raise ValueError(
+            f"{text!r} is not an interval {largest.upper()} TO {smallest.upper()}; write it as in "
+            "INTERVAL '1 02:03:04' DAY TO SECOND"
+        )
+    sign, first, *rest = found.groups()
+    parts = {largest: int(first)}
+    for unit, digits in zip(_units_below(largest), rest, strict=False):
+        if unit == "fraction":
+            break
+        parts[unit] = int(digits)
+        if parts[unit] >= _LIMITS[unit]:
+            raise ValueError(f"{digits} is not below {_LIMITS[unit]}, as a {unit} has to be")
+    fraction = (rest[-1] or "") if smallest == "second" else ""
+    return _interval(parts, _micros_of(fraction), smallest, -1 if sign == "-" else 1)
+
+
+def _units_below(largest: str) -> list[str]:
+    order = (
+        ["year", "month"] if largest == "year" else ["day", "hour", "minute", "second", "fraction"]
+    )
+    return order[order.index(largest) + 1 :]
+
+
+def _micros_of(fraction: str) -> int:
+    """Return the microseconds of the digits after the point of seconds; Spark passes over those after the sixth."""
+    return int(fraction.ljust(6, "0")[:6])
+
+
+def _interval(parts: dict[str, int], micros: int, smallest: str, sign: int) -> Interval:
+    months = sum(count * _MONTHS.get(unit, 0) for unit, count in parts.items())
+    micros += sum(count * _MICROS.get(unit, 0) for unit, count in parts.items())
+    return Interval(sign * months, sign * micros, smallest)
+
+
+def interval(text: str) -> Interval:
+    """Return the interval of a text such as ``3 days``, ``1 year 2 months`` or ``1.5 seconds``.
+
+    Raises
+    ------
+    ValueError
+        It has another form, months beside days, or is out of range.
     """
     at, months, micros = 0, 0, 0
     units: list[str] = []
@@ -81,12 +181,17 @@ def interval(text: str) -> Interval:
         part = _PART.match(text, at)
         if part is None:
             raise ValueError("write an interval as INTERVAL 3 DAYS or INTERVAL '3' MONTH")
-        unit = part[2].lower()
+        sign, digits, fraction, name = part.groups()
+        unit = name.lower()
         unit = unit if unit in (*_MONTHS, *_MICROS) else unit.removesuffix("s")
         if unit not in _MONTHS and unit not in _MICROS:
-            raise ValueError(f"{part[2]} is not a unit of intervals")
-        months += int(part[1]) * _MONTHS.get(unit, 0)
-        micros += int(part[1]) * _MICROS.get(unit, 0)
+            raise ValueError(f"{name} is not a unit of intervals")
+        if fraction is not None and unit != "second":
+            raise ValueError(f"only seconds have a fraction, not {name}")
+        one = _interval(
+            {unit: int(digits)}, _micros_of(fraction or ""), unit, -1 if sign == "-" else 1
+        )
+        months, micros = months + one.months, micros + one.micros
         units.append(unit)
         at = part.end()
     kinds = {unit in _MONTHS for unit in units}
@@ -107,7 +212,7 @@ def shifted(value: Expression, by: Interval, settings: SqlSettings) -> Expressio
     dtype = value.dtype
     if not is_datetime(dtype):
         raise NoCommonTypeError(
-            f"an interval is added to dates and timestamps, not to {type_name(dtype)}"
+            f"an interval is added to dates and timestamps here, not to {type_name(dtype)}"
         )
     if by.months or by.smallest in _MONTHS:
         return Call("add_months", (value,), dtype, (by.months, settings.time_zone))
@@ -160,7 +265,7 @@ def _of_date(part: str) -> Callable[[Sequence[Expression], SqlSettings], Express
 def _of_time(part: str) -> Callable[[Sequence[Expression], SqlSettings], Expression]:
     def build(args: Sequence[Expression], settings: SqlSettings) -> Expression:
         value = args[0]
-        if not value.dtype.equals(CLOCK):
+        if not (value.dtype.equals(CLOCK) or value.dtype.equals(TIME)):
             if not (is_datetime(value.dtype) or is_text(value.dtype)):
                 raise NoCommonTypeError(f"a timestamp is expected, not {type_name(value.dtype)}")
             value = casted(casted(value, INSTANT, settings), CLOCK, settings)

@@ -18,7 +18,7 @@ from lance_spark.scan.predicates.tree import (
     Predicate,
     evaluated_where,
 )
-from lance_spark.scan.predicates.typed_values import CLOCK, INSTANT, Typed, shown_type, type_name
+from lance_spark.scan.predicates.typed_values import Typed, shown_type, type_name
 
 #: Computes an array of a type from the arrays of the arguments and what else the call says.
 Kernel = Callable[[Sequence[pa.Array], Any, pa.DataType], pa.Array]
@@ -241,7 +241,7 @@ def typed_of(scalar: pa.Scalar, dtype: pa.DataType) -> Typed:
     """Return a scalar of one of the types of `typed` as a literal that the text does not have."""
     if not scalar.is_valid:
         return Typed(None, dtype)
-    if pat.is_date32(dtype) or dtype in (CLOCK, INSTANT):
+    if pat.is_temporal(dtype):
         return Typed(scalar.value, dtype)
     return Typed(scalar.as_py(), dtype)
 

@@ -1,7 +1,7 @@
 """Predicates from text: what ``WHERE`` takes in Spark's SQL, as far as it is about columns and literals.
 
 A text is read by Spark's own rules, of its lexer (`tokens`), its grammar (`grammar`) and its analyzer (`binding`), and means what it
-means in a session with some settings (`SqlSettings`). docs/options.md has the language in words. What is not
+means in a session with some settings (`SqlSettings`). docs/reference/options.md has the language in words. What is not
 understood is refused with the place in the text.
 """
 

@@ -7,6 +7,7 @@ column's own values (`coercion`), which statistics serve. All others are compute
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -22,7 +23,7 @@ from lance_spark.scan.predicates.comparison import Op, compared, like_regex
 from lance_spark.scan.predicates.expressions import strings
 from lance_spark.scan.predicates.expressions.casts import casted
 from lance_spark.scan.predicates.expressions.conditionals import choice, nullif
-from lance_spark.scan.predicates.expressions.dates import Interval, interval
+from lance_spark.scan.predicates.expressions.dates import Interval, interval, interval_between
 from lance_spark.scan.predicates.expressions.functions import FUNCTIONS
 from lance_spark.scan.predicates.expressions.holds import CompareValues, ValueIsNull
 from lance_spark.scan.predicates.expressions.node import Expression, Literal, Truth, folded
@@ -51,6 +52,7 @@ from lance_spark.scan.predicates.tree import (
 from lance_spark.scan.predicates.typed_values import (
     CLOCK,
     INSTANT,
+    TIME,
     Typed,
     is_number,
     is_text,
@@ -76,6 +78,7 @@ _NOT_FUNCTIONS = (
     "timestamp_ltz",
     "timestamp_ntz",
 )
+_FINE_TIME = re.compile(r"\.[0-9]{7}")
 #: Casts of columns that keep every value as it is.
 _WIDER: dict[pa.DataType, tuple[pa.DataType, ...]] = {
     pa.int8(): (pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64()),
@@ -176,8 +179,10 @@ class _Binder:
         return computed.operate(node.op, operands, self._settings)
 
     def _interval(self, node: Apply) -> Interval:
+        text, negative, units = node.detail
         try:
-            return interval(node.detail)
+            found = interval_between(text, *units) if units else interval(text)
+            return found.negated() if negative else found
         except ValueError as reason:
             raise self._failed(node, str(reason)) from None
 
@@ -198,6 +203,7 @@ class _Binder:
     # Comparisons
 
     def _compare(self, node: Apply, op: Op, left: Operand, right: Operand) -> Predicate:
+        left, right = _of_type(left), _of_type(right)
         if isinstance(left, Typed) and isinstance(right, Typed):
             return Constant(self._compare_literals(op, left, right))
         if isinstance(left, Predicate) or isinstance(right, Predicate):
@@ -262,6 +268,7 @@ class _Binder:
         return Constant(cast(operand, pa.bool_(), self._settings).value)
 
     def _null_safe(self, node: Apply, left: Operand, right: Operand) -> Predicate:
+        left, right = _of_type(left), _of_type(right)
         if isinstance(left, Typed) and isinstance(right, Typed):
             if left.value is None or right.value is None:
                 comparison_type(left, right, self._settings)
@@ -290,7 +297,7 @@ class _Binder:
         return And((self._compare(node, ">=", value, low), self._compare(node, "<=", value, high)))
 
     def _in(self, node: Apply) -> Predicate:
-        value, *others = map(self.operand, node.args)
+        value, *others = (_of_type(self.operand(one)) for one in node.args)
         if any(isinstance(one, Predicate) for one in (value, *others)):
             return Or(tuple(self._compare_in_list(node, value, one, others) for one in others))
         try:
@@ -435,7 +442,7 @@ class _Binder:
         raise self._failed(
             node,
             f"the function {node.detail} is not known here; leave it to DataFrame.where "
-            "(docs/options.md has those that are)",
+            "(docs/reference/options.md has those that are)",
         )
 
     def _if(self, node: Apply) -> Operand:
@@ -482,7 +489,11 @@ class _Binder:
         text = operand.value
         if node.detail == "x":
             return self._bytes(node, text)
-        dtype = {"date": pa.date32(), "timestamp_ntz": CLOCK}.get(node.detail, INSTANT)
+        if node.detail == "time" and _FINE_TIME.search(text):
+            # Releases of Spark give such a literal other types.
+            raise self._failed(node, "write at most six digits after the second of a TIME")
+        dtypes = {"date": pa.date32(), "time": TIME, "timestamp_ntz": CLOCK}
+        dtype = dtypes.get(node.detail, INSTANT)
         if node.detail == "timestamp" and self._settings.timestamp_type == "TIMESTAMP_NTZ":
             dtype = INSTANT if has_zone(text) else CLOCK
         return cast(operand, dtype, self._settings)
@@ -516,3 +527,14 @@ class _Binder:
             computed.value_of(operand), dtype, self._settings, null_if_failed=null_if_failed
         )
         return computed.operand_of(value)
+
+
+def _of_type(operand: Operand) -> Operand:
+    """Return an interval as a literal that is compared, and other operands as they are.
+
+    Raises
+    ------
+    NoCommonTypeError
+        It is an interval of years or months.
+    """
+    return operand.typed() if isinstance(operand, Interval) else operand

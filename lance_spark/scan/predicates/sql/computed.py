@@ -51,10 +51,10 @@ def value_of(operand: Operand) -> Expression:
     Raises
     ------
     NoCommonTypeError
-        It is an interval, or a column of a type that Spark does not have.
+        It is an interval of years or months, or a column of a type that Spark does not have.
     """
     if isinstance(operand, Interval):
-        raise NoCommonTypeError("an interval is only added to dates and timestamps here")
+        operand = operand.typed()
     expression = as_expression(operand)
     dtype = expression.dtype
     if pat.is_decimal(dtype) and dtype.precision > MOST_DIGITS:

@@ -70,6 +70,7 @@ _BETWEEN_OPERANDS = frozenset(
 )
 _LITERAL_TYPES = {
     "DATE": "date",
+    "TIME": "time",
     "TIMESTAMP": "timestamp",
     "TIMESTAMP_LTZ": "timestamp_ltz",
     "TIMESTAMP_NTZ": "timestamp_ntz",
@@ -80,7 +81,7 @@ _DECIMALS = ("DECIMAL", "DEC", "NUMERIC")
 _WITH_WORDS = ("EXTRACT", "SUBSTR", "SUBSTRING", "TRIM")
 _EXTRACTED = ("YEAR", "QUARTER", "MONTH", "DAY", "HOUR", "MINUTE")
 _TRIMMED = {"BOTH": "trim", "LEADING": "ltrim", "TRAILING": "rtrim"}
-_NUMBER = re.compile(r"\s*[+-]?[0-9]+\s*")
+_NUMBER = re.compile(r"\s*[+-]?[0-9]+(?:\.[0-9]*)?\s*")
 
 
 def parse(text: str, settings: SqlSettings) -> Node:
@@ -394,31 +395,35 @@ class _Parser:
         return Name(token.at, 1, (token.value,))
 
     def _interval(self, token: Token) -> Node:
-        """Read what follows INTERVAL: numbers with units, or a string of them."""
+        """Read what follows INTERVAL: numbers with units, a string of them, or a string from one unit to another."""
         parts: list[str] = []
-        while not parts or self._here.is_sign("-", "+") or self._here.kind == "number":
+        while not parts or self._here.kind in ("number", "string"):
             sign = self._next().value if self._here.is_sign("-", "+") else ""
             number = self._next()
             if number.kind not in ("string", "number") or number.suffix:
                 raise self._failed("expected a number and a unit, as in INTERVAL 3 DAYS", number.at)
+            if number.kind == "string" and self._ahead().upper == "TO" and not parts:
+                return self._interval_between(token, sign, number.value)
             if number.kind == "string" and not _NUMBER.fullmatch(number.value):
                 if sign or parts:
                     raise self._failed(
                         "write the sign of an interval inside of its string", number.at
                     )
-                return self._apply(token.at, "interval", (), number.value)
+                return self._apply(token.at, "interval", (), (number.value, False, None))
             unit = self._next()
-            if (
-                unit.kind != "word"
-                or self._here.upper == "TO"
-                or (sign and number.value[0] in "+-")
-            ):
+            value = number.value.strip()
+            if unit.kind != "word" or (sign and value[0] in "+-"):
                 raise self._failed("expected a unit, as in INTERVAL 3 DAYS", unit.at)
-            parts.append(f"{sign}{number.value.strip()} {unit.value}")
-            if self._here.is_sign("-", "+") or number.kind == "string":
-                # What follows is an operator.
-                break
-        return self._apply(token.at, "interval", (), " ".join(parts))
+            parts.append(f"{sign}{value} {unit.value}")
+            # A sign that follows is an operator.
+        return self._apply(token.at, "interval", (), (" ".join(parts), False, None))
+
+    def _interval_between(self, token: Token, sign: str, text: str) -> Node:
+        """Read the units after a string, as in ``INTERVAL '1 02:03:04' DAY TO SECOND``."""
+        largest = self._next().upper
+        self._expect_word("TO")
+        units = (largest.lower(), self._next().upper.lower())
+        return self._apply(token.at, "interval", (), (text, sign == "-", units))
 
     def _case(self, token: Token) -> Node:
         """Read what follows CASE, up to END."""
@@ -524,7 +529,9 @@ class _Parser:
             return TypeName(pa.string())
         elif word == "TIMESTAMP" and not sizes:
             return TypeName(CLOCK if self._settings.timestamp_type == "TIMESTAMP_NTZ" else INSTANT)
-        elif word in TYPES and not sizes:
+        elif word == "TIME" and sizes not in ([], [6]):
+            raise self._failed("times have six digits after the second here; write TIME", token.at)
+        elif word in TYPES and (not sizes or word == "TIME"):
             return TypeName(TYPES[word])
         raise self._failed(
             "expected a type that a literal is cast to, such as int, double or date", token.at

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from lance_spark.scan.predicates.rounding import to_float32
 from lance_spark.scan.predicates.sql_settings import SqlSettings
-from lance_spark.scan.predicates.typed_values import CLOCK, INSTANT, Typed, decimal, integer
+from lance_spark.scan.predicates.typed_values import CLOCK, INSTANT, TIME, Typed, decimal, integer
 
 TYPES: dict[str, pa.DataType] = {
     "BOOLEAN": pa.bool_(),
@@ -24,6 +24,7 @@ TYPES: dict[str, pa.DataType] = {
     "REAL": pa.float32(),
     "DOUBLE": pa.float64(),
     "DATE": pa.date32(),
+    "TIME": TIME,
     "TIMESTAMP_LTZ": INSTANT,
     "TIMESTAMP_NTZ": CLOCK,
     "STRING": pa.string(),
