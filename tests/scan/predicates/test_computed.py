@@ -14,7 +14,7 @@ import pytest
 import lance_spark
 from lance_spark.dataset.write import write_dataset
 from lance_spark.errors import EvaluationError, InvalidInputError
-from lance_spark.scan.predicates.expressions import zones
+from lance_spark.scan.predicates.expressions.kernels import zones
 from lance_spark.scan.predicates.sql import SqlSettings, parse_predicate
 from lance_spark.scan.predicates.times import start_of_day, to_instant, to_local
 
@@ -40,7 +40,7 @@ def kept(dataset: lance_spark.Dataset, text: str) -> list[int]:
 def test_an_error_names_table_and_column(dataset: lance_spark.Dataset) -> None:
     with pytest.raises(EvaluationError, match=r"t\.lance.*'n'.*overflows int"):
         kept(dataset, "n + 1 > 0")
-    with pytest.raises(EvaluationError, match=r"t\.lance.*'n'.*divides by zero"):
+    with pytest.raises(EvaluationError, match=r"t\.lance.*'n'.*division by zero"):
         dataset.delete("10 / n > 1")
     with pytest.raises(EvaluationError, match=r"t\.lance.*'s'.*'Ab' .*cannot be cast to int"):
         dataset.update({"id": 0}, "cast(s as int) = 7")
@@ -166,12 +166,12 @@ def test_values_of_python_as_times_and_intervals(clocks: lance_spark.Dataset) ->
         ("d > 5", "does not compare interval day to second with int"),
         ("d > INTERVAL '1' MONTH", "years or months"),
         ("d > INTERVAL '1-2' YEAR TO MONTH", "years or months"),
-        ("d > INTERVAL '1 24' DAY TO HOUR", "24 is not below 24"),
+        ("d > INTERVAL '1 24' DAY TO HOUR", "the hour must be below 24"),
         ("d > INTERVAL '1' DAY TO SECOND", "is not an interval DAY TO SECOND"),
         ("d > INTERVAL '1 2' DAYS TO HOURS", "no intervals DAYS TO HOURS"),
         ("d > INTERVAL '1.5' DAY", "only seconds have a fraction"),
         ("d > INTERVAL 1.5 DAYS", "only seconds have a fraction"),
-        ("d > INTERVAL '106751992' DAY", "longer than those that Spark has"),
+        ("d > INTERVAL '106751992' DAY", "out of Spark's range"),
         ("d + INTERVAL '1' DAY > INTERVAL '2' DAY", "added to dates and timestamps here"),
         ("d * 2 > INTERVAL '2' DAY", "leave it to DataFrame.where"),
     ],

@@ -23,10 +23,10 @@ from lance_spark.scan.predicates.comparison import Op, compared, like_regex
 from lance_spark.scan.predicates.expressions import strings
 from lance_spark.scan.predicates.expressions.casts import casted
 from lance_spark.scan.predicates.expressions.conditionals import choice, nullif
-from lance_spark.scan.predicates.expressions.dates import Interval, interval, interval_between
 from lance_spark.scan.predicates.expressions.functions import FUNCTIONS
-from lance_spark.scan.predicates.expressions.holds import CompareValues, ValueIsNull
+from lance_spark.scan.predicates.expressions.intervals import Interval, interval, interval_between
 from lance_spark.scan.predicates.expressions.node import Expression, Literal, Truth, folded
+from lance_spark.scan.predicates.expressions.value_predicates import CompareValues, ValueIsNull
 from lance_spark.scan.predicates.java_regex import to_re2
 from lance_spark.scan.predicates.literal_casts import CastError, cast
 from lance_spark.scan.predicates.sql import computed

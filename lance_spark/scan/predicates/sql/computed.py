@@ -14,9 +14,8 @@ from lance_spark.scan.predicates.comparison import Op
 from lance_spark.scan.predicates.expressions import arithmetic, dates, strings
 from lance_spark.scan.predicates.expressions.casts import casted
 from lance_spark.scan.predicates.expressions.conditionals import truth
-from lance_spark.scan.predicates.expressions.dates import Interval
 from lance_spark.scan.predicates.expressions.functions import FUNCTIONS
-from lance_spark.scan.predicates.expressions.holds import CompareValues, ValueIsNull
+from lance_spark.scan.predicates.expressions.intervals import Interval
 from lance_spark.scan.predicates.expressions.node import (
     Call,
     ColumnValue,
@@ -26,6 +25,7 @@ from lance_spark.scan.predicates.expressions.node import (
     as_expression,
     folded,
 )
+from lance_spark.scan.predicates.expressions.value_predicates import CompareValues, ValueIsNull
 from lance_spark.scan.predicates.sql_settings import SqlSettings
 from lance_spark.scan.predicates.times import tzinfo_of
 from lance_spark.scan.predicates.tree import And, Column, Constant, Or, Predicate
