@@ -148,7 +148,8 @@ class TableBuilder:
         """
         if generatedAlwaysAs is not None:
             raise UnsupportedError(
-                f"column {colName!r}: Lance has no generated columns; add it by addColumns, computed once"
+                f"column {colName!r}: Lance has no generated columns; add it by addColumns, "
+                "computed once"
             )
         kind = spark_type(dataType, colName)
         extra: dict[str, str] = {}
@@ -180,8 +181,8 @@ class TableBuilder:
     def property(self, key: str, value: Any) -> Self:
         """Set a property of the table.
 
-        ``enable_stable_row_ids`` and ``data_storage_version`` say how it is made; ``lance.`` begins the names of settings; all others
-        are metadata of the table.
+        ``enable_stable_row_ids`` and ``data_storage_version`` say how it is made; ``lance.`` begins
+        the names of settings; all others are metadata of the table.
         """
         self._properties[key] = str(value).lower() if isinstance(value, bool) else str(value)
         return self

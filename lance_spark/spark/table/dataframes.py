@@ -1,7 +1,9 @@
-"""DataFrames of one version of a table, with the addresses of its rows, and expressions of users on them.
+"""DataFrames of one version of a table, with the addresses of its rows, and expressions of users on
+them.
 
-A frame has the columns that expressions name, and no others: Spark computes values and finds rows, it does not carry rows. It is of a
-version that is named, whatever others commit meanwhile, and is always read by tasks.
+A frame has the columns that expressions name, and no others: Spark computes values and finds rows,
+it does not carry rows. It is of a version that is named, whatever others commit meanwhile, and is
+always read by tasks.
 """
 
 from __future__ import annotations
@@ -112,7 +114,8 @@ def schema_of(
 def named_in(dataset: Dataset, *expressions: str | Column | None) -> list[str]:
     """Return the columns whose names occur as words in the texts of expressions.
 
-    Some may not be meant, but few: times in nanoseconds, for one, cannot be read by Spark if they are not whole microseconds.
+    Some may not be meant, but few: times in nanoseconds, for one, cannot be read by Spark if they
+    are not whole microseconds.
 
     Parameters
     ----------
@@ -124,7 +127,9 @@ def named_in(dataset: Dataset, *expressions: str | Column | None) -> list[str]:
     list of str
         Of the table, in its order, then of those that every table has of its rows.
     """
-    text = "\n".join(str(one) for one in expressions if one is not None).lower()
+    text = "\n".join(
+        str(expression) for expression in expressions if expression is not None
+    ).lower()
     return [name for name in (*dataset.schema.names, *META_FIELDS) if is_named(name, text)]
 
 
@@ -161,7 +166,7 @@ def resolved(
     InvalidInputError
         One cannot be analysed with all columns either.
     """
-    if condition is None and all(one is None for one in expressions):
+    if condition is None and all(expression is None for expression in expressions):
         return list(columns)
     return analysed(base, dataset, columns, *expressions, condition=condition, called=called)[0]
 
@@ -189,11 +194,11 @@ def analysed(
 
     names_of = called or ["expression"] * len(expressions)
     by_name = [
-        (name, to_column(one, name))
-        for name, one in zip(names_of, expressions, strict=True)
-        if one is not None
+        (name, to_column(item, name))
+        for name, item in zip(names_of, expressions, strict=True)
+        if item is not None
     ]
-    given = [one for _, one in by_name]
+    given = [item for _, item in by_name]
     where = None if condition is None else to_column(condition, "condition")
     every = [*dataset.schema.names, *META_FIELDS]
     for names in (list(columns), every):
@@ -212,9 +217,9 @@ def analysed(
     with understood("condition"):
         rows = empty if where is None else empty.where(where)
         _ = rows.schema
-    for name, one in by_name:
+    for name, item in by_name:
         with understood(name):
-            _ = rows.select(one).schema
+            _ = rows.select(item).schema
     with understood("expressions"):
         _ = rows.select(*given).schema
     raise AssertionError("the second time returns or raises")
@@ -222,7 +227,9 @@ def analysed(
 
 @contextmanager
 def understood(what: str | None) -> Iterator[None]:
-    """Have what Spark cannot analyse raise `InvalidInputError` that says what it is; nothing changes if that is None."""
+    """Have what Spark cannot analyse raise `InvalidInputError` that says what it is; nothing
+    changes if that is None.
+    """
     from pyspark.errors import AnalysisException, ParseException
 
     try:
@@ -238,8 +245,12 @@ def understood(what: str | None) -> Iterator[None]:
 
 
 def has_windows(*expressions: str | Column | None) -> bool:
-    """Tell whether expressions seem to have window functions, whose rows come in another order; text that looks the same counts."""
-    return any(_OVER.search(str(one)) for one in expressions if one is not None)
+    """Tell whether expressions seem to have window functions, whose rows come in another order;
+    text that looks the same counts.
+    """
+    return any(
+        _OVER.search(str(expression)) for expression in expressions if expression is not None
+    )
 
 
 def to_column(given: str | Column, what: str) -> Column:
@@ -259,12 +270,15 @@ def to_column(given: str | Column, what: str) -> Column:
     if isinstance(given, Column):
         return given
     raise InvalidInputError(
-        f"{what}: give an expression in SQL, or a Column, not {type(given).__name__}; a value as it is is F.lit({given!r})"
+        f"{what}: give an expression in SQL, or a Column, not {type(given).__name__}; a value as "
+        f"it is is F.lit({given!r})"
     )
 
 
 def by_fragment(given: DataFrame, partitions: int) -> DataFrame:
-    """Return the rows of a frame with ``_rowaddr`` so that those of a fragment are in one partition, in order."""
+    """Return the rows of a frame with ``_rowaddr`` so that those of a fragment are in one
+    partition, in order.
+    """
     from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
     fragment = F.shiftright(ROW_ADDRESS.name, _OFFSET_BITS)
@@ -272,7 +286,8 @@ def by_fragment(given: DataFrame, partitions: int) -> DataFrame:
 
 
 def cast_to(column: Column, field: Field) -> Column:
-    """Return values as a column of the table has them; a cast that fails is an error, unless ANSI mode is off.
+    """Return values as a column of the table has them; a cast that fails is an error, unless ANSI
+    mode is off.
 
     Blobs are given as writes take them: bytes, or where they are.
     """
@@ -297,13 +312,13 @@ def _rows_of_tasks(
 ) -> int:
     """Return how many rows tasks get that write what they compute.
 
-    Reading alone is worth a task for millions of rows only; functions of users can take long for each of them, so that all cores
-    should have some.
+    Reading alone is worth a task for millions of rows only; functions of users can take long for
+    each of them, so that all cores should have some.
     """
     table = dataset._table
     there = select_fragments(dataset.fragments, fragments)
-    rows = sum(one.physical_rows for one in there)
-    fields = [one for one in table.schema.fields if one.name in columns]
+    rows = sum(item.physical_rows for item in there)
+    fields = [item for item in table.schema.fields if item.name in columns]
     read = read_bytes(estimated_bytes(there, rows), rows, fields, table.schema.fields)
     cores = parallelism(base.spark)
     usual = default_target_rows(rows, read, cores, max(len(columns), 1))

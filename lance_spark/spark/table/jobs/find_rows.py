@@ -26,17 +26,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FindRows:
-    """Collects the addresses of a partition, whose first column they are: one mapping of fragments to bitmaps, if there are any."""
+    """Collects the addresses of a partition, whose first column they are: one mapping of fragments
+    to bitmaps, if there are any.
+    """
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[dict[int, bytes]]:
         """Yield the offsets of the rows by fragment, as Roaring bitmaps."""
-        found: dict[int, BitMap] = {}
+        results: dict[int, BitMap] = {}
         for batch in batches:
             for number, offsets in offsets_by_fragment(np.unique(addresses_of(batch))):
-                rows = found.setdefault(number, BitMap())
+                rows = results.setdefault(number, BitMap())
                 rows |= bitmap_of(offsets)
-        if found:
-            yield {number: encode_bitmap(rows) for number, rows in found.items()}
+        if results:
+            yield {number: encode_bitmap(rows) for number, rows in results.items()}
 
 
 def addresses_of(batch: pa.RecordBatch) -> UInt64Array:

@@ -10,8 +10,8 @@
 | schema_metadata_updates | what becomes of the schema's metadata |
 | field_metadata_updates | what becomes of the metadata of some fields, by id |
 
-Each update is a list of keys with their values, keys without a value to be deleted, and whether to start from nothing.
-Specification: table/commit/transaction.md.
+Each update is a list of keys with their values, keys without a value to be deleted, and whether to
+start from nothing. Specification: table/commit/transaction.md.
 """
 
 from __future__ import annotations
@@ -239,7 +239,9 @@ class UpdateConfig(Operation):
         )
 
     def _same_table_metadata_as(self, committed: Operation) -> bool:
-        """Tell whether both change the table's metadata, and one of them all of it, or both the same key."""
+        """Tell whether both change the table's metadata, and one of them all of it, or both the
+        same key.
+        """
         mine, theirs = self.table_metadata_keys, committed.table_metadata_keys
         if mine & theirs:
             return True
