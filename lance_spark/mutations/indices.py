@@ -183,7 +183,9 @@ def drop_index(
     properties: Mapping[str, str] | None = None,
     max_retries: int = DEFAULT_MAX_RETRIES,
 ) -> Manifest:
-    """Take an index away, all its segments; its files stay until cleanup. See `Dataset.drop_index`."""
+    """Take an index away, all its segments; its files stay until cleanup. See
+    `Dataset.drop_index`.
+    """
     segments = [index for index in indexes.section_of(table.manifest).indices if index.name == name]
     if not segments:
         known = sorted({index.name for index in indexes.section_of(table.manifest).indices})

@@ -218,7 +218,9 @@ def _merged(
 
 
 def renumbered(field: Field, next_id: int, parent_id: int) -> tuple[Field, int]:
-    """Return a field with ids that count up from `next_id`, depth-first, and the id after the last."""
+    """Return a field with ids that count up from `next_id`, depth-first, and the id after the
+    last.
+    """
     own, after = next_id, next_id + 1
     children = []
     for child in field.children:

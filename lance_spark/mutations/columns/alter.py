@@ -351,7 +351,9 @@ def _without(field: Field, gone: set[int]) -> Field | None:
 
 
 def is_castable(old: pa.DataType, new: pa.DataType) -> bool:
-    """Tell whether a column can be cast: to another size or precision of the same kind of values."""
+    """Tell whether a column can be cast: to another size or precision of the same kind of
+    values.
+    """
     for of_kind in (pat.is_integer, pat.is_floating, pat.is_boolean, pat.is_decimal, _is_temporal):
         if of_kind(old):
             return bool(of_kind(new))

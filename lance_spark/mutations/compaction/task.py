@@ -438,7 +438,9 @@ def committed_of(
 
 
 def undo(table: OpenTable, result: CompactionResult) -> None:
-    """Delete the files of a task that is not committed; what cannot be deleted is left to cleanup."""
+    """Delete the files of a task that is not committed; what cannot be deleted is left to
+    cleanup.
+    """
     with suppress(StorageError):
         delete_fragments(table.paths, result.new)
 

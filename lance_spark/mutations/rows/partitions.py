@@ -176,7 +176,9 @@ class InPartitions(Predicate):
 def _codes(
     wanted: Iterable[pa.Array], given: Iterable[pa.Array], num_rows: int
 ) -> npt.NDArray[np.int64]:
-    """Return for each row the number of its combination among those that are wanted; -1 for others."""
+    """Return for each row the number of its combination among those that are wanted; -1 for
+    others.
+    """
     import pyarrow.compute as pc
 
     codes: npt.NDArray[np.int64] = np.zeros(num_rows, np.int64)

@@ -133,7 +133,9 @@ class RowAddressGuard:
 
 
 def _about_places(table: OpenTable, names: Iterable[str]) -> list[str]:
-    """Return those names that say of rows where they are; not those of columns of the table itself."""
+    """Return those names that say of rows where they are; not those of columns of the table
+    itself.
+    """
     places = {ROW_ADDRESS.name, ROW_OFFSET.name, FRAGMENT_ID.name}
     if not table.manifest.flags.stable_row_ids:
         places.add(ROW_ID.name)

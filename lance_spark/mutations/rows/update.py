@@ -205,7 +205,9 @@ def update_rows(
     runner: Runner | None = None,
     fragments_per_task: int | None = None,
 ) -> OpenTable:
-    """Update rows; see `Dataset.update` and `plan_update`. The runner is this machine by default."""
+    """Update rows; see `Dataset.update` and `plan_update`. The runner is this machine by
+    default.
+    """
     conditions = conditions_of(filters)
 
     def change(current: OpenTable) -> Manifest:

@@ -100,7 +100,9 @@ class OptionText:
             ) from None
 
     def _settings_that_help(self) -> list[str]:
-        """Return the settings of Spark, each with a value, that alone make a condition of the text."""
+        """Return the settings of Spark, each with a value, that alone make a condition of the
+        text.
+        """
         result = []
         for name, setting in SPARK_NAMES.items():
             default = getattr(self.settings, name)

@@ -210,7 +210,9 @@ def take_request(schema: StructType) -> Request | None:
 
 
 def become(schema: StructType, fields: Sequence[StructField]) -> None:
-    """Give a schema other fields, in place: pyspark keeps what it found out about them beside them."""
+    """Give a schema other fields, in place: pyspark keeps what it found out about them beside
+    them.
+    """
     type(schema).__init__(schema, list(fields))
 
 

@@ -125,7 +125,9 @@ class LanceReader(DataSourceReader):
         return [PlanReply(rows, size, version, fragments, stream), *partitions]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a partition, in batches of exactly the Arrow schema that Spark expects."""
+        """Yield the rows of a partition, in batches of exactly the Arrow schema that Spark
+        expects.
+        """
         if self.request is None or not self.request.packed:
             yield from self.rows(partition)
             return

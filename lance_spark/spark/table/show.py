@@ -24,7 +24,9 @@ _SOFT = 'style="opacity:.7"'
 
 
 def shown(table: TableBase) -> str:
-    """Return a table as HTML for a notebook. Never raises: a table that cannot be opened says why."""
+    """Return a table as HTML for a notebook. Never raises: a table that cannot be opened says
+    why.
+    """
     try:
         from lance_spark.inspect.collect import version_facts
 

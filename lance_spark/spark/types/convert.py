@@ -422,7 +422,9 @@ def _is_large(data_type: pa.DataType) -> bool:
 
 
 def _has_nanosecond_times(data_type: pa.DataType) -> bool:
-    """Tell whether an Arrow type that Spark takes as it is may hold times of day that Spark rounds."""
+    """Tell whether an Arrow type that Spark takes as it is may hold times of day that Spark
+    rounds.
+    """
     if data_type.equals(pa.time64("ns")):
         return True
     return any(_has_nanosecond_times(data_type.field(i).type) for i in range(data_type.num_fields))

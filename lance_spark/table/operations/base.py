@@ -127,7 +127,9 @@ class Operation(ABC):
 
     @property
     def metadata_targets(self) -> frozenset[int]:
-        """Ids of the fields whose metadata it changes, and `SCHEMA_METADATA` if it is the schema's."""
+        """Ids of the fields whose metadata it changes, and `SCHEMA_METADATA` if it is the
+        schema's.
+        """
         return frozenset()
 
     @property

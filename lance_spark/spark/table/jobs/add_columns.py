@@ -142,7 +142,9 @@ def update_from(
     key: Sequence[str],
     properties: Mapping[str, str] | None,
 ) -> tuple[Manifest, int]:
-    """Give rows of a version the values of another frame, once; see `LanceTable.updateColumnsFrom`."""
+    """Give rows of a version the values of another frame, once; see
+    `LanceTable.updateColumnsFrom`.
+    """
     table = dataset._table
     check_key(table, source, key)
     names = [name for name in source.columns if name not in key]

@@ -139,7 +139,9 @@ class UpdateConfig(Operation):
 
     @property
     def metadata_targets(self) -> frozenset[int]:
-        """Ids of the fields whose metadata it changes, and `SCHEMA_METADATA` if it is the schema's."""
+        """Ids of the fields whose metadata it changes, and `SCHEMA_METADATA` if it is the
+        schema's.
+        """
         of_schema = () if self.schema_metadata is None else (SCHEMA_METADATA,)
         return frozenset((*of_schema, *self.field_metadata))
 
