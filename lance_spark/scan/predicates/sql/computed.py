@@ -139,8 +139,9 @@ def _both(
     Raises
     ------
     NoCommonTypeError
-        One is a timestamp without a zone beside a literal with one: Spark compares what clocks show then, if the literal
-        survives the cast to it and back, which is not the order of instants where clocks are put forward.
+        One is a timestamp without a zone beside a literal with one: Spark compares what clocks show
+        then, if the literal survives the cast to it and back, which is not the order of instants
+        where clocks are put forward.
     """
     sides = casted(one, common, settings), casted(other, common, settings)
     if common.equals(INSTANT) and any(isinstance(side, Literal) for side in sides):

@@ -1,4 +1,4 @@
-"""The tree of a text: names, values, and operators on them."""
+"""The syntax tree of a predicate: names, literals, and operators."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ class Node:
 
     Attributes
     ----------
-    at : int
-        Where it begins.
+    offset : int
+        Its first character in the text.
     depth : int
-        How deep the tree below it is.
+        Levels of the tree below the node, itself included.
     """
 
-    at: int
+    offset: int
     depth: int
 
 
 @dataclass(frozen=True, slots=True)
 class Name(Node):
-    """A column, or a child of a struct: the names from the top down."""
+    """A column, or a child of a struct: the names from the top-level column down."""
 
     parts: tuple[str, ...]
 
@@ -47,12 +47,14 @@ class Apply(Node):
     Attributes
     ----------
     op : str
-        `and or not = <=> != < <= > >= + - * / % div negative positive in between is cast try_cast
-        like ilike rlike`, or `call`.
+        `and or not = <=> != < <= > >= + - * / % div | ^ & << >> >>> || negative positive ~ in
+        between is cast try_cast like ilike rlike literal interval case`, or `call`.
     args : tuple of Node
     detail : object
-        Of `cast` the type, of `like` and `ilike` the escape character, of `is` what it asks for, of
-        `call` the name in lower case.
+        For `cast` the type; for `like` and `ilike` the escape character; for `is` the word after
+        IS; for `call` the name in lower case; for `literal` a value of `words.LITERAL_TYPES`; for
+        `interval` the text, whether it is negative, and its units or None; for `case` whether it
+        has a value and an ELSE.
     """
 
     op: str
@@ -62,6 +64,6 @@ class Apply(Node):
 
 @dataclass(frozen=True, slots=True)
 class TypeName:
-    """The type that a cast names."""
+    """The type of a cast."""
 
     dtype: pa.DataType
