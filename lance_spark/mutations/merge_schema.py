@@ -91,7 +91,7 @@ class MergingWrite(WriteJob):
 
         table = OpenTable(self.paths(), base)
         try:
-            return retry_on_conflict(table, change, self.commit_retries).manifest
+            return retry_on_conflict(table, change, self.commit_retries)
         except _OvertakenError as overtaken:
             raise CommitConflictError(
                 f"{store.display}: version {overtaken.version} has other columns than version {base.version}, which this "

@@ -32,12 +32,11 @@ from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import check_types
 from lance_spark.mutations.columns.deleted_row_padding import DeletedRowPadding
 from lance_spark.mutations.columns.values_still_valid import values_still_valid
-from lance_spark.mutations.commits import check_writable, commit_operation
-from lance_spark.mutations.retry import check_once, check_rows_writable
-from lance_spark.mutations.runner import Runner, runner_for
+from lance_spark.mutations.commits import check_rows_writable, commit_operation
+from lance_spark.mutations.runner import Runner, check_once, runner_for
 from lance_spark.proto import file_pb2
 from lance_spark.scan.fragment.reader import FragmentReader
-from lance_spark.table.commit.commit import DEFAULT_MAX_RETRIES
+from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.files import DataFile
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.fragments.row_counts import counted_fragments
@@ -213,7 +212,6 @@ def plan_columns(
     UnsupportedFeatureError, UnsupportedError, UnsupportedTypeError
         The table needs more than this release does, or its files cannot have such columns.
     """
-    check_writable(table)
     check_rows_writable(table, data_files=True)
     version = table.manifest.data_storage_version
     check_types(schema, version)
@@ -256,8 +254,7 @@ def commit_columns(
     schema: Iterable[file_pb2.Field],
     *,
     preserves_nullability: bool,
-    properties: Mapping[str, str] | None = None,
-    max_retries: int = DEFAULT_MAX_RETRIES,
+    options: CommitOptions | None = None,
 ) -> Manifest:
     """Make the columns of all tasks part of the table.
 
@@ -271,10 +268,7 @@ def commit_columns(
         All columns of the table afterwards.
     preserves_nullability : bool
         Whether rows that are written without the new columns stay valid.
-    properties : mapping of str to str, optional
-        Of the transaction.
-    max_retries : int
-        How often to start again after other writers were faster.
+    options : CommitOptions, optional
 
     Raises
     ------
@@ -302,7 +296,7 @@ def commit_columns(
         schema=fields,
         preserves_nullability=preserves_nullability,
     )
-    return commit_operation(table, operation, properties=properties, max_retries=max_retries)
+    return commit_operation(table, operation, options or CommitOptions())
 
 
 class Computation:
@@ -343,8 +337,7 @@ class Computation:
         *,
         batch_size: int = DEFAULT_BATCH_SIZE,
         preserves_nullability: bool = True,
-        properties: Mapping[str, str] | None = None,
-        max_retries: int = DEFAULT_MAX_RETRIES,
+        options: CommitOptions | None = None,
     ) -> Manifest:
         """Compute what is missing, and commit; see `plan_columns` and `commit_columns`."""
         self.start(table, read, schema)
@@ -362,11 +355,7 @@ class Computation:
         parts = runner.run(tasks, ColumnTask.run, undo)
         self.add(table, [one for part in parts for one in part])
         return self.finish(
-            table,
-            fields,
-            preserves_nullability=preserves_nullability,
-            properties=properties,
-            max_retries=max_retries,
+            table, fields, preserves_nullability=preserves_nullability, options=options
         )
 
     @property
@@ -418,8 +407,7 @@ class Computation:
         fields: Iterable[file_pb2.Field],
         *,
         preserves_nullability: bool,
-        properties: Mapping[str, str] | None = None,
-        max_retries: int = DEFAULT_MAX_RETRIES,
+        options: CommitOptions | None = None,
     ) -> Manifest:
         """Commit what was computed; see `commit_columns`."""
         files = [one for _, one in self._done.values()]
@@ -431,8 +419,7 @@ class Computation:
                 files,
                 fields,
                 preserves_nullability=preserves_nullability,
-                properties=properties,
-                max_retries=max_retries,
+                options=options,
             )
         except UncertainCommitError:
             raise

@@ -34,8 +34,8 @@ from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.indexes.fragment_reuse import RemappedRows
 from lance_spark.table.indexes.updates import RewrittenIndex
 from lance_spark.table.paths import INDICES, TablePaths
+from lance_spark.table.rows.addresses import OFFSET_BITS, split_addresses
 from lance_spark.table.rows.deletions import Offsets, read_deletions
-from lance_spark.table.rows.index import OFFSET_BITS
 from lance_spark.table.rows.u64_segments import Words
 
 #: Versions of the files of an index that are written.
@@ -45,7 +45,6 @@ LOOKUP_COLUMNS = ["min", "max", "null_count", "page_idx"]
 DATA_FILE, LOOKUP_FILE = "page_data.lance", "page_lookup.lance"
 #: Rows that are read at once.
 _WINDOW_ROWS = 1 << 18
-_OFFSET_MASK = np.uint64((1 << OFFSET_BITS) - 1)
 
 
 class Moves:
@@ -76,14 +75,13 @@ class Moves:
 
     def new_addresses(self, addresses: Words) -> tuple[Words, npt.NDArray[np.bool_]]:
         """Return the addresses that rows have now, and which of the rows there are."""
-        fragments = addresses >> np.uint64(OFFSET_BITS)
+        fragments, offsets = split_addresses(addresses)
         found, alive = addresses.copy(), np.ones(len(addresses), bool)
         for number in np.unique(fragments):
             source = self._old.get(int(number))
             if source is not None:
                 rows = np.flatnonzero(fragments == number)
-                offsets = (addresses[rows] & _OFFSET_MASK).astype(np.int64)
-                found[rows], alive[rows] = source.locate(offsets)
+                found[rows], alive[rows] = source.locate(offsets[rows])
         return found, alive
 
 

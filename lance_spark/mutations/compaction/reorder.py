@@ -30,14 +30,17 @@ from lance_spark.errors import (
     UnsupportedFeatureError,
 )
 from lance_spark.file.writer import check_types
-from lance_spark.mutations.compaction.task import CompactionMetrics, covered_fragments
-from lance_spark.mutations.retry import check_rows_writable
+from lance_spark.mutations.commits import check_rows_writable, commit_operation
+from lance_spark.mutations.compaction.task import (
+    CompactionMetrics,
+    covered_fragments,
+    reserve_fragment_ids,
+)
 from lance_spark.mutations.rewrite.address_reader import AddressReader, add_unique_addresses
 from lance_spark.mutations.rewrite.row_reader import keeping_references
-from lance_spark.mutations.rows.deletion_vectors import union
+from lance_spark.mutations.rows.delete import union
 from lance_spark.table.bases import Target
-from lance_spark.table.commit.commit import DEFAULT_MAX_RETRIES, commit
-from lance_spark.table.commit.transaction import Transaction
+from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.fragments.writer import FragmentWriter, delete_fragments
@@ -46,7 +49,6 @@ from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.data.rewrite import Rewrite, RewriteGroup
-from lance_spark.table.operations.metadata.reserve_fragments import ReserveFragments
 from lance_spark.table.placement import placement_of
 from lance_spark.table.rows.deletion_writer import bitmap_of
 from lance_spark.table.rows.deletions import read_deletions
@@ -198,9 +200,7 @@ def groups_of(table: OpenTable, excluded: Collection[int] = ()) -> list[tuple[Fr
 def commit_reordered(
     table: OpenTable,
     groups: Iterable[tuple[Sequence[Fragment], Sequence[Reordered]]],
-    *,
-    properties: Mapping[str, str] | None = None,
-    max_retries: int = DEFAULT_MAX_RETRIES,
+    options: CommitOptions | None = None,
 ) -> tuple[Manifest, CompactionMetrics]:
     """Put the new fragments in the place of the old ones.
 
@@ -210,10 +210,7 @@ def commit_reordered(
         At the version that they were made of.
     groups : iterable of (sequence of Fragment, sequence of Reordered)
         Of each group, its fragments, and what was written of them, in order.
-    properties : mapping of str to str, optional
-        Of the transaction.
-    max_retries : int
-        How often to start again after other writers were faster.
+    options : CommitOptions, optional
 
     Raises
     ------
@@ -224,21 +221,19 @@ def commit_reordered(
     StorageError, CorruptTableError
     """
     parts = [(tuple(old), list(written)) for old, written in groups]
-    store = table.store
+    options = options or CommitOptions()
     try:
         for old, written in parts:
             _check_complete(table, old, written)
         new = [fragment for _, written in parts for one in written for fragment in one.new]
-        reserve = Transaction.new(table.version, ReserveFragments(len(new)))
-        reserved = commit(store, reserve, table.manifest, max_retries=max_retries)
+        reserved = reserve_fragment_ids(table, len(new), options)
         number = (reserved.max_fragment_id or 0) - len(new) + 1
         rewrites = []
         for old, written in parts:
             made = [fragment for one in written for fragment in one.new]
             rewrites.append(RewriteGroup(old, _numbered(made, number)))
             number += len(made)
-        transaction = Transaction.new(table.version, Rewrite(tuple(rewrites)), properties)
-        manifest = commit(store, transaction, table.manifest, max_retries=max_retries)
+        manifest = commit_operation(table, Rewrite(tuple(rewrites)), options)
     except UncertainCommitError:
         raise
     except LanceError:

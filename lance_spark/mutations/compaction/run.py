@@ -15,7 +15,7 @@ changed while it was on its way: they stay as they are, for the next compaction.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Self
 
@@ -33,9 +33,9 @@ from lance_spark.mutations.compaction.task import (
     plan_compaction,
     undo,
 )
-from lance_spark.mutations.retry import DEFAULT_CONFLICT_RETRIES, retry_on_conflict
+from lance_spark.mutations.retry import at_version, retry_on_conflict
 from lance_spark.mutations.runner import Runner, runner_for
-from lance_spark.table.commit.commit import DEFAULT_MAX_RETRIES
+from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.manifest.manifest import Manifest
@@ -53,16 +53,17 @@ class Compaction:
     Parameters
     ----------
     options : CompactionOptions
-    conflict_retries : int
-        How often it will be planned anew. In the second half of these attempts a part of it is enough.
+    commit_options : CommitOptions, optional
+        In the second half of its `conflict_retries` attempts, a part of the compaction is enough.
     """
 
     def __init__(
-        self, options: CompactionOptions, conflict_retries: int = DEFAULT_CONFLICT_RETRIES
+        self, options: CompactionOptions, commit_options: CommitOptions | None = None
     ) -> None:
         self.options = options
+        self._commit_options = commit_options or CommitOptions()
         self._attempts = 0
-        self._patience = conflict_retries // 2
+        self._patience = self._commit_options.conflict_retries // 2
         self._done: list[CompactionResult] = []
         self._table: OpenTable | None = None
         self._is_committed = False
@@ -93,8 +94,6 @@ class Compaction:
         *,
         runner: Runner | None = None,
         excluded: Collection[int] = (),
-        properties: Mapping[str, str] | None = None,
-        max_retries: int = DEFAULT_MAX_RETRIES,
     ) -> Manifest:
         """Rewrite what has not been rewritten yet, and commit; see `plan_compaction` and `commit_compaction`.
 
@@ -106,10 +105,6 @@ class Compaction:
             Runs the tasks; this machine by default.
         excluded : collection of int
             More fragments that stay, unless they have been rewritten.
-        properties : mapping of str to str, optional
-            Of the transaction.
-        max_retries : int
-            How often to start again after other writers were faster.
 
         Returns
         -------
@@ -136,8 +131,7 @@ class Compaction:
                 table,
                 self._done,
                 defer_index_remap=options.defer_index_remap,
-                properties=properties,
-                max_retries=max_retries,
+                options=self._commit_options,
                 keep_new_fragments=True,
                 in_part=self._attempts > self._patience + 1,
             )
@@ -203,22 +197,17 @@ class Compaction:
 def compact(
     table: OpenTable,
     options: CompactionOptions,
-    *,
-    conflict_retries: int,
-    max_retries: int,
-    properties: Mapping[str, str] | None = None,
+    commit_options: CommitOptions,
     runner: Runner | None = None,
 ) -> tuple[OpenTable, CompactionMetrics]:
     """Compact a table; see `Dataset.compact_files`. The runner is this machine by default."""
-    with Compaction(options, conflict_retries) as compaction:
+    with Compaction(options, commit_options) as compaction:
 
         def change(current: OpenTable) -> Manifest:
-            return compaction.commit(
-                current, runner=runner, properties=properties, max_retries=max_retries
-            )
+            return compaction.commit(current, runner=runner)
 
-        compacted = retry_on_conflict(table, change, conflict_retries)
-        return compacted, compaction.metrics
+        manifest = retry_on_conflict(table, change, commit_options.conflict_retries)
+        return at_version(table, manifest), compaction.metrics
 
 
 def _content_of(fragment: Fragment) -> bytes:

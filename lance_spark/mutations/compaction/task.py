@@ -32,13 +32,13 @@ from lance_spark.errors import (
 )
 from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import check_types
+from lance_spark.mutations.commits import check_rows_writable, commit_operation
 from lance_spark.mutations.compaction.plan import CompactionOptions, plan_groups
-from lance_spark.mutations.retry import check_once, check_rows_writable
 from lance_spark.mutations.rewrite.fragment_rows import live_values
 from lance_spark.mutations.rewrite.row_reader import keeping_references
+from lance_spark.mutations.runner import check_once
 from lance_spark.table.bases import Target
-from lance_spark.table.commit.commit import DEFAULT_MAX_RETRIES, commit
-from lance_spark.table.commit.transaction import Transaction
+from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.fragments.writer import (
@@ -57,9 +57,9 @@ from lance_spark.table.operations.data.rewrite import Rewrite, RewriteGroup, wit
 from lance_spark.table.operations.metadata.reserve_fragments import ReserveFragments
 from lance_spark.table.paths import BasePath, TablePaths
 from lance_spark.table.placement import placement_of
+from lance_spark.table.rows.addresses import first_address
 from lance_spark.table.rows.deletions import Offsets, read_deletions
 from lance_spark.table.rows.ids import carry, created_versions_of, row_ids_of, updated_versions_of
-from lance_spark.table.rows.index import first_address
 from lance_spark.table.rows.sequences import concatenate, without
 from lance_spark.table.rows.u64_segments import Words
 
@@ -323,8 +323,7 @@ def commit_compaction(
     results: Iterable[CompactionResult],
     *,
     defer_index_remap: bool | None = None,
-    properties: Mapping[str, str] | None = None,
-    max_retries: int = DEFAULT_MAX_RETRIES,
+    options: CommitOptions | None = None,
     keep_new_fragments: bool = False,
     in_part: bool = False,
 ) -> Manifest:
@@ -337,10 +336,7 @@ def commit_compaction(
     results : iterable of CompactionResult
     defer_index_remap : bool, optional
         See `CompactionOptions`.
-    properties : mapping of str to str, optional
-        Of the transaction.
-    max_retries : int
-        How often to start again after other writers were faster.
+    options : CommitOptions, optional
     keep_new_fragments : bool
         Whether the files of new fragments stay if they are not committed: what is planned anew may use them.
     in_part : bool
@@ -359,14 +355,14 @@ def commit_compaction(
         Two of them are about one fragment.
     UncertainCommitError, StorageError, CorruptTableError
     """
+    options = options or CommitOptions()
     results = list(results)
     check_once(table, (one.id for result in results for one in result.old))
     store = table.store
     written: list[str] = []
     try:
         count = sum(len(result.new) for result in results)
-        reserve = Transaction.new(table.version, ReserveFragments(count))
-        reserved = commit(store, reserve, table.manifest, max_retries=max_retries)
+        reserved = reserve_fragment_ids(table, count, options)
         paths = TablePaths(store, reserved.base_paths, store.options)
         moves = list(_with_ids(results, (reserved.max_fragment_id or 0) - count + 1))
         groups = tuple(RewriteGroup(move.old, move.new) for move in moves)
@@ -377,8 +373,7 @@ def commit_compaction(
         else:
             rewritten = _remapped(paths, reserved, moves, written)
             operation = replace(operation, rewritten_indices=tuple(rewritten))
-        transaction = Transaction.new(table.version, operation, properties)
-        return commit(store, transaction, table.manifest, max_retries=max_retries)
+        return commit_operation(table, operation, options)
     except UncertainCommitError:
         raise
     except LanceError:
@@ -388,6 +383,11 @@ def commit_compaction(
         with suppress(StorageError):
             store.delete(written)
         raise
+
+
+def reserve_fragment_ids(table: OpenTable, count: int, options: CommitOptions) -> Manifest:
+    """Commit a reservation of fragment ids, the last ones of the returned version."""
+    return commit_operation(table, ReserveFragments(count), replace(options, properties={}))
 
 
 def committed_of(

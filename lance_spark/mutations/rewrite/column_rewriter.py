@@ -25,7 +25,7 @@ from lance_spark.file.blobs.fields import input_schema
 from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import check_types
 from lance_spark.mutations.columns.deleted_row_padding import DeletedRowPadding
-from lance_spark.mutations.retry import check_once, check_rows_writable
+from lance_spark.mutations.commits import check_rows_writable
 from lance_spark.mutations.rewrite.row_reader import (
     RowReader,
     check_first_field,
@@ -34,6 +34,7 @@ from lance_spark.mutations.rewrite.row_reader import (
     splice,
 )
 from lance_spark.mutations.rows.update_task import ChangedColumns
+from lance_spark.mutations.runner import check_once
 from lance_spark.scan.fragment.reader import WINDOW_BYTES
 from lance_spark.table.align import align
 from lance_spark.table.fragments.files import DataFile
@@ -42,15 +43,14 @@ from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.fragments.writer import FragmentWriter, delete_fragments
 from lance_spark.table.open import OpenTable
 from lance_spark.table.placement import Placement, placement_of
+from lance_spark.table.rows.addresses import OFFSET_BITS, fragment_runs
 from lance_spark.table.rows.deletion_writer import bitmap_of, encode_bitmap
 from lance_spark.table.rows.deletions import Offsets, read_deletions
-from lance_spark.table.rows.index import OFFSET_BITS
 from lance_spark.table.rows.u64_segments import Words
 
 #: One file for a fragment, however large.
 _UNLIMITED = 1 << 62
 _WINDOW_ROWS = 65_536
-_OFFSETS = np.uint64((1 << OFFSET_BITS) - 1)
 
 
 class RowOrderError(InvalidInputError):
@@ -136,13 +136,8 @@ class ColumnRewriter:
         values = align(values, self._arrow)
         if not values.num_rows:
             return
-        numbers = addresses >> np.uint64(OFFSET_BITS)
-        starts = np.flatnonzero(np.diff(numbers, prepend=numbers[:1] ^ np.uint64(1)))
-        stops = [*starts[1:].tolist(), len(addresses)]
-        for start, stop in zip(starts.tolist(), stops, strict=True):
-            patch = self._patch(int(numbers[start]))
-            offsets = (addresses[start:stop] & _OFFSETS).astype(np.int64)
-            patch.put(offsets, values.slice(start, stop - start))
+        for number, rows, offsets in fragment_runs(addresses):
+            self._patch(number).put(offsets, values.slice(rows.start, len(offsets)))
 
     def finish(self) -> list[ColumnFile]:
         """Close the last file, and return what was written, in the order that the fragments came in."""

@@ -30,10 +30,10 @@ from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.manifest.schema_changes import loses_first
 from lance_spark.table.open import OpenTable
 from lance_spark.table.paths import BasePath, TablePaths
+from lance_spark.table.rows.addresses import split_addresses
 from lance_spark.table.rows.deletion_writer import bitmap_of
 from lance_spark.table.rows.deletions import Offsets
 from lance_spark.table.rows.ids import carry, updated_versions_of
-from lance_spark.table.rows.index import OFFSET_BITS
 from lance_spark.table.rows.u64_segments import Words
 
 #: Rows that are handed on at once at most.
@@ -181,7 +181,7 @@ class RowReader:
         address, row_id, created, updated = (
             column.to_numpy() for column in batch.columns[-len(_META) :]
         )
-        offsets = (address & np.uint64((1 << OFFSET_BITS) - 1)).astype(np.int64)
+        _, offsets = split_addresses(address)
         values = self._with_references(batch.select(range(self._width)), offsets)
         return RowBatch(values, offsets, row_id, created, updated)
 

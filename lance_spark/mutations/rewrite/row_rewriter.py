@@ -27,8 +27,8 @@ from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.fragments.writer import DEFAULT_MAX_ROWS_PER_FILE, FragmentWriter
 from lance_spark.table.open import OpenTable
 from lance_spark.table.placement import placement_of
+from lance_spark.table.rows.addresses import split_addresses
 from lance_spark.table.rows.deletion_writer import encode_bitmap
-from lance_spark.table.rows.index import OFFSET_BITS
 from lance_spark.table.rows.u64_segments import Words
 
 #: Rows that are moved at once, at most.
@@ -245,7 +245,7 @@ class RowRewriter:
         if self._places is None:
             fragments = self._table.manifest.fragments
             self._places = {one.id: self._placement.of(one) for one in fragments}
-        numbers, inverse = np.unique(addresses >> np.uint64(OFFSET_BITS), return_inverse=True)
+        numbers, inverse = np.unique(split_addresses(addresses)[0], return_inverse=True)
         # A fragment that the table does not have is refused when its rows are read.
         places = [self._places.get(number, (None,)) for number in numbers.tolist()]
         kinds = list(dict.fromkeys(places))

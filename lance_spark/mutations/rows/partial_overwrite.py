@@ -15,27 +15,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 from lance_spark.errors import CommitConflictError
-from lance_spark.mutations.retry import (
-    DEFAULT_CONFLICT_RETRIES,
-    check_once,
-    commit_rows,
-    retry_on_conflict,
-)
+from lance_spark.mutations.commits import commit_rows
+from lance_spark.mutations.retry import retry_on_conflict
 from lance_spark.mutations.rows.delete import (
     Affected,
-    DeleteTask,
     FragmentDeletion,
     changed_fragments,
-    plan_delete,
-    undo,
+    run_delete,
 )
-from lance_spark.mutations.runner import LocalRunner, Runner
+from lance_spark.mutations.runner import LocalRunner, Runner, check_once
 from lance_spark.scan.predicates.tree import Constant, Predicate
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.idempotency import WriteToken
+from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.commit.write_job import WriteJob
 from lance_spark.table.commit.write_rebase import fits
 from lance_spark.table.fragments.fragment import Fragment
@@ -86,17 +80,15 @@ class ReplacingWrite(WriteJob):
         once: WriteToken | None = None,
     ) -> Manifest:
         """Put the fragments in the place of the rows; see `commit_replacement`."""
-        return commit_replacement(self, self.condition, fragments, properties=properties, once=once)
+        options = CommitOptions(properties or {}, max_retries=self.commit_retries, once=once)
+        return commit_replacement(self, self.condition, fragments, options)
 
 
 def commit_replacement(
     job: WriteJob,
     condition: Predicate,
     fragments: Sequence[Fragment],
-    *,
-    properties: Mapping[str, str] | None = None,
-    once: WriteToken | None = None,
-    conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
+    options: CommitOptions,
     runner: Runner | None = None,
 ) -> Manifest:
     """Replace the rows that meet a condition by those of fragments that are written.
@@ -108,12 +100,7 @@ def commit_replacement(
     condition : Predicate
         On columns of the table.
     fragments : sequence of Fragment
-    properties : mapping of str to str, optional
-        Of the transaction.
-    once : Once, optional
-        The change must not be made if it has been before.
-    conflict_retries : int
-        How often it is planned anew, if others commit what it does not fit.
+    options : CommitOptions
     runner : Runner, optional
         Finds the rows; this machine by default.
 
@@ -129,24 +116,15 @@ def commit_replacement(
     """
     store = ObjectStore.from_uri(job.uri, job.storage_options)
     by = runner or LocalRunner(store.is_local, _AT_ONCE)
+    by.tag = by.tag or job.tag
 
     def change(current: OpenTable) -> Manifest:
         _check_columns(current, job, condition)
-        tasks = plan_delete(current, [condition], tag=by.tag or job.tag)
-        found = by.run(tasks, DeleteTask.run, partial(undo, current.store))
-        deletions = [deletion for part in found for deletion in part]
-        operation = replacement(current, deletions, fragments)
-        return commit_rows(
-            current,
-            operation,
-            properties=properties,
-            max_retries=job.commit_retries,
-            once=once,
-            keep_new_fragments=True,
-        )
+        operation = replacement(current, run_delete(current, by, [condition]), fragments)
+        return commit_rows(current, operation, options, keep_new_fragments=True)
 
     table = OpenTable(job.paths(), job.base(store))
-    return retry_on_conflict(table, change, conflict_retries).manifest
+    return retry_on_conflict(table, change, options.conflict_retries)
 
 
 def _check_columns(table: OpenTable, job: WriteJob, condition: Predicate) -> None:

@@ -25,8 +25,7 @@ from lance_spark.scan.take import RowFinder
 from lance_spark.table.blob_dataset import check_columns
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.open import OpenTable
-
-_OFFSET_BITS = 32
+from lance_spark.table.rows.addresses import OFFSET_BITS
 
 
 def take_blobs(
@@ -113,9 +112,9 @@ def _physical(
             yield fragment, live_to_physical(rows, reader.deleted())
         return
     by_id = {fragment.id: fragment for fragment in fragments}
-    holders = wanted >> _OFFSET_BITS
+    holders = wanted >> OFFSET_BITS
     for number in np.unique(holders).tolist():
-        offsets = wanted[holders == number] & ((1 << _OFFSET_BITS) - 1)
+        offsets = wanted[holders == number] & ((1 << OFFSET_BITS) - 1)
         holder = by_id.get(number)
         if holder is None or int(offsets.max()) >= holder.physical_rows:
             raise InvalidInputError(
@@ -126,6 +125,6 @@ def _physical(
         gone = np.intersect1d(offsets, reader.deleted())
         if len(gone):
             raise InvalidInputError(
-                f"{table.store.display}: row {(number << _OFFSET_BITS) + int(gone[0])} is deleted"
+                f"{table.store.display}: row {(number << OFFSET_BITS) + int(gone[0])} is deleted"
             )
         yield holder, offsets

@@ -15,10 +15,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 
 from lance_spark.errors import InvalidInputError
-from lance_spark.mutations.retry import DEFAULT_CONFLICT_RETRIES, retry_on_conflict
+from lance_spark.mutations.retry import retry_on_conflict
 from lance_spark.spark.read.reader import display
 from lance_spark.spark.table.base import ChangeResult, TableBase, option_text
-from lance_spark.table.commit.transaction import with_message
+from lance_spark.table.commit.options import DEFAULT_CONFLICT_RETRIES, CommitOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -155,9 +155,10 @@ class HistoryMethods(TableBase):
             There is no such version, or it has been cleaned up.
         CommitConflictError, InvalidInputError, UnsupportedFeatureError, CorruptTableError, StorageError
         """
-        return self._restore(
-            {"version": version}, commit_message, transaction_properties, conflict_retries
+        options = CommitOptions.of(
+            commit_message, transaction_properties, conflict_retries=conflict_retries
         )
+        return self._restore({"version": version}, options)
 
     def restoreToTimestamp(  # noqa: N802 - as DeltaTable has it
         self,
@@ -175,9 +176,10 @@ class HistoryMethods(TableBase):
             As the option timestamp of a read takes it.
         """
         text = timestamp.isoformat() if isinstance(timestamp, datetime) else timestamp
-        return self._restore(
-            {"timestamp": text}, commit_message, transaction_properties, conflict_retries
+        options = CommitOptions.of(
+            commit_message, transaction_properties, conflict_retries=conflict_retries
         )
+        return self._restore({"timestamp": text}, options)
 
     def restoreToTag(  # noqa: N802 - as its siblings
         self,
@@ -188,7 +190,10 @@ class HistoryMethods(TableBase):
         conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
     ) -> ChangeResult:
         """Make the version that a tag names the newest again; see `restoreToVersion`. The tag must be on this branch."""
-        return self._restore({"tag": tag}, commit_message, transaction_properties, conflict_retries)
+        options = CommitOptions.of(
+            commit_message, transaction_properties, conflict_retries=conflict_retries
+        )
+        return self._restore({"tag": tag}, options)
 
     def tags(self) -> DataFrame:
         """Return the tags of all branches: name, branch, version, created_at, updated_at, manifest_size, metadata.
@@ -352,13 +357,7 @@ class HistoryMethods(TableBase):
 
         return shown(self)
 
-    def _restore(
-        self,
-        naming: Mapping[str, Any],
-        message: str | None,
-        given: Mapping[str, str] | None,
-        conflict_retries: int,
-    ) -> ChangeResult:
+    def _restore(self, naming: Mapping[str, Any], options: CommitOptions) -> ChangeResult:
         from lance_spark.mutations.metadata_updates import restore
 
         newest = self.writable("restore")
@@ -368,13 +367,10 @@ class HistoryMethods(TableBase):
                 f"restore: version {found.version} is on {_named(found.branch)}, and this is {_named(newest.branch)} of "
                 f"{display(self.path)}; check out that branch"
             )
-        properties = with_message(given, message)
-        done = retry_on_conflict(
-            newest,
-            lambda _: restore(found._table, properties=properties).manifest,
-            conflict_retries,
+        restored = retry_on_conflict(
+            newest, lambda _: restore(found._table, options), options.conflict_retries
         )
-        return ChangeResult(done.version)
+        return ChangeResult(restored.version)
 
     def _like(self, given: Mapping[str, Any]) -> Self:
         """Return the table with other names of a version; those of None are left out."""

@@ -22,10 +22,9 @@ from lance_spark.errors import InvalidInputError, InvalidOptionError, StorageErr
 from lance_spark.mutations.compaction.plan import CompactionOptions
 from lance_spark.mutations.compaction.run import Compaction
 from lance_spark.mutations.compaction.task import CompactionMetrics
-from lance_spark.mutations.retry import DEFAULT_CONFLICT_RETRIES
 from lance_spark.spark.table.base import TableBase
 from lance_spark.spark.table.jobs.find_rows import find_rows
-from lance_spark.table.commit.transaction import with_message
+from lance_spark.table.commit.options import DEFAULT_CONFLICT_RETRIES, CommitOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -97,16 +96,18 @@ class MaintenanceMethods(TableBase):
             Others changed the same fragments, again and again.
         UnsupportedFeatureError, CorruptFileError, CorruptTableError, StorageError
         """
-        properties = with_message(transaction_properties, commit_message)
+        commit = CommitOptions.of(
+            commit_message, transaction_properties, conflict_retries=conflict_retries
+        )
         chosen = compaction_options(options)
         if sortBy is not None and zOrderBy is not None:
             raise InvalidInputError("optimize: give sortBy or zOrderBy, not both")
         if sortBy is not None:
-            metrics = self._sort(where, sortBy, False, chosen, properties, conflict_retries)
+            metrics = self._sort(where, sortBy, False, chosen, commit)
         elif zOrderBy is not None:
-            metrics = self._sort(where, zOrderBy, True, chosen, properties, conflict_retries)
+            metrics = self._sort(where, zOrderBy, True, chosen, commit)
         else:
-            metrics = self._compact(where, chosen, properties, conflict_retries)
+            metrics = self._compact(where, chosen, commit)
         row = tuple(getattr(metrics, name) for name in _METRICS)
         return self.spark.createDataFrame([row], ", ".join(f"{name} long" for name in _METRICS))
 
@@ -227,21 +228,19 @@ class MaintenanceMethods(TableBase):
         self,
         where: str | Column | None,
         options: CompactionOptions,
-        properties: Mapping[str, str],
-        conflict_retries: int,
+        commit: CommitOptions,
     ) -> CompactionMetrics:
-        with Compaction(options, conflict_retries) as compaction:
+        with Compaction(options, commit) as compaction:
 
-            def plan(job: Job, dataset: Dataset) -> Manifest:
-                return compaction.commit(
+            def plan(job: Job, dataset: Dataset) -> tuple[Manifest, CompactionMetrics]:
+                manifest = compaction.commit(
                     dataset._table,
                     runner=job.runner("rewrite fragments"),
                     excluded=self._fragments_without(job, dataset, where),
-                    properties=properties,
                 )
+                return manifest, compaction.metrics
 
-            self.change("optimize", plan, conflict_retries=conflict_retries)
-            return compaction.metrics
+            return self.change("optimize", plan, commit)
 
     def _sort(
         self,
@@ -249,24 +248,17 @@ class MaintenanceMethods(TableBase):
         by: str | Column | Sequence[str | Column],
         curve: bool,
         options: CompactionOptions,
-        properties: Mapping[str, str],
-        conflict_retries: int,
+        commit: CommitOptions,
     ) -> CompactionMetrics:
         from lance_spark.spark.table.jobs.sort import sort_columns, sort_rows
 
         columns = sort_columns(by, "zOrderBy" if curve else "sortBy")
-        done: list[CompactionMetrics] = []
 
-        def plan(job: Job, dataset: Dataset) -> Manifest:
+        def plan(job: Job, dataset: Dataset) -> tuple[Manifest, CompactionMetrics]:
             excluded = self._fragments_without(job, dataset, where)
-            manifest, metrics = sort_rows(
-                self, job, dataset, columns, options, excluded, properties, curve=curve
-            )
-            done.append(metrics or CompactionMetrics())
-            return manifest
+            return sort_rows(self, job, dataset, columns, options, excluded, commit, curve=curve)
 
-        self.change("optimize", plan, conflict_retries=conflict_retries)
-        return done[-1]
+        return self.change("optimize", plan, commit)
 
     def _clean(self, what: str, policy: CleanupPolicy, dry_run: bool) -> CleanupStats:
         from lance_spark.table.cleanup.run import cleanup

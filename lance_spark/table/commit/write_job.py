@@ -46,8 +46,9 @@ from lance_spark.table.bases import (
     same_bases,
     targets,
 )
-from lance_spark.table.commit.commit import DEFAULT_MAX_RETRIES, commit
+from lance_spark.table.commit.commit import commit
 from lance_spark.table.commit.idempotency import WriteToken
+from lance_spark.table.commit.options import DEFAULT_MAX_RETRIES
 from lance_spark.table.commit.transaction import Transaction
 from lance_spark.table.fragments import file_versions
 from lance_spark.table.fragments.dictionaries import common_dictionaries

@@ -22,26 +22,12 @@ from lance_spark.storage.read.parallel_reads import read_all
 from lance_spark.table.fragments.files import Lineage
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.paths import TablePaths
+from lance_spark.table.rows.addresses import OFFSET_BITS, first_address, split_addresses
 from lance_spark.table.rows.deletions import read_deletions
 from lance_spark.table.rows.ids import parsed_row_ids_of
 from lance_spark.table.rows.u64_segments import Offsets, Words
 
-#: Bits of a row address below the fragment id.
-OFFSET_BITS = 32
 _Mask = npt.NDArray[np.bool_]
-
-
-def first_address(fragment: Fragment) -> int:
-    """Return the address of a fragment's row 0.
-
-    Raises
-    ------
-    CorruptTableError
-        Its id is no 32-bit number.
-    """
-    if fragment.id >> OFFSET_BITS:
-        raise CorruptTableError(f"{fragment.name}: ids of fragments have 32 bits")
-    return fragment.id << OFFSET_BITS
 
 
 class RowIndex:
@@ -155,8 +141,7 @@ def live_addresses(
     CorruptTableError, CorruptFileError, MissingFileError, StorageError
     """
     by_id = {fragment.id: fragment for fragment in fragments}
-    holders = addresses >> np.uint64(OFFSET_BITS)
-    offsets = (addresses & np.uint64((1 << OFFSET_BITS) - 1)).astype(np.int64)
+    holders, offsets = split_addresses(addresses)
     found = np.zeros(len(addresses), np.bool_)
     if not len(addresses):
         return found, addresses

@@ -18,6 +18,7 @@ from lance_spark.mutations.compaction.reorder import (
     groups_of,
     undo,
 )
+from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.open import OpenTable, open_table
 
 LINEAGE = ["_rowid", "_row_created_at_version", "_row_last_updated_at_version"]
@@ -76,7 +77,7 @@ def test_rows_come_in_order(tmp_path: Path, stable: bool, index: str) -> None:
     groups = groups_of(table)
     assert len(groups) == (2 if index else 1)
     parts = [(group, reordered(table, [one.id for one in group])) for group in groups]
-    manifest, metrics = commit_reordered(table, parts, properties={"why": "order"})
+    manifest, metrics = commit_reordered(table, parts, CommitOptions({"why": "order"}))
     assert metrics.fragments_removed == len(table.manifest.fragments)
     assert metrics.fragments_added == 3 * len(groups) == len(manifest.fragments)
     after = open_dataset(str(path)).to_table(columns=names)

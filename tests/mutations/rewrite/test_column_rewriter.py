@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from lance_spark.errors import InvalidInputError, SchemaMismatchError
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.columns.fill import NewFile, commit_columns
-from lance_spark.mutations.retry import commit_rows
+from lance_spark.mutations.commits import commit_rows
 from lance_spark.mutations.rewrite.column_rewriter import (
     ColumnFile,
     ColumnRewriter,

@@ -26,6 +26,7 @@ from lance_spark.errors import (
 from lance_spark.mutations.indices import drop_index
 from lance_spark.proto import file_pb2, table_pb2, transaction_pb2
 from lance_spark.table.commit.commit import commit
+from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.commit.transaction import Transaction
 from lance_spark.table.indexes import fragment_reuse
 from lance_spark.table.indexes import sections as indexes
@@ -523,7 +524,7 @@ def test_drop_of_an_index_that_was_remapped(tmp_path: Path) -> None:
     (before,), (after,) = indexes.section_of(base.manifest).indices, segments(uri)
     assert before.uuid != after.uuid
     with pytest.raises(CommitConflictError, match="rewritten") as caught:
-        drop_index(base, "x")
+        drop_index(base, "x", CommitOptions())
     assert caught.value.retryable
     drop_index(open_table(uri), "x")
     assert not segments(uri)

@@ -11,7 +11,7 @@ A row is looked at by the task that writes it, so that a DataFrame need not give
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,19 +22,22 @@ from lance_spark.file.blobs.fields import input_schema
 from lance_spark.file.blobs.writer import BlobOptions
 from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import check_types as check_file_types
+from lance_spark.mutations.commits import check_rows_writable, commit_rows
 from lance_spark.mutations.job_files import aborted_on_error
-from lance_spark.mutations.retry import check_rows_writable, commit_rows
+from lance_spark.mutations.rows.delete import run_delete
 from lance_spark.mutations.rows.partial_overwrite import replacement
 from lance_spark.spark.jobs.job import Job
 from lance_spark.spark.jobs.task_number import task_number
 from lance_spark.spark.options.options import WriteOptions
 from lance_spark.spark.read.snapshot import TableSnapshot, snapshot_of
+from lance_spark.spark.table.base import ChangeResult
 from lance_spark.spark.table.dataframes import cast_to, named_in, to_column, understood
-from lance_spark.spark.table.jobs.delete import find_and_write, text_of
+from lance_spark.spark.table.jobs.delete import STEP, chosen_rows, text_of
 from lance_spark.spark.write.background_writer import BackgroundWriter
 from lance_spark.spark.write.input_converter import InputConverter
 from lance_spark.spark.write.writer import check_types, map_columns
 from lance_spark.table.bases import folders
+from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.fragments.writer import FragmentWriter
 from lance_spark.table.manifest.manifest import Manifest
@@ -128,31 +131,29 @@ def replace_where(
     dataset: Dataset,
     source: DataFrame,
     condition: str | Column,
-    properties: Mapping[str, str] | None,
-) -> tuple[Manifest, int, int]:
-    """Replace rows of a version, once; see `LanceTable.replaceWhere`.
-
-    Returns
-    -------
-    tuple of Manifest, int and int
-        The new version, how many rows came, and how many went.
-    """
+    options: CommitOptions,
+) -> tuple[Manifest, ChangeResult]:
+    """Replace rows of a version, once; see `LanceTable.replaceWhere`."""
     table = dataset._table
     check_rows_writable(table, data_files=True)
     names = map_columns(source.columns, dataset.schema, table.store.display)
     schema = given_columns(table, names)
     check_file_types(schema, table.manifest.data_storage_version)
-    options = WriteOptions.parse({"path": base.path})
-    check_types(source.schema, options, names, input_schema(schema))
+    write_options = WriteOptions.parse({"path": base.path})
+    check_types(source.schema, write_options, names, input_schema(schema))
     rows, shown = with_condition(base, dataset, source, names, condition)
     work = InsertRows(snapshot_of(table), tuple(names), shown, text_of(condition), job.tag)
     written = job.run_frame(rows, work, "write rows")
     fragments = [one for part in written for one in part]
-    deletions = find_and_write(base, job, dataset, condition)
+    chosen = chosen_rows(base, job, dataset, condition)
+    deletions = run_delete(table, job.runner(STEP), *chosen)
     operation = replacement(table, deletions, fragments)
-    manifest = commit_rows(table, operation, properties=properties)
-    inserted = sum(one.physical_rows for one in fragments)
-    return manifest, inserted, sum(one.num_rows for one in deletions)
+    manifest = commit_rows(table, operation, options)
+    return manifest, ChangeResult(
+        manifest.version,
+        num_inserted_rows=sum(one.physical_rows for one in fragments),
+        num_deleted_rows=sum(one.num_rows for one in deletions),
+    )
 
 
 def with_condition(
