@@ -124,6 +124,7 @@ def run(seed: int, folder: Path) -> Counter[str]:
     return history.counts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, HISTORIES, 4))
 def test_changes_applied_to_a_version_give_the_next_one(tmp_path: Path, first: int) -> None:
     for seed in range(first, min(first + 4, HISTORIES)):

@@ -1,4 +1,6 @@
-"""What all changes of a table through Spark share: which table, at which version, and how a change is made."""
+"""What all changes of a table through Spark share: which table, at which version, and how a change
+is made.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,8 @@ class TableBase:
     path : str
         Folder or URI.
     options : mapping of str to str
-        Those of a read: settings of the store, ``branch``, ``target_bases`` and ``target_all_bases``; ``version``, ``tag`` and ``timestamp`` make a table that is only read.
+        Those of a read: settings of the store, ``branch``, ``target_bases`` and
+        ``target_all_bases``; ``version``, ``tag`` and ``timestamp`` make a table that is only read.
     alias : str, optional
         Name of the table in conditions and expressions.
 
@@ -100,7 +103,8 @@ class TableBase:
             value = getattr(self._read_options, name)
             if value is not None:
                 raise InvalidInputError(
-                    f"{what}: this is {reader.display(self.path)} at {name} {value}, which can only be read; leave the option "
+                    f"{what}: this is {reader.display(self.path)} at {name} {value}, which can "
+                    "only be read; leave the option "
                     f"{name} out to change the newest version"
                 )
         return replace(self.dataset()._table, target_bases=self._read_options.target_bases)
@@ -163,7 +167,9 @@ class TableBase:
         return result
 
     def storage_options(self) -> dict[str, str]:
-        """Return the options for frames of any version of the table: all that name none, and no branch."""
+        """Return the options for frames of any version of the table: all that name none, and no
+        branch.
+        """
         names = (*_PINNING, "branch")
         return {name: value for name, value in self.options.items() if name.lower() not in names}
 

@@ -93,14 +93,16 @@ def delete_moved(
 
 
 def candidates(dataset: Dataset, predicate: Predicate) -> dict[int, BitMap] | None:
-    """Return the rows that can meet a predicate, by fragment, as far as zone maps tell; None if there are no indexes."""
+    """Return the rows that can meet a predicate, by fragment, as far as zone maps tell; None if
+    there are no indexes.
+    """
     if dataset._table.manifest.index_section is None:
         return None
-    found: dict[int, BitMap] = {}
+    results: dict[int, BitMap] = {}
     for task in dataset.plan([ROW_ADDRESS.name], filter=predicate, target_rows=_ALL_ROWS):
         for piece in task.slices:
-            found.setdefault(piece.fragment.id, BitMap()).add_range(piece.start, piece.stop)
-    return found
+            results.setdefault(piece.fragment.id, BitMap()).add_range(piece.start, piece.stop)
+    return results
 
 
 def text_of(condition: str | Column | None) -> str:
