@@ -27,7 +27,6 @@ from lance_spark.mutations.indices import drop_index
 from lance_spark.proto import file_pb2, table_pb2, transaction_pb2
 from lance_spark.table.commit.commit import commit
 from lance_spark.table.commit.options import CommitOptions
-from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.commit.transaction import Transaction
 from lance_spark.table.indexes import fragment_reuse
 from lance_spark.table.indexes import sections as indexes
