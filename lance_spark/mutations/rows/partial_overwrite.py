@@ -5,7 +5,7 @@ version.
 | --- | --- | --- |
 | `begin_write` with the mode append | driver | looks at the table |
 | `WriteJob.writer` | workers | data files of the new rows; nothing refers to them yet |
-| `commit_replacement` | driver | finds the rows that go, writes deletion files, one `Update` with new fragments |
+| `ReplaceRows.commit` | driver | finds the rows that go, writes deletion files, one `Update` with new fragments |
 
 Fragments that lose all rows go without a deletion file. Only the columns of the condition are read.
 The first attempt is planned on the version that the write was planned on: rows that others appended
@@ -15,8 +15,8 @@ meets the condition there goes. Specification: table/commit/transaction.md, `Upd
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from lance_spark.errors import CommitConflictError
 from lance_spark.mutations.commits import commit_rows
@@ -27,26 +27,23 @@ from lance_spark.mutations.rows.delete import (
     changed_fragments,
     run_delete,
 )
-from lance_spark.mutations.runner import LocalRunner, Runner, check_once
-from lance_spark.scan.predicates.tree import Constant, Predicate
-from lance_spark.storage.store import ObjectStore
-from lance_spark.table.commit.idempotency import WriteToken
+from lance_spark.mutations.runner import LocalRunner, check_once
+from lance_spark.scan.predicates.tree import Predicate
 from lance_spark.table.commit.options import CommitOptions
-from lance_spark.table.commit.write_job import WriteJob
-from lance_spark.table.commit.write_rebase import fits
+from lance_spark.table.commit.write_job import WriteJob, WriteStrategy
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.data.update import Update
 
-#: Fragments that are searched at the same time.
-_AT_ONCE = 16
+#: Tasks that search fragments at the same time.
+_THREADS = 16
 
 
 def replacement(
     table: OpenTable, deletions: Sequence[FragmentDeletion], fragments: Sequence[Fragment]
 ) -> Update:
-    """Return the operation that puts new fragments in the place of rows; see `commit_replacement`.
+    """Return the operation that puts new fragments in the place of rows; see `ReplaceRows.commit`.
 
     Raises
     ------
@@ -64,69 +61,38 @@ def replacement(
 
 
 @dataclass(frozen=True, slots=True)
-class ReplacingWrite(WriteJob):
-    """An append to a table that is there, in the place of rows. Can be pickled; holds no manifest.
+class ReplaceRows(WriteStrategy):
+    """Replace the rows that meet a condition, in a table that exists.
 
     Attributes
     ----------
     condition : Predicate
-        Rows that meet it go.
-    """
-
-    condition: Predicate = field(default_factory=lambda: Constant(False))
-
-    def commit_manifest(
-        self,
-        fragments: Sequence[Fragment],
-        properties: Mapping[str, str] | None = None,
-        once: WriteToken | None = None,
-    ) -> Manifest:
-        """Put the fragments in the place of the rows; see `commit_replacement`."""
-        options = CommitOptions(properties or {}, max_retries=self.commit_retries, once=once)
-        return commit_replacement(self, self.condition, fragments, options)
-
-
-def commit_replacement(
-    job: WriteJob,
-    condition: Predicate,
-    fragments: Sequence[Fragment],
-    options: CommitOptions,
-    runner: Runner | None = None,
-) -> Manifest:
-    """Replace the rows that meet a condition by those of fragments that are written.
-
-    Parameters
-    ----------
-    job : WriteJob
-        That wrote the fragments: an append to a table that was there.
-    condition : Predicate
         On columns of the table.
-    fragments : sequence of Fragment
-    options : CommitOptions
-    runner : Runner, optional
-        Finds the rows; this machine by default.
-
-    Returns
-    -------
-    Manifest
-        The new version.
-
-    Raises
-    ------
-    LanceError
-        What `commit` raises. The new fragments stay: `WriteJob.abort` deletes them.
     """
-    store = ObjectStore.from_uri(job.uri, job.storage_options)
-    by = runner or LocalRunner(store.is_local, _AT_ONCE)
-    by.tag = by.tag or job.tag
 
-    def change(current: OpenTable) -> Manifest:
-        _check_columns(current, job, condition)
-        operation = replacement(current, run_delete(current, by, [condition]), fragments)
-        return commit_rows(current, operation, options, keep_new_fragments=True)
+    condition: Predicate
 
-    table = OpenTable(job.paths(), job.base(store))
-    return retry_on_conflict(table, change, options.conflict_retries)
+    def commit(
+        self, job: WriteJob, fragments: Sequence[Fragment], options: CommitOptions
+    ) -> Manifest:
+        """Find the rows, write their deletion files, and commit; plan again after a conflict.
+
+        Raises
+        ------
+        LanceError
+            Errors of `commit`. The new fragments stay: `WriteJob.abort` deletes them.
+        """
+        table = job.base_table()
+        runner = LocalRunner(table.store.is_local, _THREADS)
+        runner.tag = job.tag
+
+        def change(current: OpenTable) -> Manifest:
+            _check_columns(current, job, self.condition)
+            deletions = run_delete(current, runner, [self.condition])
+            operation = replacement(current, deletions, fragments)
+            return commit_rows(current, operation, options, keep_new_fragments=True)
+
+        return retry_on_conflict(table, change, options.conflict_retries)
 
 
 def _check_columns(table: OpenTable, job: WriteJob, condition: Predicate) -> None:
@@ -143,7 +109,7 @@ def _check_columns(table: OpenTable, job: WriteJob, condition: Predicate) -> Non
             raise _overtaken(
                 table, f"column {item.name!r} was dropped, renamed or given another type"
             )
-    if table.version != job.read_version and not fits(job, table.manifest):
+    if table.version != job.read_version and not job.fits(table.manifest):
         raise _overtaken(
             table, "the columns were made others than those that the rows are written for"
         )

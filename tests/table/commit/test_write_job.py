@@ -21,7 +21,8 @@ from lance_spark.errors import (
     TableExistsError,
     UnsupportedFeatureError,
 )
-from lance_spark.table.commit.write_job import WriteJob, begin_write
+from lance_spark.table.commit.write_job import TableSettings, WriteJob, WriteLimits
+from lance_spark.table.commit.write_plan import begin_write
 from lance_spark.table.fragments.file_versions import parse_version
 from lance_spark.table.fragments.fragment import Fragment
 from tests.support.tables.pylance_written import ids, manifests, new_table, rows
@@ -69,7 +70,7 @@ def test_a_new_table(path: Path, mode: str, version: str | None) -> None:
 
 
 def test_many_tasks_and_files(path: Path) -> None:
-    job = begin_write(str(path), rows(0).schema, max_rows_per_file=4)
+    job = begin_write(str(path), rows(0).schema, limits=WriteLimits(4))
     fragments = carry_out(job, rows(0, 10), rows(10, 3), rows(13, 8))
     assert [fragment.physical_rows for fragment in fragments] == [4, 4, 2, 3, 4, 4]
     job.commit(fragments)
@@ -306,7 +307,7 @@ def test_data_without_columns(path: Path) -> None:
 def test_stable_row_ids_are_for_new_tables(path: Path) -> None:
     new_table(path)
     with pytest.raises(InvalidOptionError, match="for a new table only"):
-        begin_write(str(path), rows(0).schema, mode="overwrite", enable_stable_row_ids=True)
+        begin_write(str(path), rows(0).schema, mode="overwrite", settings=TableSettings(True))
 
 
 def test_stores_that_cannot_commit_are_refused_before_anything_is_written() -> None:
