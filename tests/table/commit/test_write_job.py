@@ -79,9 +79,9 @@ def test_many_tasks_and_files(path: Path) -> None:
 
 
 def test_options_of_a_new_table(path: Path) -> None:
-    options = {"config": {"a": "b"}, "table_metadata": {"c": "d"}, "enable_stable_row_ids": True}
+    settings = TableSettings(True, config={"a": "b"}, table_metadata={"c": "d"})
     table = rows(0).replace_schema_metadata({"e": "f"})
-    write(path, table, **options)
+    write(path, table, settings=settings)
     dataset = lance.dataset(str(path))
     assert (dataset.config(), dataset.metadata) == ({"a": "b"}, {"c": "d"})
     assert dataset.schema.metadata == {b"e": b"f"}
@@ -91,7 +91,7 @@ def test_options_of_a_new_table(path: Path) -> None:
     assert numbers == list(range(6))
     for option in ("config", "table_metadata"):
         with pytest.raises(InvalidOptionError, match="not by an append"):
-            write(path, rows(0), **{option: {"x": "y"}})
+            write(path, rows(0), settings=TableSettings(**{option: {"x": "y"}}))
 
 
 def test_create_wants_no_table(path: Path) -> None:
@@ -160,7 +160,7 @@ def test_others_create_the_table_meanwhile(path: Path) -> None:
     with pytest.raises(TableExistsError):
         jobs["create"].commit([])
     for job in (jobs["overwrite"], other):
-        with pytest.raises(CommitConflictError, match="somebody else created the table") as e:
+        with pytest.raises(CommitConflictError, match="another client created the table") as e:
             job.commit([])
         assert e.value.retryable
     assert ids(path) == list(range(6))
@@ -291,11 +291,15 @@ def test_an_append_keeps_the_version_of_the_files(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"mode": "replace"}, {"max_rows_per_file": 0}, {"max_bytes_per_file": -1}],
+    ("name", "options"),
+    [
+        ("mode", {"mode": "replace"}),
+        ("max_rows_per_file", {"limits": WriteLimits(0)}),
+        ("max_bytes_per_file", {"limits": WriteLimits(max_bytes_per_file=-1)}),
+    ],
 )
-def test_options_that_make_no_sense(path: Path, options: dict[str, object]) -> None:
-    with pytest.raises(InvalidOptionError, match=next(iter(options))):
+def test_options_that_make_no_sense(path: Path, name: str, options: dict[str, object]) -> None:
+    with pytest.raises(InvalidOptionError, match=name):
         begin_write(str(path), rows(0).schema, **options)  # type: ignore[arg-type]
 
 
