@@ -53,7 +53,8 @@ from lance_spark.table.manifest.codec import (
 )
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.manifest.versions import ManifestLocation
-from lance_spark.table.operations.base import Conflict, Operation, Rebase
+from lance_spark.table.operations.base import Operation, Rebase
+from lance_spark.table.operations.conflicts import Conflict
 from lance_spark.table.operations.metadata.clone import Clone
 from lance_spark.table.paths import TablePaths
 from lance_spark.table.refs.removal_guard import check_stays

@@ -34,9 +34,8 @@ from lance_spark.table.indexes import updates as index_updates
 from lance_spark.table.indexes.updates import FragmentGroup
 from lance_spark.table.manifest.codec import decode, encode
 from lance_spark.table.open import open_table
-from lance_spark.table.operations.base import Conflict
 from lance_spark.table.operations.metadata.create_index import CreateIndex
-from lance_spark.table.operations.registry import KINDS, operation_of
+from lance_spark.table.operations.registry import operation_of
 from tests.support.tables.indexed import copy
 
 
@@ -287,11 +286,6 @@ def test_round_trip(tmp_path: Path) -> None:
         again = transaction_pb2.Transaction(read_version=message.read_version, uuid=message.uuid)
         operation_of(message, "test").write_to(again)
         assert again == message
-
-
-def test_every_kind_has_an_answer() -> None:
-    assert set(CreateIndex.conflicts) == set(KINDS)
-    assert set(CreateIndex.conflicts.values()) <= set(Conflict)
 
 
 class TestOwners:
