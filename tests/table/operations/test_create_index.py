@@ -522,7 +522,7 @@ def test_drop_of_an_index_that_was_remapped(tmp_path: Path) -> None:
     with pytest.raises(CommitConflictError, match="rewritten") as caught:
         drop_index(base, "x", CommitOptions())
     assert caught.value.retryable
-    drop_index(open_table(uri), "x")
+    drop_index(open_table(uri), "x", CommitOptions())
     assert not segments(uri)
 
 
