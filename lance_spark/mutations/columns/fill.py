@@ -35,6 +35,7 @@ from lance_spark.file.writer import check_types
 from lance_spark.mutations.columns.deleted_row_padding import DeletedRowPadding
 from lance_spark.mutations.columns.values_still_valid import values_still_valid
 from lance_spark.mutations.commits import check_rows_writable, commit_operation
+from lance_spark.mutations.rewrite.writer import UNLIMITED, NewFile, undo
 from lance_spark.mutations.runner import Runner, check_once, runner_for
 from lance_spark.proto import file_pb2
 from lance_spark.scan.fragment.reader import FragmentReader
@@ -42,7 +43,7 @@ from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.files import DataFile
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.fragments.row_counts import counted_fragments
-from lance_spark.table.fragments.writer import FragmentWriter, delete_fragments
+from lance_spark.table.fragments.writer import FragmentWriter
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.manifest.schema_changes import is_live
 from lance_spark.table.open import OpenTable
@@ -52,8 +53,6 @@ from lance_spark.table.placement import Placement, placement_of
 
 #: Rows that a function gets at once, at most.
 DEFAULT_BATCH_SIZE = 65_536
-#: One file for a fragment, however large.
-_UNLIMITED = 1 << 62
 
 
 class Transform(Protocol):
@@ -62,20 +61,6 @@ class Transform(Protocol):
     def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return as many rows, with the new columns."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class NewFile:
-    """The data file of a fragment's new columns. Small, and can be pickled.
-
-    Attributes
-    ----------
-    fragment_id : int
-    file : DataFile
-    """
-
-    fragment_id: int
-    file: DataFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +125,7 @@ class ColumnTask:
                 if file is not None:
                     written.append(NewFile(fragment.id, file))
         except BaseException:
-            delete_files(paths, written)
+            undo(paths, written)
             raise
         return written
 
@@ -149,8 +134,8 @@ class ColumnTask:
             paths,
             self.schema,
             self.file_version,
-            max_rows_per_file=_UNLIMITED,
-            max_bytes_per_file=_UNLIMITED,
+            max_rows_per_file=UNLIMITED,
+            max_bytes_per_file=UNLIMITED,
             tag=self.tag,
             targets=self.placement.of_one_file(fragment),
         )
@@ -333,7 +318,7 @@ class Computation:
         unused = [item for number, (_, item) in self._done.items() if number not in self._committed]
         if unused and self._paths is not None and not self._uncertain:
             with suppress(StorageError):
-                delete_files(self._paths, unused)
+                undo(self._paths, unused)
 
     def commit(
         self,
@@ -359,8 +344,7 @@ class Computation:
             done=self._done,
             tag=runner.tag,
         )
-        undo = partial(delete_files, table.paths)
-        parts = runner.run(tasks, ColumnTask.run, undo)
+        parts = runner.run(tasks, ColumnTask.run, partial(undo, table.paths))
         self.add(table, [item for part in parts for item in part])
         return self.finish(
             table, fields, preserves_nullability=preserves_nullability, options=options
@@ -395,7 +379,7 @@ class Computation:
         self._schemas = (read, schema)
         if files:
             with suppress(StorageError):
-                delete_files(self._paths, files)
+                undo(self._paths, files)
 
     def add(self, table: OpenTable, files: Iterable[NewFile]) -> None:
         """Note files that were computed from a version's rows.
@@ -438,16 +422,6 @@ class Computation:
         self._uncertain = False
         self._committed = frozenset(self._done)
         return manifest
-
-
-def delete_files(paths: TablePaths, files: Iterable[NewFile]) -> None:
-    """Delete the files of columns that are not committed.
-
-    Raises
-    ------
-    StorageError
-    """
-    delete_fragments(paths, [Fragment(0, [file.file for file in files], 0)])
 
 
 def _with_file(fragment: Fragment, file: DataFile | None, kept: set[int]) -> Fragment:

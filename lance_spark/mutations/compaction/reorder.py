@@ -22,7 +22,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-import numpy as np
 from pyroaring import BitMap
 
 from lance_spark.errors import (
@@ -40,13 +39,19 @@ from lance_spark.mutations.compaction.task import (
     reserve_fragment_ids,
 )
 from lance_spark.mutations.rewrite.address_reader import AddressReader, add_unique_addresses
-from lance_spark.mutations.rewrite.row_reader import keeping_references
+from lance_spark.mutations.rewrite.writer import (
+    UNLIMITED,
+    MovedRowsWriter,
+    Written,
+    discard,
+    numbered,
+    rewrite_writer,
+)
 from lance_spark.mutations.rows.delete import union
 from lance_spark.table.bases import Target
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.fragments.row_counts import counted_fragments
-from lance_spark.table.fragments.writer import FragmentWriter, delete_fragments
 from lance_spark.table.indexes import fragment_reuse
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.manifest.manifest import Manifest
@@ -55,14 +60,11 @@ from lance_spark.table.operations.data.rewrite import Rewrite, RewriteGroup
 from lance_spark.table.placement import placement_of
 from lance_spark.table.rows.deletion_writer import bitmap_of
 from lance_spark.table.rows.deletions import read_deletions
-from lance_spark.table.rows.ids import store_lineage
 from lance_spark.table.rows.u64_segments import UInt64Array
-
-_UNLIMITED = 2**62
 
 
 @dataclass(frozen=True, slots=True)
-class Reordered:
+class Reordered(Written):
     """What a worker wrote. Small, and can be pickled.
 
     Attributes
@@ -76,6 +78,11 @@ class Reordered:
 
     new: tuple[Fragment, ...] = ()
     rows: Mapping[int, bytes] = field(default_factory=dict)
+
+    @property
+    def new_data(self) -> Iterable[Fragment]:
+        """The new fragments."""
+        return self.new
 
 
 class Reorder:
@@ -100,28 +107,27 @@ class Reorder:
         table: OpenTable,
         *,
         tag: bytes = b"",
-        max_rows_per_file: int = _UNLIMITED,
-        max_bytes_per_file: int = _UNLIMITED,
+        max_rows_per_file: int = UNLIMITED,
+        max_bytes_per_file: int = UNLIMITED,
         targets: Sequence[Target] = (None,),
         first: int = 0,
     ) -> None:
         manifest = table.manifest
         self._table = table
         self._rows_at = AddressReader(table, table.schema.fields)
-        self._stable = manifest.flags.stable_row_ids
-        self._lineage: list[tuple[UInt64Array, UInt64Array, UInt64Array]] = []
         self._rows: dict[int, BitMap] = {}
-        self._writer = FragmentWriter(
+        writer = rewrite_writer(
             table.paths,
             table.schema,
             manifest.data_storage_version,
+            manifest.base_paths,
             max_rows_per_file=max_rows_per_file,
             max_bytes_per_file=max_bytes_per_file,
             tag=tag,
-            blobs=keeping_references(manifest.base_paths),
             targets=targets,
             first=first,
         )
+        self._writer = MovedRowsWriter(writer, manifest.flags.stable_row_ids)
 
     def write(self, addresses: UInt64Array) -> None:
         """Write rows behind those that have been written.
@@ -143,16 +149,12 @@ class Reorder:
         step = self._rows_at.window_rows(int(addresses[0]))
         for position in range(0, len(addresses), step):
             rows = self._rows_at.read(addresses[position : position + step])
-            if self._stable:
-                self._lineage.append((rows.row_ids, rows.created, rows.updated))
-            self._writer.write(rows.values)
+            self._writer.write(rows.values, rows.row_ids, rows.created, rows.updated)
 
     def finish(self) -> Reordered:
         """Close the files, and return what was written."""
         self._rows_at.close()
         new = self._writer.finish() if self._rows else []
-        if self._stable and new:
-            new = _with_lineage(new, self._lineage)
         rows = {number: item.serialize() for number, item in self._rows.items()}
         return Reordered(tuple(new), rows)
 
@@ -238,14 +240,14 @@ def commit_reordered(
         rewrites = []
         for old, written in parts:
             made = [fragment for item in written for fragment in item.new]
-            rewrites.append(RewriteGroup(old, _numbered(made, number)))
+            rewrites.append(RewriteGroup(old, numbered(made, number)))
             number += len(made)
         manifest = commit_operation(table, Rewrite(tuple(rewrites)), options)
     except UncertainCommitError:
         raise
     except LanceError:
         for _, written in parts:
-            undo(table, written)
+            discard(table.paths, written)
         raise
     gone = [item for old, _ in parts for item in old]
     return manifest, CompactionMetrics(
@@ -254,12 +256,6 @@ def commit_reordered(
         files_removed=sum(len(item.files) + (item.deletion_file is not None) for item in gone),
         files_added=sum(len(item.files) for item in new),
     )
-
-
-def undo(table: OpenTable, written: Iterable[Reordered]) -> None:
-    """Delete the files of what is not committed; what cannot be deleted is left to cleanup."""
-    with suppress(StorageError):
-        delete_fragments(table.paths, [fragment for item in written for fragment in item.new])
 
 
 def _check_complete(
@@ -282,32 +278,3 @@ def _check_complete(
     rows = sum(fragment.physical_rows for item in written for fragment in item.new)
     if rows != count:
         raise InvalidInputError(f"{name}: {rows} rows were written of {count}")
-
-
-def _numbered(fragments: Sequence[Fragment], first: int) -> tuple[Fragment, ...]:
-    result = []
-    for number, fragment in enumerate(fragments, first):
-        proto = fragment.to_proto()
-        proto.id = number
-        result.append(Fragment.from_proto(proto, "new fragment"))
-    return tuple(result)
-
-
-def _with_lineage(
-    fragments: Sequence[Fragment], parts: Sequence[tuple[UInt64Array, UInt64Array, UInt64Array]]
-) -> list[Fragment]:
-    ids, created, updated = (np.concatenate(some) for some in zip(*parts, strict=True))
-    start = 0
-    result = []
-    for fragment in fragments:
-        stop = start + fragment.physical_rows
-        proto = fragment.to_proto()
-        store_lineage(
-            proto,
-            row_ids=ids[start:stop],
-            created=created[start:stop],
-            updated=updated[start:stop],
-        )
-        result.append(Fragment.from_proto(proto, "new fragment"))
-        start = stop
-    return result

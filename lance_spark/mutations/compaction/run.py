@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Self
 
 from pyroaring import BitMap
@@ -33,9 +34,9 @@ from lance_spark.mutations.compaction.task import (
     committed_of,
     covered_fragments,
     plan_compaction,
-    undo,
 )
 from lance_spark.mutations.retry import at_version, retry_on_conflict
+from lance_spark.mutations.rewrite.writer import discard, undo
 from lance_spark.mutations.runner import Runner, runner_for
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.fragment import Fragment
@@ -77,8 +78,7 @@ class Compaction:
 
     def __exit__(self, *_: object) -> None:
         if self._table is not None and not self._is_committed and not self._uncertain:
-            for result in self._done:
-                undo(self._table, result)
+            discard(self._table.paths, self._done)
 
     @property
     def metrics(self) -> CompactionMetrics:
@@ -123,7 +123,7 @@ class Compaction:
         )
         tasks = self._missing(table, excluded, by.tag)
         if tasks:
-            self._done += by.run(tasks, CompactionTask.run, lambda result: undo(table, result))
+            self._done += by.run(tasks, CompactionTask.run, partial(undo, table.paths))
             self._done.sort(key=lambda result: result.old[0].id)
         if not self._done:
             return table.manifest
@@ -147,8 +147,7 @@ class Compaction:
         self._uncertain = False
         self._is_committed = True
         self._done, left = committed_of(self._done, manifest)
-        for result in left:
-            undo(table, result)
+        discard(table.paths, left)
         return manifest
 
     def _missing(self, table: OpenTable, more: Collection[int], tag: bytes) -> list[CompactionTask]:
@@ -194,8 +193,7 @@ class Compaction:
             )
             (kept if stays else gone).append(result)
         self._done = kept
-        for result in gone:
-            undo(self._table, result)
+        discard(self._table.paths, gone)
 
 
 def compact(

@@ -38,7 +38,13 @@ from lance_spark.file.writer import check_types
 from lance_spark.mutations.commits import check_rows_writable, commit_operation
 from lance_spark.mutations.compaction.plan import CompactionOptions, plan_groups
 from lance_spark.mutations.rewrite.fragment_rows import live_values
-from lance_spark.mutations.rewrite.row_reader import keeping_references
+from lance_spark.mutations.rewrite.writer import (
+    Written,
+    discard,
+    numbered,
+    rewrite_writer,
+    with_lineage,
+)
 from lance_spark.mutations.runner import check_once
 from lance_spark.table.bases import Target
 from lance_spark.table.commit.options import CommitOptions
@@ -47,8 +53,6 @@ from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.fragments.writer import (
     DEFAULT_MAX_BYTES_PER_FILE,
     DEFAULT_MAX_ROWS_PER_FILE,
-    FragmentWriter,
-    delete_fragments,
 )
 from lance_spark.table.indexes import fragment_reuse
 from lance_spark.table.indexes import sections as indexes
@@ -65,7 +69,6 @@ from lance_spark.table.rows.deletions import Offsets, read_deletions
 from lance_spark.table.rows.ids import (
     created_versions_of,
     row_ids_of,
-    store_lineage,
     updated_versions_of,
 )
 from lance_spark.table.rows.sequences import concatenate, without_deleted
@@ -94,7 +97,7 @@ class CompactionMetrics:
 
 
 @dataclass(frozen=True, slots=True)
-class CompactionResult:
+class CompactionResult(Written):
     """What a task wrote. Small, and can be pickled.
 
     Attributes
@@ -111,6 +114,11 @@ class CompactionResult:
     old: tuple[Fragment, ...]
     new: tuple[Fragment, ...]
     addresses: bytes
+
+    @property
+    def new_data(self) -> Iterable[Fragment]:
+        """The new fragments."""
+        return self.new
 
     @property
     def metrics(self) -> CompactionMetrics:
@@ -179,13 +187,13 @@ class CompactionTask:
         """
         paths = TablePaths.open(self.uri, self.storage_options, self.base_paths)
         deleted = [read_deletions(paths, fragment) for fragment in self.fragments]
-        writer = FragmentWriter(
+        writer = rewrite_writer(
             paths,
             self.schema,
             self.file_version,
+            self.base_paths,
             max_rows_per_file=self._rows_per_file(),
             max_bytes_per_file=self.max_bytes_per_file,
-            blobs=keeping_references(self.base_paths),
             tag=self.tag,
             targets=self.targets,
             first=self.first,
@@ -235,17 +243,7 @@ class CompactionTask:
             updated.append(
                 without_deleted(_noted(updated_versions_of(fragment, paths), fragment), gone)
             )
-        sequences = [concatenate(parts) for parts in (ids, created, updated)]
-        start = 0
-        carrying = []
-        for fragment in new:
-            stop = start + fragment.physical_rows
-            proto = fragment.to_proto()
-            row_ids, born, changed = (values[start:stop] for values in sequences)
-            store_lineage(proto, row_ids=row_ids, created=born, updated=changed)
-            carrying.append(Fragment.from_proto(proto, "new fragment"))
-            start = stop
-        return carrying
+        return with_lineage(new, *map(concatenate, (ids, created, updated)))
 
     def _addresses(self, deleted: Sequence[Offsets]) -> bytes:
         result = BitMap64()
@@ -403,8 +401,7 @@ def commit_compaction(
         raise
     except LanceError:
         if not keep_new_fragments:
-            for result in results:
-                undo(table, result)
+            discard(table.paths, results)
         with suppress(StorageError):
             store.delete(written)
         raise
@@ -437,25 +434,13 @@ def committed_of(
     return done, left
 
 
-def undo(table: OpenTable, result: CompactionResult) -> None:
-    """Delete the files of a task that is not committed; what cannot be deleted is left to
-    cleanup.
-    """
-    with suppress(StorageError):
-        delete_fragments(table.paths, result.new)
-
-
 def _with_ids(results: Iterable[CompactionResult], first: int) -> Iterable[RemappedRows]:
     """Yield what the tasks moved, the new fragments with reserved ids."""
     number = first
     for result in results:
-        new = []
-        for fragment in result.new:
-            proto = fragment.to_proto()
-            proto.id = number
-            new.append(Fragment.from_proto(proto, "new fragment"))
-            number += 1
-        yield RemappedRows(result.addresses, result.old, tuple(new))
+        new = numbered(result.new, number)
+        number += len(new)
+        yield RemappedRows(result.addresses, result.old, new)
 
 
 def _needs_reuse(manifest: Manifest) -> bool:

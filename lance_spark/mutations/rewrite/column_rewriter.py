@@ -13,7 +13,7 @@ and `Update`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -30,18 +30,16 @@ from lance_spark.mutations.commits import check_rows_writable
 from lance_spark.mutations.rewrite.row_reader import (
     RowReader,
     check_first_field,
-    keeping_references,
     replace_data_file,
-    splice,
+    spliced_rows,
 )
+from lance_spark.mutations.rewrite.writer import UNLIMITED, NewFile, rewrite_writer, undo
 from lance_spark.mutations.rows.update_task import ChangedColumns
 from lance_spark.mutations.runner import check_once
 from lance_spark.scan.fragment.column_reader import WINDOW_BYTES
 from lance_spark.table.align import align
-from lance_spark.table.fragments.files import DataFile
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.fragments.row_counts import counted_fragments
-from lance_spark.table.fragments.writer import FragmentWriter, delete_fragments
 from lance_spark.table.open import OpenTable
 from lance_spark.table.placement import Placement, placement_of
 from lance_spark.table.rows.addresses import OFFSET_BITS, fragment_runs
@@ -49,8 +47,6 @@ from lance_spark.table.rows.deletion_writer import bitmap_of, encode_bitmap
 from lance_spark.table.rows.deletions import Offsets, read_deletions
 from lance_spark.table.rows.u64_segments import UInt64Array
 
-#: One file for a fragment, however large.
-_UNLIMITED = 1 << 62
 _WINDOW_ROWS = 65_536
 
 
@@ -59,21 +55,17 @@ class RowOrderError(InvalidInputError):
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnFile:
-    """The data file that was written for a fragment. Small, and can be pickled.
+class ColumnFile(NewFile):
+    """The data file of columns whose values came by row address.
 
     Attributes
     ----------
-    fragment_id : int
-    file : DataFile
     rows : bytes
         Offsets of the rows that a value came for, as a Roaring bitmap.
     complete : bool
-        Whether one came for each live row.
+        Whether a value came for each live row.
     """
 
-    fragment_id: int
-    file: DataFile
     rows: bytes
     complete: bool
 
@@ -156,7 +148,7 @@ class ColumnRewriter:
             if patch is not None:
                 patch.abort()
         with suppress(StorageError):
-            delete_patched(self._table, self._done.values())
+            undo(self._table.paths, self._done.values())
         self._done = {}
 
     def _patch(self, number: int) -> _FragmentPatch:
@@ -210,14 +202,14 @@ class _FragmentPatch:
         self._schema = schema
         self._version = manifest.data_storage_version
         self._deleted = read_deletions(table.paths, fragment)
-        self._writer = FragmentWriter(
+        self._writer = rewrite_writer(
             table.paths,
             schema,
             self._version,
-            max_rows_per_file=_UNLIMITED,
-            max_bytes_per_file=_UNLIMITED,
+            manifest.base_paths,
+            max_rows_per_file=UNLIMITED,
+            max_bytes_per_file=UNLIMITED,
             tag=tag,
-            blobs=keeping_references(manifest.base_paths),
             targets=placement.of_one_file(fragment),
         )
         #: The first physical row that is not written yet.
@@ -349,11 +341,12 @@ class _OldColumns(_FragmentPatch):
             return
         for piece, batch in self._pieces(rows):
             first, after = np.searchsorted(offsets, [piece.start, piece.stop])
-            self._writer.write(
-                self._replaced(
-                    piece, batch, offsets[first:after], values.slice(first, after - first)
-                )
-            )
+            if first == after:
+                self._writer.write(batch)
+                continue
+            new = pa.Table.from_batches([values.slice(first, after - first)])
+            for spliced in spliced_rows(piece, batch, offsets[first:after], new):
+                self._writer.write(spliced)
 
     def _write_rest(self, rows: range) -> None:
         for _, batch in self._pieces(rows):
@@ -365,22 +358,6 @@ class _OldColumns(_FragmentPatch):
             within = range(start, min(start + window, rows.stop))
             for piece, batch in self._there.pieces(within):
                 yield piece, align(batch, self._arrow)
-
-    def _replaced(
-        self, rows: range, old: pa.RecordBatch, offsets: Offsets, new: pa.RecordBatch
-    ) -> pa.RecordBatch:
-        if not len(offsets):
-            return old
-        order = np.arange(len(rows))
-        order[offsets - rows.start] = len(rows) + np.arange(len(offsets))
-        indices = pa.array(order)
-        columns: Sequence[pa.ChunkedArray] = [
-            splice(column, pa.chunked_array([other]), indices)
-            for column, other in zip(old.columns, new.columns, strict=True)
-        ]
-        table = pa.Table.from_arrays(columns, schema=self._arrow).combine_chunks()
-        (batch,) = table.to_batches()
-        return batch
 
 
 def changed_columns(table: OpenTable, patched: Iterable[ColumnFile]) -> list[ChangedColumns]:
@@ -411,13 +388,3 @@ def changed_columns(table: OpenTable, patched: Iterable[ColumnFile]) -> list[Cha
         num_rows = len(BitMap.deserialize(item.rows))
         result.append(ChangedColumns(state, item.rows, item.file.fields, num_rows))
     return result
-
-
-def delete_patched(table: OpenTable, patched: Iterable[ColumnFile]) -> None:
-    """Delete files that are not committed.
-
-    Raises
-    ------
-    StorageError
-    """
-    delete_fragments(table.paths, [Fragment(0, [item.file for item in patched], 0)])

@@ -20,7 +20,6 @@ from lance_spark.encoding.rows import Rows
 from lance_spark.errors import CorruptTableError, InvalidInputError, UnsupportedFeatureError
 from lance_spark.file.blobs.fields import FIRST_V2, Handling, handled, has_blobs
 from lance_spark.file.blobs.mapping import replace_blobs
-from lance_spark.file.blobs.writer import BlobOptions
 from lance_spark.file.schema.schema import Field, Schema
 from lance_spark.scan.blobs.loader import EXTERNAL, BlobDescriptors
 from lance_spark.scan.fragment.reader import FragmentReader
@@ -45,12 +44,6 @@ _META = (ROW_ADDRESS, ROW_ID, CREATED_AT, UPDATED_AT)
 _SPARSE = 4
 #: Fields of data files that another file has now.
 _TOMBSTONE = -2
-
-
-def keeping_references(base_paths: Mapping[int, BasePath]) -> BlobOptions:
-    """Return how blobs are written so that references stay what they are."""
-    folders = {number: item.path for number, item in base_paths.items() if not item.is_dataset_root}
-    return BlobOptions("reference", bases=folders)
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,6 +313,35 @@ def splice(old: pa.Array, new: pa.ChunkedArray, order: pa.Array) -> pa.ChunkedAr
         return pa.chunked_array([both.dictionary_encode().cast(dtype)])
     except pa.ArrowInvalid as error:
         raise InvalidInputError(f"new values make too many for {dtype}: {error}") from None
+
+
+def spliced_rows(
+    rows: range, old: pa.RecordBatch, offsets: Offsets, new: pa.Table
+) -> list[pa.RecordBatch]:
+    """Return physical rows with new values at some offsets, and their old values elsewhere.
+
+    Parameters
+    ----------
+    rows : range
+        Offsets of the rows in their fragment.
+    old : pa.RecordBatch
+        Values of all of these rows.
+    offsets : int64 array
+        Offsets of the rows that get new values, increasing.
+    new : pa.Table
+        Their values, with the schema of `old`.
+    """
+    order = np.arange(len(rows))
+    order[offsets - rows.start] = len(rows) + np.arange(len(new))
+    indices = pa.array(order)
+    columns = [
+        splice(before, after, indices)
+        for before, after in zip(old.columns, new.columns, strict=True)
+    ]
+    batches: list[pa.RecordBatch] = (
+        pa.Table.from_arrays(columns, schema=old.schema).combine_chunks().to_batches()
+    )
+    return batches
 
 
 def _leaves(array: pa.Array, field: Field) -> list[pa.Array]:

@@ -25,6 +25,7 @@ from lance_spark.errors import InvalidInputError, StorageError
 from lance_spark.mutations.commits import check_rows_writable, commit_rows
 from lance_spark.mutations.retry import at_version, retry_on_conflict
 from lance_spark.mutations.rewrite.fragment_rows import matching_offsets
+from lance_spark.mutations.rewrite.writer import Written, undo
 from lance_spark.mutations.rows.conditions import (
     Filter,
     address_check,
@@ -34,7 +35,6 @@ from lance_spark.mutations.rows.conditions import (
 )
 from lance_spark.mutations.runner import LocalRunner, Runner, check_once, runner_for
 from lance_spark.scan.predicates.conditions import Condition
-from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.files import DeletionFile
 from lance_spark.table.fragments.fragment import Fragment
@@ -60,7 +60,7 @@ RowsByFragment = Mapping[int, Offsets | BitMap]
 
 
 @dataclass(frozen=True, slots=True)
-class FragmentDeletion:
+class FragmentDeletion(Written):
     """Rows that a task deleted from one fragment. Small, and can be pickled.
 
     Attributes
@@ -83,6 +83,11 @@ class FragmentDeletion:
     def offsets(self) -> Offsets:
         """Offsets of the rows that were deleted now, increasing."""
         return offsets_of(BitMap.deserialize(self.bitmap))
+
+    @property
+    def new_deletion_files(self) -> Iterable[str]:
+        """The deletion file, unless no row is left."""
+        return () if self.file is None else (deletion_path(self.file, self.fragment_id),)
 
 
 class Affected(Mapping[int, Offsets]):
@@ -189,14 +194,14 @@ def delete_offsets(
     if len(losing) >= _MANY_FILES:
         # Each file takes a request, or a wait until the disk has it.
         runner = LocalRunner(paths.store.is_local, _FILE_THREADS)
-        return runner.run(losing, write, lambda one: undo(paths.store, [one]))
+        return runner.run(losing, write, partial(undo, paths))
     deletions: list[FragmentDeletion] = []
     try:
         for fragment in losing:
             deletions.append(write(fragment))
     except BaseException:
         with suppress(StorageError):
-            undo(paths.store, deletions)
+            undo(paths, deletions)
         raise
     return deletions
 
@@ -295,7 +300,7 @@ def run_delete(
 ) -> list[FragmentDeletion]:
     """Plan a deletion and run its tasks; no version refers to the deletion files yet."""
     tasks = plan_delete(table, filters, rows=rows, tag=runner.tag)
-    parts = runner.run(tasks, DeleteTask.run, partial(undo, table.store))
+    parts = runner.run(tasks, DeleteTask.run, partial(undo, table.paths))
     return [deletion for part in parts for deletion in part]
 
 
@@ -355,16 +360,6 @@ def commit_deletes(
     """
     operation = delete_operation(table, deletions, predicate)
     return commit_rows(table, operation, options or CommitOptions())
-
-
-def undo(store: ObjectStore, deletions: Iterable[FragmentDeletion]) -> None:
-    """Delete the deletion files of tasks that are not committed.
-
-    Raises
-    ------
-    StorageError
-    """
-    store.delete([deletion_path(d.file, d.fragment_id) for d in deletions if d.file is not None])
 
 
 def delete_once(

@@ -31,6 +31,7 @@ from lance_spark.mutations.columns.assignments import Assignment, field_ids, par
 from lance_spark.mutations.commits import check_rows_writable, commit_rows
 from lance_spark.mutations.retry import at_version, retry_on_conflict
 from lance_spark.mutations.rewrite.row_reader import check_first_field
+from lance_spark.mutations.rewrite.writer import undo
 from lance_spark.mutations.rows.conditions import (
     Filter,
     address_check,
@@ -38,7 +39,7 @@ from lance_spark.mutations.rows.conditions import (
     parse_conditions,
 )
 from lance_spark.mutations.rows.delete import Affected, changed_fragments
-from lance_spark.mutations.rows.update_task import Mode, UpdateResult, UpdateTask, undo
+from lance_spark.mutations.rows.update_task import Mode, UpdateResult, UpdateTask
 from lance_spark.mutations.runner import Runner, check_once, runner_for
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.row_counts import counted_fragments

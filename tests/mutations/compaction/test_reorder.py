@@ -16,8 +16,8 @@ from lance_spark.mutations.compaction.reorder import (
     Reordered,
     commit_reordered,
     groups_of,
-    undo,
 )
+from lance_spark.mutations.rewrite.writer import undo
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.open import OpenTable, open_table
 
@@ -105,7 +105,7 @@ def test_what_is_not_all_rows_once_is_refused(tmp_path: Path) -> None:
     whole = reordered(table, ids)
     with pytest.raises(InvalidInputError, match="live ones"):
         commit_reordered(table, [(group, whole[:2])])
-    undo(table, whole)
+    undo(table.paths, whole)
     whole = reordered(table, ids)
     with pytest.raises(InvalidInputError, match="two tasks"):
         commit_reordered(table, [(group, [*whole, whole[0]])])

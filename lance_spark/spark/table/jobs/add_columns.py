@@ -26,7 +26,7 @@ from lance_spark.errors import (
 from lance_spark.file.blobs.fields import has_blobs
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.columns.add import numbered
-from lance_spark.mutations.columns.fill import Computation, NewFile
+from lance_spark.mutations.columns.fill import Computation
 from lance_spark.mutations.rewrite.column_rewriter import ColumnFile
 from lance_spark.scan.fragment.row_meta import META_FIELDS, ROW_ADDRESS
 from lance_spark.spark.jobs.job import Job
@@ -278,7 +278,7 @@ def _note(table: OpenTable, computation: Computation, patched: Sequence[ColumnFi
             "the expressions leave rows "
             "out; nothing was changed"
         )
-    computation.add(table, [NewFile(item.fragment_id, item.file) for item in patched])
+    computation.add(table, patched)
 
 
 def _finish(

@@ -24,9 +24,9 @@ from lance_spark.mutations.rewrite.column_rewriter import (
     ColumnRewriter,
     RowOrderError,
     changed_columns,
-    delete_patched,
 )
 from lance_spark.mutations.rewrite.row_reader import check_first_field
+from lance_spark.mutations.rewrite.writer import undo
 from lance_spark.mutations.rows.update import update_operation
 from lance_spark.mutations.rows.update_task import UpdateResult
 from lance_spark.spark.jobs.job import Job, parallelism
@@ -157,7 +157,7 @@ def patched_in_order(
     if good:
         return patched
     with suppress(StorageError):
-        delete_patched(table, patched)
+        undo(table.paths, patched)
     return patched_sorted(job, work, rows, fragments)
 
 

@@ -17,7 +17,7 @@ from lance_spark import LanceTable
 from lance_spark.dataset.dataset import open_dataset
 from lance_spark.dataset.write import write_dataset
 from lance_spark.errors import AmbiguousMergeError, InvalidInputError, SchemaMismatchError
-from lance_spark.mutations import retry
+from lance_spark.mutations import commits
 from lance_spark.mutations.rows.merge import primary_key
 from lance_spark.spark.table.merge import task as merge_job
 from lance_spark.table.operations.data.update import Update
@@ -148,7 +148,7 @@ def test_two_processes_insert_one_key(spark: Any, tmp_path: Path) -> None:
         text=True,
     )
     attempts = 0
-    commit = retry.commit_rows
+    commit = commits.commit_rows
 
     def together(*given: Any, **more: Any) -> Any:
         nonlocal attempts
@@ -181,7 +181,7 @@ def test_pylance_inserts_the_key_meanwhile(
     path = tmp_path / "t"
     keyed(path)
     stale = lance.dataset(path)
-    commit = retry.commit_rows
+    commit = commits.commit_rows
     attempts = 0
 
     def merge_insert(dataset: Any, key: int, value: str) -> None:
