@@ -6,8 +6,8 @@ refers to them, and they are deleted.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from lance_spark.errors import (
@@ -54,6 +54,18 @@ def commit_operation(
     )
 
 
+@contextmanager
+def after_failure(clean_up: Callable[[], object]) -> Iterator[None]:
+    """Call `clean_up` if a commit fails, unless the commit is uncertain."""
+    try:
+        yield
+    except UncertainCommitError:
+        raise
+    except LanceError:
+        clean_up()
+        raise
+
+
 def commit_rows(
     table: OpenTable,
     operation: Delete | Update,
@@ -80,15 +92,11 @@ def commit_rows(
     LanceError
         Errors of `commit`. The files are deleted, unless the commit is uncertain.
     """
-    try:
+    unneeded = operation
+    if keep_new_fragments and isinstance(operation, Update):
+        unneeded = replace(operation, new_fragments=())
+    with after_failure(lambda: _discard(table, unneeded)):
         manifest = commit_operation(table, operation, options)
-    except UncertainCommitError:
-        raise
-    except LanceError:
-        if keep_new_fragments and isinstance(operation, Update):
-            operation = replace(operation, new_fragments=())
-        _discard(table, operation)
-        raise
     touched = operation.touched_fragments
     used = set(deletion_paths(one for one in manifest.fragments if one.id in touched))
     with suppress(StorageError):

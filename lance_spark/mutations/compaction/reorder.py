@@ -26,13 +26,11 @@ from pyroaring import BitMap
 
 from lance_spark.errors import (
     InvalidInputError,
-    LanceError,
     StorageError,
-    UncertainCommitError,
     UnsupportedFeatureError,
 )
 from lance_spark.file.writer import check_types
-from lance_spark.mutations.commits import check_rows_writable, commit_operation
+from lance_spark.mutations.commits import after_failure, check_rows_writable, commit_operation
 from lance_spark.mutations.compaction.task import (
     CompactionMetrics,
     covered_fragments,
@@ -231,10 +229,11 @@ def commit_reordered(
     """
     parts = [(tuple(old), list(written)) for old, written in groups]
     options = options or CommitOptions()
-    try:
+    results = [result for _, written in parts for result in written]
+    with after_failure(lambda: discard(table.paths, results)):
         for old, written in parts:
             _check_complete(table, old, written)
-        new = [fragment for _, written in parts for one in written for fragment in one.new]
+        new = [fragment for result in results for fragment in result.new]
         reserved = reserve_fragment_ids(table, len(new), options)
         number = (reserved.max_fragment_id or 0) - len(new) + 1
         rewrites = []
@@ -243,12 +242,6 @@ def commit_reordered(
             rewrites.append(RewriteGroup(old, numbered(made, number)))
             number += len(made)
         manifest = commit_operation(table, Rewrite(tuple(rewrites)), options)
-    except UncertainCommitError:
-        raise
-    except LanceError:
-        for _, written in parts:
-            discard(table.paths, written)
-        raise
     gone = [item for old, _ in parts for item in old]
     return manifest, CompactionMetrics(
         fragments_removed=len(gone),

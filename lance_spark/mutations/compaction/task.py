@@ -28,14 +28,12 @@ from pyroaring import BitMap, BitMap64
 
 from lance_spark.errors import (
     CorruptTableError,
-    LanceError,
     StorageError,
-    UncertainCommitError,
     UnsupportedFeatureError,
 )
 from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import check_types
-from lance_spark.mutations.commits import check_rows_writable, commit_operation
+from lance_spark.mutations.commits import after_failure, check_rows_writable, commit_operation
 from lance_spark.mutations.compaction.plan import CompactionOptions, plan_groups
 from lance_spark.mutations.rewrite.fragment_rows import live_values
 from lance_spark.mutations.rewrite.writer import (
@@ -383,7 +381,14 @@ def commit_compaction(
     check_once(table, (item.id for result in results for item in result.old))
     store = table.store
     written: list[str] = []
-    try:
+
+    def clean_up() -> None:
+        if not keep_new_fragments:
+            discard(table.paths, results)
+        with suppress(StorageError):
+            store.delete(written)
+
+    with after_failure(clean_up):
         count = sum(len(result.new) for result in results)
         reserved = reserve_fragment_ids(table, count, options)
         paths = TablePaths(store, reserved.base_paths, store.options)
@@ -397,14 +402,6 @@ def commit_compaction(
             rewritten = _remapped(paths, reserved, moves, written)
             operation = replace(operation, rewritten_indices=tuple(rewritten))
         return commit_operation(table, operation, options)
-    except UncertainCommitError:
-        raise
-    except LanceError:
-        if not keep_new_fragments:
-            discard(table.paths, results)
-        with suppress(StorageError):
-            store.delete(written)
-        raise
 
 
 def reserve_fragment_ids(table: OpenTable, count: int, options: CommitOptions) -> Manifest:

@@ -21,13 +21,14 @@ from dataclasses import dataclass
 from lance_spark.errors import CommitConflictError
 from lance_spark.mutations.commits import commit_rows
 from lance_spark.mutations.retry import retry_on_conflict
+from lance_spark.mutations.rows.conditions import Filter
 from lance_spark.mutations.rows.delete import (
     Affected,
-    FragmentDeletion,
+    RowsByFragment,
     changed_fragments,
     run_delete,
 )
-from lance_spark.mutations.runner import LocalRunner, check_once
+from lance_spark.mutations.runner import LocalRunner, Runner, check_once
 from lance_spark.scan.predicates.tree import Predicate
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.commit.write_job import WriteJob, WriteStrategy
@@ -40,24 +41,44 @@ from lance_spark.table.operations.data.update import Update
 _THREADS = 16
 
 
-def replacement(
-    table: OpenTable, deletions: Sequence[FragmentDeletion], fragments: Sequence[Fragment]
-) -> Update:
-    """Return the operation that puts new fragments in the place of rows; see `ReplaceRows.commit`.
+def replace_once(
+    table: OpenTable,
+    runner: Runner,
+    filters: Sequence[Filter],
+    rows: RowsByFragment | None,
+    fragments: Sequence[Fragment],
+    options: CommitOptions,
+    *,
+    keep_new_fragments: bool = False,
+) -> tuple[Manifest, int]:
+    """Replace rows of one version by those of new fragments: plan, run and commit.
 
-    Raises
-    ------
-    InvalidInputError
-        Two deletions are about one fragment.
+    Parameters
+    ----------
+    table, runner, filters, rows
+        As for `run_delete`: the rows that are replaced.
+    fragments : sequence of Fragment
+        The new rows.
+    options : CommitOptions
+    keep_new_fragments : bool
+        As for `commit_rows`.
+
+    Returns
+    -------
+    tuple of Manifest and int
+        The new version, and how many rows were replaced.
     """
-    check_once(table, (item.fragment_id for item in deletions))
-    by_id = {item.fragment_id: item for item in deletions}
-    return Update(
+    deletions = run_delete(table, runner, filters, rows)
+    check_once(table, (deletion.fragment_id for deletion in deletions))
+    by_id = {deletion.fragment_id: deletion for deletion in deletions}
+    operation = Update(
         fragments=changed_fragments(table, by_id),
         new_fragments=tuple(fragments),
-        removed_fragment_ids=tuple(sorted(i for i, item in by_id.items() if item.file is None)),
+        removed_fragment_ids=tuple(sorted(i for i, one in by_id.items() if one.file is None)),
         affected=Affected(by_id),
     )
+    manifest = commit_rows(table, operation, options, keep_new_fragments=keep_new_fragments)
+    return manifest, sum(deletion.num_rows for deletion in deletions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +109,10 @@ class ReplaceRows(WriteStrategy):
 
         def change(current: OpenTable) -> Manifest:
             _check_columns(current, job, self.condition)
-            deletions = run_delete(current, runner, [self.condition])
-            operation = replacement(current, deletions, fragments)
-            return commit_rows(current, operation, options, keep_new_fragments=True)
+            condition = [self.condition]
+            return replace_once(
+                current, runner, condition, None, fragments, options, keep_new_fragments=True
+            )[0]
 
         return retry_on_conflict(table, change, options.conflict_retries)
 

@@ -109,7 +109,7 @@ class TableBase:
                 )
         return replace(self.dataset()._table, target_bases=self._read_options.target_bases)
 
-    def change(
+    def _change(
         self,
         what: str,
         plan: Callable[[Job, Dataset], tuple[Manifest, _Result]],

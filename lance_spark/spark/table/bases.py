@@ -273,6 +273,6 @@ class BaseMethods(TableBase):
                 manifest = compaction.commit(dataset._table, runner=runner)
                 return manifest, compaction.metrics
 
-            metrics = self.withTargetBases([base]).change("moveFragments", plan, commit)
+            metrics = self.withTargetBases([base])._change("moveFragments", plan, commit)
         row = tuple(getattr(metrics, name) for name in _METRICS)
         return self.spark.createDataFrame([row], ", ".join(f"{name} long" for name in _METRICS))

@@ -102,7 +102,7 @@ class ColumnMethods(TableBase):
         marks = self._marks(options)
 
         with Computation() as computation:
-            return self.change(
+            return self._change(
                 "add columns",
                 lambda job, dataset: add_expressions(
                     self, job, dataset, computation, columns, nullable, marks, commit
@@ -160,7 +160,7 @@ class ColumnMethods(TableBase):
 
         required = missing == "error"
         with Computation() as computation:
-            return self.change(
+            return self._change(
                 "add columns",
                 lambda job, dataset: add_from(
                     self, job, dataset, computation, source, keys, required, marks, commit
@@ -211,7 +211,7 @@ class ColumnMethods(TableBase):
         commit = CommitOptions.of(
             commit_message, transaction_properties, conflict_retries=conflict_retries
         )
-        return self.change(
+        return self._change(
             "update columns",
             lambda job, dataset: update_from(self, job, dataset, source, keys, commit),
             commit,

@@ -254,7 +254,7 @@ class MaintenanceMethods(TableBase):
                 )
                 return manifest, compaction.metrics
 
-            return self.change("optimize", plan, commit)
+            return self._change("optimize", plan, commit)
 
     def _sort(
         self,
@@ -272,7 +272,7 @@ class MaintenanceMethods(TableBase):
             excluded = self._fragments_without(job, dataset, where)
             return sort_rows(self, job, dataset, columns, options, excluded, commit, curve=curve)
 
-        return self.change("optimize", plan, commit)
+        return self._change("optimize", plan, commit)
 
     def _clean(self, what: str, policy: CleanupPolicy, dry_run: bool) -> CleanupStats:
         from lance_spark.table.cleanup.run import cleanup

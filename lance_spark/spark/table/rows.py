@@ -64,7 +64,7 @@ class RowMethods(TableBase):
         options = CommitOptions.of(
             commit_message, transaction_properties, conflict_retries=conflict_retries
         )
-        return self.change(
+        return self._change(
             "delete",
             lambda job, dataset: delete(self, job, dataset, condition, options),
             options,
@@ -128,7 +128,7 @@ class RowMethods(TableBase):
         )
         # A value can choose rows too, by CASE.
         naming = [condition, *(set.values() if isinstance(set, Mapping) else ())]
-        return self.change(
+        return self._change(
             "update",
             lambda job, dataset: update(self, job, dataset, condition, set, mode, options),
             options,
@@ -218,7 +218,7 @@ class RowMethods(TableBase):
         options = CommitOptions.of(
             commit_message, transaction_properties, conflict_retries=conflict_retries
         )
-        return self.change(
+        return self._change(
             "replace where",
             lambda job, dataset: replace_where(self, job, dataset, source, condition, options),
             options,

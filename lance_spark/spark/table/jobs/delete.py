@@ -8,19 +8,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pyroaring import BitMap
 
-from lance_spark.errors import LanceError
 from lance_spark.mutations.commits import check_rows_writable
 from lance_spark.mutations.rows.conditions import Filter
 from lance_spark.mutations.rows.delete import (
-    FragmentDeletion,
     RowsByFragment,
     delete_once,
-    run_delete,
 )
 from lance_spark.scan.fragment.row_meta import ROW_ADDRESS
 from lance_spark.spark.jobs.job import Job
@@ -29,7 +26,6 @@ from lance_spark.spark.table.conditions import native
 from lance_spark.spark.table.jobs.find_rows import find_rows
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.manifest.manifest import Manifest
-from lance_spark.table.open import OpenTable
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -71,25 +67,6 @@ def chosen_rows(
     if predicate is None:
         return (), find_rows(base, job, dataset, condition)
     return (predicate,), candidates(dataset, predicate)
-
-
-def delete_moved(
-    table: OpenTable, job: Job, rows: Mapping[int, BitMap], count: int
-) -> list[FragmentDeletion]:
-    """Write deletion files, on executors, for rows that other tasks moved or marked.
-
-    Raises
-    ------
-    LanceError
-        The number of deleted rows is not `count`.
-    """
-    deletions = run_delete(table, job.runner(STEP), rows=rows) if rows else []
-    if sum(one.num_rows for one in deletions) != count:
-        raise LanceError(
-            f"{table.store.display}: {count} rows were moved or marked as deleted, but not as many "
-            "were deleted; nothing was changed, run it again"
-        )
-    return deletions
 
 
 def candidates(dataset: Dataset, predicate: Predicate) -> dict[int, BitMap] | None:

@@ -23,10 +23,9 @@ from lance_spark.file.blobs.fields import input_schema
 from lance_spark.file.blobs.writer import BlobOptions
 from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import check_types as check_file_types
-from lance_spark.mutations.commits import check_rows_writable, commit_rows
+from lance_spark.mutations.commits import check_rows_writable
 from lance_spark.mutations.job_files import aborted_on_error
-from lance_spark.mutations.rows.delete import run_delete
-from lance_spark.mutations.rows.partial_overwrite import replacement
+from lance_spark.mutations.rows.partial_overwrite import replace_once
 from lance_spark.spark.jobs.job import Job
 from lance_spark.spark.jobs.task_number import task_number
 from lance_spark.spark.options.options import WriteOptions
@@ -148,14 +147,11 @@ def replace_where(
     work = InsertRows(snapshot_of(table), tuple(names), shown, text_of(condition), job.tag)
     written = job.run_frame(rows, work, "write rows")
     fragments = [one for part in written for one in part]
-    chosen = chosen_rows(base, job, dataset, condition)
-    deletions = run_delete(table, job.runner(STEP), *chosen)
-    operation = replacement(table, deletions, fragments)
-    manifest = commit_rows(table, operation, options)
+    filters, replaced = chosen_rows(base, job, dataset, condition)
+    manifest, count = replace_once(table, job.runner(STEP), filters, replaced, fragments, options)
+    inserted = sum(fragment.physical_rows for fragment in fragments)
     return manifest, ChangeResult(
-        manifest.version,
-        num_inserted_rows=sum(one.physical_rows for one in fragments),
-        num_deleted_rows=sum(one.num_rows for one in deletions),
+        manifest.version, num_inserted_rows=inserted, num_deleted_rows=count
     )
 
 

@@ -28,13 +28,11 @@ from lance_spark.errors import (
 from lance_spark.file.blobs.fields import has_blobs, input_schema
 from lance_spark.file.schema.schema import Field, Schema
 from lance_spark.file.writer import check_types
-from lance_spark.mutations.commits import check_rows_writable, commit_rows
+from lance_spark.mutations.commits import check_rows_writable
 from lance_spark.mutations.job_files import aborted_on_error
 from lance_spark.mutations.rewrite.row_reader import hides_first_field
 from lance_spark.mutations.rewrite.row_rewriter import RewrittenRows, RowRewriter
-from lance_spark.mutations.rows.delete import union
-from lance_spark.mutations.rows.update import update_operation
-from lance_spark.mutations.rows.update_task import UpdateResult
+from lance_spark.mutations.rows.merge import commit_moved
 from lance_spark.scan.fragment.row_meta import ROW_ADDRESS
 from lance_spark.scan.plan import estimated_bytes, read_bytes
 from lance_spark.spark.jobs.job import Job
@@ -45,7 +43,7 @@ from lance_spark.spark.table.base import ChangeResult
 from lance_spark.spark.table.conditions import matching
 from lance_spark.spark.table.dataframes import by_fragment, cast_to, has_windows, to_column
 from lance_spark.spark.table.jobs.assigned_columns import assigned_columns
-from lance_spark.spark.table.jobs.delete import delete_moved
+from lance_spark.spark.table.jobs.delete import STEP
 from lance_spark.spark.table.jobs.find_rows import addresses_of, find_rows
 from lance_spark.spark.table.jobs.rewrite_columns import update_in_place
 from lance_spark.spark.write.input_converter import InputConverter
@@ -239,13 +237,6 @@ def _commit(
     assigned: Mapping[str, object],
     options: CommitOptions,
 ) -> tuple[Manifest, ChangeResult]:
-    rows = union((one.rows for one in moved), disjoint=True)
-    count = sum(one.num_rows for one in moved)
-    deletions = delete_moved(table, job, rows, count)
-    fragments = tuple(fragment for one in moved for fragment in one.fragments)
-    fields = [one for one in table.schema.fields if one.name in assigned]
-    changed = [node.id for field in fields for node in field.walk() if node.id >= 0]
-    result = UpdateResult(new_fragments=fragments, deletions=tuple(deletions))
-    operation = update_operation(table, [result], changed, "rows")
-    manifest = commit_rows(table, operation, options)
+    count = sum(rewritten.num_rows for rewritten in moved)
+    manifest = commit_moved(table, job.runner(STEP), moved, count, assigned.keys(), options)
     return manifest, ChangeResult(manifest.version, num_updated_rows=count)

@@ -247,7 +247,7 @@ class MergeBuilder:
             )
 
         naming = texts_of(self._condition, self._clauses)
-        return self._base.change("merge", plan, self._options, naming)
+        return self._base._change("merge", plan, self._options, naming)
 
     def _with(
         self,

@@ -22,25 +22,23 @@ from lance_spark.file.blobs.fields import input_schema
 from lance_spark.file.offsets import with_offsets
 from lance_spark.file.schema.schema import Field, Schema
 from lance_spark.file.writer import check_types
-from lance_spark.mutations.commits import check_rows_writable, commit_rows
+from lance_spark.mutations.commits import check_rows_writable
 from lance_spark.mutations.job_files import aborted_on_error
 from lance_spark.mutations.rewrite.address_reader import AddressReader
 from lance_spark.mutations.rewrite.row_rewriter import RewrittenRows, RowRewriter
-from lance_spark.mutations.rows.delete import union
 from lance_spark.mutations.rows.key_filter import KeyFilter
-from lance_spark.mutations.rows.merge import primary_key, upsert_operation
+from lance_spark.mutations.rows.merge import commit_moved, primary_key
 from lance_spark.spark.jobs.job import Job
 from lance_spark.spark.jobs.task_number import task_number
 from lance_spark.spark.read.snapshot import TableSnapshot, snapshot_of
 from lance_spark.spark.table.base import ChangeResult
 from lance_spark.spark.table.dataframes import named_in
-from lance_spark.spark.table.jobs.delete import delete_moved
+from lance_spark.spark.table.jobs.delete import STEP
 from lance_spark.spark.table.merge.clauses import Action, Step
 from lance_spark.spark.table.merge.plan import merge_frame
 from lance_spark.spark.write.input_converter import InputConverter
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.manifest.manifest import Manifest
-from lance_spark.table.open import OpenTable
 from lance_spark.table.rows.addresses import OFFSET_BITS
 from lance_spark.table.rows.u64_segments import UInt64Array
 
@@ -295,35 +293,26 @@ def merge(
     deleted = sum(one.num_deleted for one in merged)
     if not merged:
         return table.manifest, ChangeResult(table.version)
-    moved = [one.moved for one in merged]
-    rows = union((one.rows for one in moved), disjoint=True)
-    deletions = delete_moved(table, job, rows, updated + deleted)
     keys = _key_filter(table.schema) if inserted else None
     for one in merged:
         if keys is not None and one.keys is not None:
             keys.merge(one.keys)
-    operation = upsert_operation(
+    updates = (step.names for step in frame.steps if step.action is Action.UPDATE)
+    manifest = commit_moved(
         table,
-        moved,
-        deletions,
-        _changed(table, frame.steps),
+        job.runner(STEP),
+        [one.moved for one in merged],
+        updated + deleted,
+        {name for names in updates for name in names},
+        options,
         None if keys is None else keys.inserted([path[-1].id for path in key]),
     )
-    manifest = commit_rows(table, operation, options)
     return manifest, ChangeResult(manifest.version, inserted, updated, deleted)
 
 
 def _key_filter(schema: Schema) -> KeyFilter | None:
     key = primary_key(schema)
     return KeyFilter([path[-1].to_arrow().type for path in key]) if key else None
-
-
-def _changed(table: OpenTable, steps: Sequence[Step]) -> list[int]:
-    """Return the ids of the fields that moved rows have new values of."""
-    updates = (item.names for item in steps if item.action is Action.UPDATE)
-    names = {name for item in updates for name in item}
-    fields = (item for item in table.schema.fields if item.name in names)
-    return [node.id for item in fields for node in item.walk() if node.id >= 0]
 
 
 def _shown(
