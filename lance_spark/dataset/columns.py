@@ -233,7 +233,7 @@ class ColumnMethods(HistoryMethods):
             Another client set or deleted the same keys.
         InvalidInputError, UnsupportedFeatureError, CorruptTableError, StorageError
         """
-        options = CommitOptions.of(commit_message, transaction_properties, max_retries)
+        options = CommitOptions.of(commit_message, transaction_properties, max_retries=max_retries)
         return self._update(options, config=values, replace=replace)
 
     def delete_config_keys(
@@ -246,7 +246,7 @@ class ColumnMethods(HistoryMethods):
     ) -> Self:
         """Delete keys of the table's configuration; see `update_config`."""
         values: Values = dict.fromkeys(keys)
-        options = CommitOptions.of(commit_message, transaction_properties, max_retries)
+        options = CommitOptions.of(commit_message, transaction_properties, max_retries=max_retries)
         return self._update(options, config=values)
 
     def update_metadata(
@@ -259,7 +259,7 @@ class ColumnMethods(HistoryMethods):
         max_retries: int = 20,
     ) -> Self:
         """Set keys of the table's metadata; see `update_config`."""
-        options = CommitOptions.of(commit_message, transaction_properties, max_retries)
+        options = CommitOptions.of(commit_message, transaction_properties, max_retries=max_retries)
         return self._update(options, table_metadata=values, replace=replace)
 
     def update_schema_metadata(
@@ -275,7 +275,7 @@ class ColumnMethods(HistoryMethods):
 
         Concurrent changes of the schema's metadata are conflicts, even if their keys differ.
         """
-        options = CommitOptions.of(commit_message, transaction_properties, max_retries)
+        options = CommitOptions.of(commit_message, transaction_properties, max_retries=max_retries)
         return self._update(options, schema_metadata=values, replace=replace)
 
     def replace_schema_metadata(self, new_metadata: Mapping[str, str]) -> Self:
@@ -316,7 +316,7 @@ class ColumnMethods(HistoryMethods):
             A column does not exist.
         UnsupportedFeatureError, CorruptTableError, StorageError
         """
-        options = CommitOptions.of(commit_message, transaction_properties, max_retries)
+        options = CommitOptions.of(commit_message, transaction_properties, max_retries=max_retries)
         return self._update(options, field_metadata=field_updates, replace=replace)
 
     def replace_field_metadata(self, field_name: str, new_metadata: Mapping[str, str]) -> Self:
@@ -357,7 +357,7 @@ class ColumnMethods(HistoryMethods):
         """
         from lance_spark.mutations.metadata_updates import add_bases
 
-        options = CommitOptions.of(commit_message, transaction_properties, max_retries)
+        options = CommitOptions.of(commit_message, transaction_properties, max_retries=max_retries)
         return self._committed(add_bases(self._table, new_bases, options))
 
     def repoint_base(
@@ -403,7 +403,7 @@ class ColumnMethods(HistoryMethods):
         """
         from lance_spark.mutations.metadata_updates import repoint_base
 
-        options = CommitOptions.of(commit_message, transaction_properties, max_retries)
+        options = CommitOptions.of(commit_message, transaction_properties, max_retries=max_retries)
         return self._committed(repoint_base(self._table, base, path, options))
 
     def restore(
@@ -433,7 +433,7 @@ class ColumnMethods(HistoryMethods):
         """
         from lance_spark.mutations.metadata_updates import restore
 
-        options = CommitOptions.of(commit_message, transaction_properties, max_retries)
+        options = CommitOptions.of(commit_message, transaction_properties, max_retries=max_retries)
         return self._committed(restore(self._table, options))
 
     def _update(self, options: CommitOptions, **values: Any) -> Self:

@@ -102,7 +102,7 @@ class MaintenanceMethods(HistoryMethods):
         table, metrics = compact(
             self._table,
             options,
-            CommitOptions.of(commit_message, transaction_properties, max_retries, conflict_retries),
+            CommitOptions.of(commit_message, transaction_properties, conflict_retries, max_retries),
         )
         return self._committed(table), metrics
 
@@ -159,7 +159,7 @@ class MaintenanceMethods(HistoryMethods):
             base,
             fragment_ids,
             num_threads,
-            CommitOptions.of(commit_message, transaction_properties, max_retries, conflict_retries),
+            CommitOptions.of(commit_message, transaction_properties, conflict_retries, max_retries),
         )
         return self._committed(table), metrics
 
@@ -251,7 +251,7 @@ class MaintenanceMethods(HistoryMethods):
         """
         from lance_spark.mutations.indices import drop_index
 
-        options = CommitOptions.of(commit_message, transaction_properties, max_retries)
+        options = CommitOptions.of(commit_message, transaction_properties, max_retries=max_retries)
         return self._committed(drop_index(self._table, name, options))
 
     def cleanup_old_versions(

@@ -68,7 +68,7 @@ class RowMethods(HistoryMethods):
             self._table,
             filters,
             rows,
-            CommitOptions.of(commit_message, transaction_properties, max_retries, conflict_retries),
+            CommitOptions.of(commit_message, transaction_properties, conflict_retries, max_retries),
         )
         return self._committed(table)
 
@@ -127,6 +127,6 @@ class RowMethods(HistoryMethods):
             updates,
             filters,
             mode,
-            CommitOptions.of(commit_message, transaction_properties, max_retries, conflict_retries),
+            CommitOptions.of(commit_message, transaction_properties, conflict_retries, max_retries),
         )
         return self._committed(table)

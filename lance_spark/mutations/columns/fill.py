@@ -33,11 +33,10 @@ from lance_spark.errors import (
 from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import check_types
 from lance_spark.mutations.columns.deleted_row_padding import DeletedRowPadding
-from lance_spark.mutations.columns.values_still_valid import values_still_valid
 from lance_spark.mutations.commits import check_rows_writable, commit_operation
 from lance_spark.mutations.rewrite.writer import UNLIMITED, NewFile, undo
 from lance_spark.mutations.runner import Runner, check_once, runner_for
-from lance_spark.proto import file_pb2
+from lance_spark.proto import file_pb2, table_pb2
 from lance_spark.scan.fragment.reader import FragmentReader
 from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.files import DataFile
@@ -50,6 +49,7 @@ from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.data.merge import Merge
 from lance_spark.table.paths import BasePath, TablePaths
 from lance_spark.table.placement import Placement, placement_of
+from lance_spark.table.rows.deletions import read_deletions
 
 #: Rows that a function gets at once, at most.
 DEFAULT_BATCH_SIZE = 65_536
@@ -153,16 +153,14 @@ class ColumnTask:
 
     def _physical(self, reader: FragmentReader, num_rows: int) -> Iterator[pa.RecordBatch]:
         """Yield the new columns of all physical rows, in order."""
-        # Structs are never null in files of version 2.0.
-        nullable = self.file_version > (2, 0) and all(item.nullable for item in self.schema.fields)
-        filler = DeletedRowPadding(nullable)
+        padding = DeletedRowPadding(self.schema, self.file_version)
         deleted = reader.deleted()
         window = max(reader.window_rows(), 1)
         for start in range(0, num_rows, window):
             rows = range(start, min(start + window, num_rows))
             first, last = np.searchsorted(deleted, [rows.start, rows.stop])
             live = [self.transform(item) for item in reader.scan(rows, self.batch_size)]
-            yield from filler.fill(live, deleted[first:last] - start, len(rows))
+            yield from padding.fill(live, deleted[first:last] - start, len(rows))
 
 
 def plan_columns(
@@ -373,7 +371,7 @@ class Computation:
         gone = [
             number
             for number, (of, _) in self._done.items()
-            if not (same and number in now and values_still_valid(table.paths, of, now[number]))
+            if not (same and number in now and _still_valid(table.paths, of, now[number]))
         ]
         files = [self._done.pop(number)[1] for number in gone]
         self._schemas = (read, schema)
@@ -434,3 +432,36 @@ def _with_file(fragment: Fragment, file: DataFile | None, kept: set[int]) -> Fra
     del proto.files[:]
     proto.files.extend(files)
     return Fragment.from_proto(proto, fragment.name)
+
+
+def _still_valid(paths: TablePaths, then: Fragment, now: Fragment) -> bool:
+    """Return whether values that were computed for a fragment are right for a later version of it.
+
+    | the later version has | values that were computed |
+    | --- | --- |
+    | other data files, or overlays | are wrong |
+    | more rows deleted | are right: values of deleted rows are never read |
+    | rows back that were deleted, after a restore | are missing for these rows |
+
+    Raises
+    ------
+    CorruptFileError
+        A deletion file is broken.
+    """
+    if _content_of(then) != _content_of(now):
+        return False
+    if then.deletion_file is None or then.deletion_file == now.deletion_file:
+        return True
+    try:
+        return bool(np.isin(read_deletions(paths, then), read_deletions(paths, now)).all())
+    except StorageError:
+        # Cleanup may have deleted the older file.
+        return False
+
+
+def _content_of(fragment: Fragment) -> bytes:
+    """Return what determines the values of a fragment's rows, deleted or not."""
+    proto = fragment.to_proto()
+    kept = table_pb2.DataFragment(files=proto.files, overlays=proto.overlays)
+    data: bytes = kept.SerializeToString(deterministic=True)
+    return data

@@ -287,9 +287,7 @@ class _NewColumns(_FragmentPatch):
         placement: Placement,
     ) -> None:
         super().__init__(table, fragment, schema, tag, placement)
-        # Structs are never null in files of version 2.0.
-        nullable = self._version > (2, 0) and all(field.nullable for field in schema.fields)
-        self._filler = DeletedRowPadding(nullable)
+        self._filler = DeletedRowPadding(schema, self._version)
 
     def _write(self, rows: range, offsets: Offsets, values: pa.RecordBatch) -> None:
         absent = np.ones(len(rows), dtype=bool)

@@ -256,9 +256,7 @@ class BaseMethods(TableBase):
         if where is not None and fragment_ids is not None:
             raise InvalidInputError("moveFragments: give where or fragment_ids, not both")
         table = moving_to(self.writable("moveFragments"), base)
-        commit = CommitOptions.of(
-            commit_message, transaction_properties, conflict_retries=conflict_retries
-        )
+        commit = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
         chosen = None if fragment_ids is None else check_fragment_ids(table, fragment_ids)
         with Compaction(CompactionOptions(), commit) as compaction:
 

@@ -96,9 +96,7 @@ class ColumnMethods(TableBase):
         from lance_spark.mutations.columns.fill import Computation
         from lance_spark.spark.table.jobs.add_columns import add_expressions
 
-        commit = CommitOptions.of(
-            commit_message, transaction_properties, conflict_retries=conflict_retries
-        )
+        commit = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
         marks = self._marks(options)
 
         with Computation() as computation:
@@ -153,9 +151,7 @@ class ColumnMethods(TableBase):
         if missing not in ("null", "error"):
             raise InvalidInputError(f'missing must be "null" or "error", not {missing!r}')
         keys = [key] if isinstance(key, str) else list(key)
-        commit = CommitOptions.of(
-            commit_message, transaction_properties, conflict_retries=conflict_retries
-        )
+        commit = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
         marks = self._marks(options)
 
         required = missing == "error"
@@ -208,9 +204,7 @@ class ColumnMethods(TableBase):
         from lance_spark.spark.table.jobs.add_columns import update_from
 
         keys = [key] if isinstance(key, str) else list(key)
-        commit = CommitOptions.of(
-            commit_message, transaction_properties, conflict_retries=conflict_retries
-        )
+        commit = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
         return self._change(
             "update columns",
             lambda job, dataset: update_from(self, job, dataset, source, keys, commit),
@@ -233,9 +227,7 @@ class ColumnMethods(TableBase):
         """
         from lance_spark.mutations.columns.alter import drop_columns
 
-        commit = CommitOptions.of(
-            commit_message, transaction_properties, conflict_retries=conflict_retries
-        )
+        commit = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
         return ChangeResult(drop_columns(self.writable("drop columns"), names, commit).version)
 
     def renameColumn(  # noqa: N802 - Spark's habit
@@ -253,9 +245,7 @@ class ColumnMethods(TableBase):
         ------
         InvalidInputError, CommitConflictError, UnsupportedFeatureError, StorageError
         """
-        commit = CommitOptions.of(
-            commit_message, transaction_properties, conflict_retries=conflict_retries
-        )
+        commit = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
         return self._alter({"path": name, "name": newName}, commit)
 
     def alterColumn(  # noqa: N802 - Spark's habit
@@ -295,9 +285,7 @@ class ColumnMethods(TableBase):
             from lance_spark.spark.table.create import arrow_type
 
             alteration["data_type"] = arrow_type(dataType, name)
-        commit = CommitOptions.of(
-            commit_message, transaction_properties, conflict_retries=conflict_retries
-        )
+        commit = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
         return self._alter(alteration, commit)
 
     def reorderColumns(  # noqa: N802 - Spark's habit
@@ -318,9 +306,7 @@ class ColumnMethods(TableBase):
         """
         from lance_spark.mutations.columns.alter import reorder_columns
 
-        commit = CommitOptions.of(
-            commit_message, transaction_properties, conflict_retries=conflict_retries
-        )
+        commit = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
         return ChangeResult(
             reorder_columns(self.writable("reorder columns"), names, commit).version
         )

@@ -167,9 +167,7 @@ class HistoryMethods(TableBase):
         CommitConflictError, InvalidInputError, UnsupportedFeatureError, CorruptTableError,
         StorageError
         """
-        options = CommitOptions.of(
-            commit_message, transaction_properties, conflict_retries=conflict_retries
-        )
+        options = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
         return self._restore({"version": version}, options)
 
     def restoreToTimestamp(  # noqa: N802 - as DeltaTable has it
@@ -188,9 +186,7 @@ class HistoryMethods(TableBase):
             As the option timestamp of a read takes it.
         """
         text = timestamp.isoformat() if isinstance(timestamp, datetime) else timestamp
-        options = CommitOptions.of(
-            commit_message, transaction_properties, conflict_retries=conflict_retries
-        )
+        options = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
         return self._restore({"timestamp": text}, options)
 
     def restoreToTag(  # noqa: N802 - as its siblings
@@ -205,9 +201,7 @@ class HistoryMethods(TableBase):
 
         The tag must be on this branch.
         """
-        options = CommitOptions.of(
-            commit_message, transaction_properties, conflict_retries=conflict_retries
-        )
+        options = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
         return self._restore({"tag": tag}, options)
 
     def tags(self) -> DataFrame:

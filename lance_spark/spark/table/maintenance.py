@@ -104,9 +104,7 @@ class MaintenanceMethods(TableBase):
             Others changed the same fragments, again and again.
         UnsupportedFeatureError, CorruptFileError, CorruptTableError, StorageError
         """
-        commit = CommitOptions.of(
-            commit_message, transaction_properties, conflict_retries=conflict_retries
-        )
+        commit = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
         chosen = compaction_options(options)
         if chosen.excluded_fragment_ids:
             check_excluded(self.writable("optimize"), chosen)

@@ -61,9 +61,7 @@ class RowMethods(TableBase):
         """
         from lance_spark.spark.table.jobs.delete import delete
 
-        options = CommitOptions.of(
-            commit_message, transaction_properties, conflict_retries=conflict_retries
-        )
+        options = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
         return self._change(
             "delete",
             lambda job, dataset: delete(self, job, dataset, condition, options),
@@ -123,9 +121,7 @@ class RowMethods(TableBase):
         """
         from lance_spark.spark.table.jobs.update import update
 
-        options = CommitOptions.of(
-            commit_message, transaction_properties, conflict_retries=conflict_retries
-        )
+        options = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
         # A value can choose rows too, by CASE.
         naming = [condition, *(set.values() if isinstance(set, Mapping) else ())]
         return self._change(
@@ -215,9 +211,7 @@ class RowMethods(TableBase):
         """
         from lance_spark.spark.table.jobs.partial_overwrite import replace_where
 
-        options = CommitOptions.of(
-            commit_message, transaction_properties, conflict_retries=conflict_retries
-        )
+        options = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
         return self._change(
             "replace where",
             lambda job, dataset: replace_where(self, job, dataset, source, condition, options),
@@ -257,9 +251,7 @@ class RowMethods(TableBase):
         """
         from lance_spark.spark.table.merge.builder import MergeBuilder
 
-        options = CommitOptions.of(
-            commit_message, transaction_properties, conflict_retries=conflict_retries
-        )
+        options = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
         return MergeBuilder(self, source, condition, options)
 
     def upsert(
@@ -300,7 +292,5 @@ class RowMethods(TableBase):
         """
         from lance_spark.spark.table.merge.builder import upsert
 
-        options = CommitOptions.of(
-            commit_message, transaction_properties, conflict_retries=conflict_retries
-        )
+        options = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
         return upsert(self, source, options)

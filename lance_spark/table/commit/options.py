@@ -41,8 +41,8 @@ class CommitOptions:
         cls,
         message: str | None,
         properties: Mapping[str, str] | None,
-        max_retries: int = DEFAULT_MAX_RETRIES,
         conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
+        max_retries: int = DEFAULT_MAX_RETRIES,
     ) -> Self:
         """Return the options that a public method was called with.
 
