@@ -182,7 +182,7 @@ def drop_index(
     name: str,
     options: CommitOptions,
 ) -> OpenTable:
-    """Take an index away, all its segments; its files stay until cleanup. See `Dataset.drop_index`."""
+    """Drop an index; its files stay until cleanup. See `Dataset.drop_index`."""
     segments = [one for one in indexes.section_of(table.manifest).indices if one.name == name]
     if not segments:
         known = sorted({index.name for index in indexes.section_of(table.manifest).indices})

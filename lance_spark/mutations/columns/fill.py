@@ -4,7 +4,7 @@ committed on the driver.
 | step | where | what |
 | --- | --- | --- |
 | `plan_columns` | driver | tasks: fragments whose rows get the columns |
-| `ColumnTask.run` | workers | reads what the columns are made of, writes a data file for each fragment; nothing refers to it yet |
+| `ColumnTask.run` | task | computes the columns, writes a data file for each fragment |
 | `commit_columns` | driver | one `Merge` of all fragments |
 
 A new file has a row for each physical row of its fragment. Deleted rows get null, or the value of a

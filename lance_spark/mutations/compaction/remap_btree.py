@@ -2,8 +2,8 @@
 
 | file of the index | columns | content |
 | --- | --- | --- |
-| `page_data.lance` | values, ids (uint64) | a row for each row of the table, by value, nulls first |
-| `page_lookup.lance` | min, max, null_count, page_idx (uint32) | a row for each page: `batch_size` rows of the other file |
+| `page_data.lance` | values, ids (uint64) | one row per row of the table, by value, nulls first |
+| `page_lookup.lance` | min, max, null_count, page_idx (uint32) | a row per `batch_size` rows |
 
 `batch_size` is metadata of the schema of `page_lookup.lance`; with `range_partitioned` other than
 ``false`` there are more files, which are left alone. `ids` are row addresses; in tables with stable

@@ -3,8 +3,8 @@ their addresses.
 
 | step | where | what |
 | --- | --- | --- |
-| `groups_of` | driver | fragments that the same indexes cover: each group is put in order by itself |
-| `Reorder` | workers | reads rows by their addresses, in order, and writes them; nothing refers to them yet |
+| `groups_of` | driver | groups fragments that the same indexes cover; each group is sorted alone |
+| `Reorder` | task | reads rows by their addresses, in order, and writes them |
 | `commit_reordered` | driver | checks that each live row came once; one `Rewrite` |
 
 Rows keep their ids in tables with stable row ids, and the versions that they were created and last

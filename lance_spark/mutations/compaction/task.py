@@ -4,8 +4,8 @@ are deleted.
 | step | where | what |
 | --- | --- | --- |
 | `plan_compaction` | driver | tasks: groups of fragments (`compaction_plan`) |
-| `CompactionTask.run` | workers | writes the live rows of a group, in order, to new fragments; nothing refers to them yet |
-| `commit_compaction` | driver | reserves their ids (`ReserveFragments`), then puts them in the place of the old ones (`Rewrite`) |
+| `CompactionTask.run` | task | writes the live rows of a group, in order, to new fragments |
+| `commit_compaction` | driver | reserves ids (`ReserveFragments`), replaces fragments (`Rewrite`) |
 
 Rows keep what they are: in tables with stable row ids their ids, and the versions that they were
 created and last changed in. Without stable row ids they get new addresses, which the fragment reuse

@@ -2,7 +2,7 @@
 
 | what | rows that no value comes for |
 | --- | --- |
-| new columns | live ones make the file incomplete; deleted ones get null, or the value of a row nearby where there must be one |
+| new columns | live rows make the file incomplete; deleted rows get null, or repeat a live row |
 | new values of columns that there are | keep what they have |
 
 A new file has a row for each physical row of its fragment, and is written as the values come: one
@@ -272,7 +272,8 @@ class _FragmentPatch:
             raise InvalidInputError(f"{self._name}: {self._shown(int(gone[0]))} is deleted")
 
     def _shown(self, offset: int) -> str:
-        return f"row {offset} of fragment {self.fragment.id} (_rowaddr {(self.fragment.id << OFFSET_BITS) + offset})"
+        address = (self.fragment.id << OFFSET_BITS) + offset
+        return f"row {offset} of fragment {self.fragment.id} (_rowaddr {address})"
 
 
 class _NewColumns(_FragmentPatch):

@@ -140,7 +140,7 @@ def matching_offsets(
 
 
 def add_offsets(found: dict[int, BitMap], addresses: UInt64Array) -> None:
-    """Add rows to the offsets of each fragment; the addresses of one fragment follow one another, increasing."""
+    """Add row addresses, increasing in a fragment, to the offsets by fragment."""
     for number, offsets in offsets_by_fragment(addresses):
         rows = bitmap_of(offsets)
         found[number] = found[number] | rows if number in found else rows

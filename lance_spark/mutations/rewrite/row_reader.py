@@ -263,8 +263,9 @@ def check_first_field(table: OpenTable, ids: Collection[int]) -> None:
         table.manifest.fragments, ids
     ):
         raise UnsupportedFeatureError(
-            f'{table.store.display}: mode "columns" cannot change the first column of data files of version 0.1, which pylance '
-            'misreads without it; use mode "rows", or overwrite the table with data storage version 2.2'
+            f'{table.store.display}: mode "columns" cannot change the first column of data files '
+            'of version 0.1, which pylance misreads without it; use mode "rows", or overwrite the '
+            "table with data storage version 2.2"
         )
 
 

@@ -5,7 +5,7 @@ version.
 | --- | --- | --- |
 | `begin_write` with the mode append | driver | looks at the table |
 | `WriteJob.writer` | workers | data files of the new rows; nothing refers to them yet |
-| `ReplaceRows.commit` | driver | finds the rows that go, writes deletion files, one `Update` with new fragments |
+| `ReplaceRows.commit` | driver | finds the rows, writes deletion files, commits one `Update` |
 
 Fragments that lose all rows go without a deletion file. Only the columns of the condition are read.
 The first attempt is planned on the version that the write was planned on: rows that others appended

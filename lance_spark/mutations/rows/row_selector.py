@@ -3,8 +3,8 @@
 | named by | found in a later version |
 | --- | --- |
 | id, in tables with stable row ids | wherever the row is; rows that are gone are passed over |
-| address (which is the id in other tables), position | in the same fragment, or not at all: if that is gone, or rows of it have moved \
-(`places`), nobody can tell where the rows are |
+| address (the id in other tables), position | in the same fragment; not at all if the fragment is \
+gone, or rows of it have moved (`row_address_guard`) |
 
 Rows that somebody else has deleted are passed over, as those are that were deleted before.
 """

@@ -3,8 +3,8 @@ driver.
 
 | mode | a worker writes | the commit |
 | --- | --- | --- |
-| rows | the rows with their new values to new fragments, and deletion files for the old ones | moves them |
-| columns | a new data file for the columns that change, with all rows of a fragment | changes them where they are |
+| rows | the rows with new values to new fragments; deletion files for the old rows | moves rows |
+| columns | a data file of the columns that change, with all rows of a fragment | replaces files |
 
 Rows are the better choice if few of a fragment change, columns if most do and there are others,
 which are not read. In tables with stable row ids rows keep their ids and the version that they were

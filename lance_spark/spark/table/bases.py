@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     from lance_spark.table.bases import BaseLike
     from lance_spark.table.manifest.manifest import Manifest
 
-_BASES = "id long, name string, path string, is_dataset_root boolean, num_fragments long, num_data_files long, size_bytes long"
+_BASES = (
+    "id long, name string, path string, is_dataset_root boolean, num_fragments long, "
+    "num_data_files long, size_bytes long"
+)
 _REPAIRS = "branch string, version long, bases array<long>, problem string"
 _METRICS = ("fragments_removed", "fragments_added", "files_removed", "files_added")
 

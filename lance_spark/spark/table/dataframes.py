@@ -237,7 +237,10 @@ def understood(what: str | None) -> Iterator[None]:
         if what is None:
             raise
         first = str(error).strip().partition("\n")[0]
-        hint = "; columns are meant by name, as in F.col('x'): those of a DataFrame, as in df['x'], are not known here"
+        hint = (
+            "; columns are meant by name, as in F.col('x'): those of a DataFrame, as in df['x'], "
+            "are not known here"
+        )
         if isinstance(error, ParseException):
             hint = ""
         raise InvalidInputError(f"{what}: {first}{hint}") from error

@@ -4,7 +4,7 @@ rows are read.
 | asked for | is read |
 | --- | --- |
 | `history(limit)` | so many manifests, and their transactions |
-| `detail()` | the manifest, the names of versions, tags and branches; the first manifest, if it is still there |
+| `detail()` | the manifest, the names of versions, tags and branches; the first manifest |
 | `tags()`, `branches()` | the files that make them |
 """
 

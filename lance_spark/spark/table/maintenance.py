@@ -2,10 +2,10 @@
 
 | method | runs where | what it does |
 | --- | --- | --- |
-| `optimize` | executors rewrite groups of fragments, the driver commits | few large fragments in the place of many small ones |
+| `optimize` | executors rewrite, the driver commits | replaces small fragments by large ones |
 | `vacuum` | driver | removes old versions, and the files that only they refer to |
 | `validate` | driver | checks the manifest against the files |
-| `cleanup` | driver | removes files that no version refers to, which jobs left that came to nothing |
+| `cleanup` | driver | removes files of failed jobs, to which no version refers |
 
 A compaction that others got in the way of rewrites only what they changed
 (`lance_spark.mutations.compaction.run`).

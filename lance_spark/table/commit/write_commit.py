@@ -1,10 +1,11 @@
 """Commits of writes: rebased onto newer versions, and no data files left behind after a failure.
 
-| a write, after a conflict with | is committed on top of it if |
+| a write, after a conflict with | is committed on top of it if the newest version |
 | --- | --- |
-| an append, with an overwrite or a restored version | the newest version stores the columns as the \
-data files have them (ids, names, types, metadata), and has the same file version and base paths |
-| an overwrite, with an overwrite | the newest version has the same base paths |
+| an append, with an overwrite or a restore | stores the columns as the data files have them |
+| an overwrite, with an overwrite | (no further condition) |
+
+In both cases the newest version must still have the base paths of the write.
 
 A commit alone refuses both, as the format's conflict matrix says (table/commit/transaction.md): it
 does not know what the user meant. A user of Spark means the table as it is when the write is done.

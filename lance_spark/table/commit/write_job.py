@@ -5,7 +5,7 @@
 | `write_plan.begin_write` | driver | reads the table, chooses schema, field ids and file version |
 | `WriteJob.writer` | task | writes data files; no version refers to them yet |
 | `WriteJob.commit` | driver | commits one manifest with all fragments, as its strategy says |
-| `WriteJob.abort`, `abort_all` | driver | deletes the data files of a write that was not committed |
+| `WriteJob.abort`, `abort_all` | driver | deletes the data files of a write without commit |
 
 An append to a table that does not exist creates the table. If another client creates the table
 meanwhile with the same columns, the rows are appended to it.

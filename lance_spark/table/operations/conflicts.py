@@ -1,8 +1,8 @@
 """The conflict matrix: what a committed operation means for one that is yet to be committed.
 
 The matrix answers by the kinds of the two operations. Some operations look closer, at fragments,
-fields or keys: their `conflict` says so, and asks the matrix for all else. docs/reference/conflicts.md
-shows the matrix, and what happens to each pair of changes.
+fields or keys: their `conflict` says so, and asks the matrix for all else.
+docs/reference/conflicts.md shows the matrix, and what happens to each pair of changes.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 | step | where | what |
 | --- | --- | --- |
-| frame of `_rowaddr` and expressions | executors | reads the columns that expressions name, and no others |
+| frame of `_rowaddr` and expressions | executors | reads only the columns that expressions name |
 | `PatchColumns` | executors | one new data file for each fragment |
 | `Computation.finish` | driver | one `Merge` |
 
@@ -144,7 +144,7 @@ def update_from(
     key: Sequence[str],
     options: CommitOptions,
 ) -> tuple[Manifest, ChangeResult]:
-    """Give rows of a version the values of another frame, once; see `LanceTable.updateColumnsFrom`."""
+    """Update columns of a version by another frame, once; see `LanceTable.updateColumnsFrom`."""
     table = dataset._table
     check_key(table, source, key)
     names = [name for name in source.columns if name not in key]

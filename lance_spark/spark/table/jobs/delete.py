@@ -2,8 +2,8 @@
 
 | condition | executors |
 | --- | --- |
-| none, or one that scans know (`conditions`) | find the rows of a fragment and write its deletion file, in one pass |
-| any other | find rows, whose addresses come together on the driver; then others write deletion files |
+| none, or one that scans know (`conditions`) | find rows and write deletion files, in one pass |
+| any other | find rows, whose addresses the driver collects; then write deletion files |
 """
 
 from __future__ import annotations

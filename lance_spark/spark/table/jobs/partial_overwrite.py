@@ -2,7 +2,7 @@
 
 | step | where | what |
 | --- | --- | --- |
-| rows of the DataFrame, with what the condition says of each | executors | data files; a row that does not meet it is an error |
+| rows of the DataFrame, with the condition's value | executors | data files; false is an error |
 | rows of the table that meet it | executors | deletion files |
 | `replacement` | driver | one `Update` |
 

@@ -2,8 +2,8 @@
 
 | mode | executors write | bytes, about |
 | --- | --- | --- |
-| rows | whole rows that get values, to new fragments; deletion files where they were | of all columns, for each such row |
-| columns | new data files of the columns that get values, with all rows of a fragment | of these columns, for each row of the fragments, read and written |
+| rows | whole rows that get values, to new fragments; deletion files | all columns of these rows |
+| columns | data files of the columns that get values | these columns of all rows of the fragments |
 
 The mode "auto" finds the rows first, and takes what has fewer bytes. A frame has the addresses of
 the rows and their new values, and no other column. Who writes a row notes its address; what is
@@ -123,7 +123,8 @@ def update(
     blobs = [item.name for item in fields if has_blobs(item)]
     if blobs and mode == "columns":
         raise UnsupportedError(
-            f'update: blobs of column {blobs[0]!r} cannot be set in mode "columns"; use "rows" or "auto"'
+            f'update: blobs of column {blobs[0]!r} cannot be set in mode "columns"; use "rows" or '
+            '"auto"'
         )
     results: dict[int, BitMap] | None = None
     matched = 0

@@ -2,7 +2,7 @@
 
 | clauses | rows | expressions see |
 | --- | --- | --- |
-| whenMatched... | of the table, with a row of the source for which the condition is true | both sides |
+| whenMatched... | of the table, with a row of the source that meets the condition | both sides |
 | whenNotMatched... | of the source, without such a row of the table | the source |
 | whenNotMatchedBySource... | of the table, without such a row of the source | the table |
 

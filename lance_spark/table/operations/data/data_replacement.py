@@ -2,7 +2,7 @@
 
 | field of `DataReplacement` | content |
 | --- | --- |
-| replacements | for each fragment a file, with as many rows as the fragment has, and all columns in it |
+| replacements | for each fragment a file, with all rows of the fragment, and all columns in it |
 
 All files have the same columns. The columns' values in the files of before count no more: the
 field's id becomes -2 there, and a file without any other goes out of the fragment. A column that

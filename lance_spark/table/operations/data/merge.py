@@ -2,7 +2,7 @@
 
 | field of `Merge` | content |
 | --- | --- |
-| fragments | all fragments of the new version: those there are, with their new files, and new ones behind them |
+| fragments | all fragments of the new version: existing with their new files, then new fragments |
 | schema | the columns there are afterwards; new ones have ids that no field ever had |
 | schema_metadata | set beside what the schema has |
 | preserves_nullability | rows written for the schema of before stay valid |

@@ -4,7 +4,7 @@ table is created.
 | field of `Overwrite` | content |
 | --- | --- |
 | fragments | the new fragments; their ids are 0 until the commit gives them some |
-| schema | the new columns; field ids start from 0 again, or after the greatest one ever given (writer flag 32768) |
+| schema | the new columns; field ids start from 0, or after the greatest (writer flag 32768) |
 | schema_metadata | the new schema's, instead of the old one's |
 | config_upsert_values | configuration to set beside what the table has |
 | initial_bases | base paths of a new table |

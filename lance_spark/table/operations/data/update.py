@@ -5,13 +5,13 @@ along.
 | --- | --- |
 | removed_fragment_ids | fragments that have no row left |
 | updated_fragments | fragments with new deletion files, or with new files for some columns |
-| new_fragments | rows with their new values, and inserted ones; ids are 0 until the commit gives them some |
+| new_fragments | rows with new values, and inserted rows; ids are 0 until the commit sets them |
 | fields_modified | fields that have new files in `updated_fragments` |
 | compacted_sstables | parts of the write-ahead log that are now in the table |
 | fields_for_preserving_frag_bitmap | fields whose values changed in rows that moved |
 | update_mode | rows (rewritten in new fragments) or columns (rewritten where they are) |
 | inserted_rows | keys of the inserted rows |
-| updated_fragment_offsets, updated_fragment_offset_bitmaps | rows that changed where they are, by fragment |
+| updated_fragment_offsets, updated_fragment_offset_bitmaps | rows changed in place, by fragment |
 
 Tables with stable row ids: a new fragment brings the ids of rows that moved, which come first. The
 others get new ones, and each attempt to commit gives them anew. Moved rows keep the version that

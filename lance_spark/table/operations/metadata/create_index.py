@@ -2,7 +2,7 @@
 
 | field of `CreateIndex` | content |
 | --- | --- |
-| new_indices | segments whose files are written already; one with the id of another takes its place |
+| new_indices | segments whose files exist; a segment with the id of another replaces it |
 | removed_indices | segments that go, told by their ids |
 
 An index is dropped by removing all its segments. It is replaced by removing them and bringing

@@ -4,7 +4,7 @@ null.
 | field of `Project` | content |
 | --- | --- |
 | schema | the columns there are afterwards, with the field ids that they have |
-| preserves_nullability | no column becomes one that rows written for the schema of before could break |
+| preserves_nullability | no column becomes required that rows of the old schema could lack |
 
 Data files are not rewritten. Those that no column is left of go out of their fragments; indexes on
 columns that are gone go too. Metadata of the schema stays. Specification:

@@ -2,7 +2,7 @@
 
 | field of `UpdateConfig` | content |
 | --- | --- |
-| upsert_values, delete_keys | configuration to set, and keys of it to delete, as older writers put it |
+| upsert_values, delete_keys | configuration to set, and its keys to delete, as of older writers |
 | schema_metadata | all metadata of the schema, as older writers put it |
 | field_metadata | all metadata of some fields, by id, as older writers put it |
 | config_updates | what becomes of the configuration |
