@@ -3,10 +3,10 @@ its transaction.
 
 | fragment | rows |
 | --- | --- |
-| only in the version before, or of that name but with other files after an overwrite | its live rows are deleted |
+| only in the version before, or with other files after an overwrite | its live rows are deleted |
 | only in the version | its live rows are inserted |
-| in both, with other deletions | those that are new ones are deleted; those that are gone (restore) inserted |
-| in both, with other files or overlays for columns that both versions have | rows that changed are updated |
+| in both, with other deletions | rows newly deleted are deleted, rows back (restore) inserted |
+| in both, with other files or overlays for columns of both | rows that changed are updated |
 
 Versions that only rearrange rows, or change columns, indexes or settings, change no row:
 compactions give none, and new columns give none for the rows that there were.

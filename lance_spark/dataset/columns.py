@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from lance_spark.dataset.history import HistoryMethods
-from lance_spark.table.commit.transaction import with_message
+from lance_spark.table.commit.options import CommitOptions
 
 if TYPE_CHECKING:
     from lance_spark.table.bases import BaseLike
@@ -99,17 +99,18 @@ class ColumnMethods(HistoryMethods):
         """
         from lance_spark.mutations.columns.add import add_columns
 
+        options = CommitOptions.of(
+            commit_message, transaction_properties, max_retries, conflict_retries
+        )
         table = add_columns(
             self._table,
             transforms,
             read_columns,
             output_schema,
             batch_size,
-            properties=with_message(transaction_properties, commit_message),
-            conflict_retries=conflict_retries,
-            max_retries=max_retries,
+            options=options,
         )
-        return type(self)(table, self._storage_options)
+        return self._committed(table)
 
     def drop_columns(
         self,
@@ -148,14 +149,10 @@ class ColumnMethods(HistoryMethods):
         """
         from lance_spark.mutations.columns.alter import drop_columns
 
-        table = drop_columns(
-            self._table,
-            columns,
-            properties=with_message(transaction_properties, commit_message),
-            conflict_retries=conflict_retries,
-            max_retries=max_retries,
+        options = CommitOptions.of(
+            commit_message, transaction_properties, max_retries, conflict_retries
         )
-        return type(self)(table, self._storage_options)
+        return self._committed(drop_columns(self._table, columns, options))
 
     def alter_columns(
         self,
@@ -197,14 +194,10 @@ class ColumnMethods(HistoryMethods):
         """
         from lance_spark.mutations.columns.alter import alter_columns
 
-        table = alter_columns(
-            self._table,
-            alterations,
-            properties=with_message(transaction_properties, commit_message),
-            conflict_retries=conflict_retries,
-            max_retries=max_retries,
+        options = CommitOptions.of(
+            commit_message, transaction_properties, max_retries, conflict_retries
         )
-        return type(self)(table, self._storage_options)
+        return self._committed(alter_columns(self._table, alterations, options))
 
     def update_config(
         self,
@@ -240,9 +233,8 @@ class ColumnMethods(HistoryMethods):
             Another client set or deleted the same keys.
         InvalidInputError, UnsupportedFeatureError, CorruptTableError, StorageError
         """
-        return self._update(
-            commit_message, transaction_properties, max_retries, config=values, replace=replace
-        )
+        options = CommitOptions.of(commit_message, transaction_properties, max_retries=max_retries)
+        return self._update(options, config=values, replace=replace)
 
     def delete_config_keys(
         self,
@@ -254,7 +246,8 @@ class ColumnMethods(HistoryMethods):
     ) -> Self:
         """Delete keys of the table's configuration; see `update_config`."""
         values: Values = dict.fromkeys(keys)
-        return self._update(commit_message, transaction_properties, max_retries, config=values)
+        options = CommitOptions.of(commit_message, transaction_properties, max_retries=max_retries)
+        return self._update(options, config=values)
 
     def update_metadata(
         self,
@@ -266,13 +259,8 @@ class ColumnMethods(HistoryMethods):
         max_retries: int = 20,
     ) -> Self:
         """Set keys of the table's metadata; see `update_config`."""
-        return self._update(
-            commit_message,
-            transaction_properties,
-            max_retries,
-            table_metadata=values,
-            replace=replace,
-        )
+        options = CommitOptions.of(commit_message, transaction_properties, max_retries=max_retries)
+        return self._update(options, table_metadata=values, replace=replace)
 
     def update_schema_metadata(
         self,
@@ -287,13 +275,8 @@ class ColumnMethods(HistoryMethods):
 
         Concurrent changes of the schema's metadata are conflicts, even if their keys differ.
         """
-        return self._update(
-            commit_message,
-            transaction_properties,
-            max_retries,
-            schema_metadata=values,
-            replace=replace,
-        )
+        options = CommitOptions.of(commit_message, transaction_properties, max_retries=max_retries)
+        return self._update(options, schema_metadata=values, replace=replace)
 
     def replace_schema_metadata(self, new_metadata: Mapping[str, str]) -> Self:
         """Replace the metadata of the schema; see `update_schema_metadata`."""
@@ -333,13 +316,8 @@ class ColumnMethods(HistoryMethods):
             A column does not exist.
         UnsupportedFeatureError, CorruptTableError, StorageError
         """
-        return self._update(
-            commit_message,
-            transaction_properties,
-            max_retries,
-            field_metadata=field_updates,
-            replace=replace,
-        )
+        options = CommitOptions.of(commit_message, transaction_properties, max_retries=max_retries)
+        return self._update(options, field_metadata=field_updates, replace=replace)
 
     def replace_field_metadata(self, field_name: str, new_metadata: Mapping[str, str]) -> Self:
         """Replace the metadata of a column; see `update_field_metadata`."""
@@ -379,9 +357,8 @@ class ColumnMethods(HistoryMethods):
         """
         from lance_spark.mutations.metadata_updates import add_bases
 
-        properties = with_message(transaction_properties, commit_message)
-        table = add_bases(self._table, new_bases, properties=properties, max_retries=max_retries)
-        return type(self)(table, self._storage_options)
+        options = CommitOptions.of(commit_message, transaction_properties, max_retries=max_retries)
+        return self._committed(add_bases(self._table, new_bases, options))
 
     def repoint_base(
         self,
@@ -426,11 +403,8 @@ class ColumnMethods(HistoryMethods):
         """
         from lance_spark.mutations.metadata_updates import repoint_base
 
-        properties = with_message(transaction_properties, commit_message)
-        table = repoint_base(
-            self._table, base, path, properties=properties, max_retries=max_retries
-        )
-        return type(self)(table, self._storage_options)
+        options = CommitOptions.of(commit_message, transaction_properties, max_retries=max_retries)
+        return self._committed(repoint_base(self._table, base, path, options))
 
     def restore(
         self,
@@ -459,19 +433,10 @@ class ColumnMethods(HistoryMethods):
         """
         from lance_spark.mutations.metadata_updates import restore
 
-        properties = with_message(transaction_properties, commit_message)
-        table = restore(self._table, properties=properties, max_retries=max_retries)
-        return type(self)(table, self._storage_options)
+        options = CommitOptions.of(commit_message, transaction_properties, max_retries=max_retries)
+        return self._committed(restore(self._table, options))
 
-    def _update(
-        self,
-        commit_message: str | None,
-        transaction_properties: Mapping[str, str] | None,
-        max_retries: int,
-        **values: Any,
-    ) -> Self:
+    def _update(self, options: CommitOptions, **values: Any) -> Self:
         from lance_spark.mutations.metadata_updates import update_config
 
-        properties = with_message(transaction_properties, commit_message)
-        table = update_config(self._table, **values, properties=properties, max_retries=max_retries)
-        return type(self)(table, self._storage_options)
+        return self._committed(update_config(self._table, **values, options=options))

@@ -44,6 +44,10 @@ class HistoryMethods:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._table.store.display!r}, version={self.version})"
 
+    def _committed(self, table: OpenTable) -> Self:
+        """Return a version that was committed, as a handle of the same kind."""
+        return type(self)(table, self._storage_options)
+
     @property
     def uri(self) -> str:
         """URI or path of the root of the table, or of the branch."""

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 from lance_spark.dataset.history import HistoryMethods
-from lance_spark.table.commit.transaction import with_message
+from lance_spark.table.commit.options import CommitOptions
 
 if TYPE_CHECKING:
     from lance_spark.mutations.compaction.task import CompactionMetrics
@@ -102,11 +102,9 @@ class MaintenanceMethods(HistoryMethods):
         table, metrics = compact(
             self._table,
             options,
-            conflict_retries=conflict_retries,
-            max_retries=max_retries,
-            properties=with_message(transaction_properties, commit_message),
+            CommitOptions.of(commit_message, transaction_properties, conflict_retries, max_retries),
         )
-        return type(self)(table, self._storage_options), metrics
+        return self._committed(table), metrics
 
     def move_fragments(
         self,
@@ -160,12 +158,10 @@ class MaintenanceMethods(HistoryMethods):
             self._table,
             base,
             fragment_ids,
-            num_threads=num_threads,
-            conflict_retries=conflict_retries,
-            max_retries=max_retries,
-            properties=with_message(transaction_properties, commit_message),
+            num_threads,
+            CommitOptions.of(commit_message, transaction_properties, conflict_retries, max_retries),
         )
-        return type(self)(table, self._storage_options), metrics
+        return self._committed(table), metrics
 
     def validate(self) -> None:
         """Check that the manifest of the version is consistent, and that its files fit it.
@@ -254,11 +250,9 @@ class MaintenanceMethods(HistoryMethods):
         CorruptTableError, StorageError
         """
         from lance_spark.mutations.indices import drop_index
-        from lance_spark.mutations.retry import at_version
 
-        properties = with_message(transaction_properties, commit_message)
-        manifest = drop_index(self._table, name, properties=properties, max_retries=max_retries)
-        return type(self)(at_version(self._table, manifest), self._storage_options)
+        options = CommitOptions.of(commit_message, transaction_properties, max_retries=max_retries)
+        return self._committed(drop_index(self._table, name, options))
 
     def cleanup_old_versions(
         self,

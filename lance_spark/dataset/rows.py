@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, Self
 
 from lance_spark.dataset.history import HistoryMethods
-from lance_spark.table.commit.transaction import with_message
+from lance_spark.table.commit.options import CommitOptions
 
 
 class RowMethods(HistoryMethods):
@@ -68,11 +68,9 @@ class RowMethods(HistoryMethods):
             self._table,
             filters,
             rows,
-            properties=with_message(transaction_properties, commit_message),
-            conflict_retries=conflict_retries,
-            max_retries=max_retries,
+            CommitOptions.of(commit_message, transaction_properties, conflict_retries, max_retries),
         )
-        return type(self)(table, self._storage_options)
+        return self._committed(table)
 
     def update(
         self,
@@ -128,9 +126,7 @@ class RowMethods(HistoryMethods):
             self._table,
             updates,
             filters,
-            mode=mode,
-            properties=with_message(transaction_properties, commit_message),
-            conflict_retries=conflict_retries,
-            max_retries=max_retries,
+            mode,
+            CommitOptions.of(commit_message, transaction_properties, conflict_retries, max_retries),
         )
-        return type(self)(table, self._storage_options)
+        return self._committed(table)

@@ -132,8 +132,9 @@ def write_dataset(
     from lance_spark.file.blobs.writer import blob_options
     from lance_spark.table.commit.idempotency import write_of
     from lance_spark.table.commit.transaction import with_message
-    from lance_spark.table.commit.write_cleanup import commit_or_clean_up
-    from lance_spark.table.commit.write_job import begin_write
+    from lance_spark.table.commit.write_commit import commit_or_clean_up
+    from lance_spark.table.commit.write_job import TableSettings, WriteLimits
+    from lance_spark.table.commit.write_plan import BaseTargets, begin_write
 
     blobs = blob_options(
         external_blob_mode, allow_external_blob_outside_bases, blob_pack_file_size_threshold
@@ -145,25 +146,18 @@ def write_dataset(
     properties = with_message(transaction_properties, commit_message)
     once = write_of(txn_app_id, txn_version)
     data_schema, batches = _schema_and_batches(data, schema)
-    given = {
-        "max_rows_per_file": max_rows_per_file,
-        "max_bytes_per_file": max_bytes_per_file,
-        "commit_retries": commit_retries,
-    }
-    limits: dict[str, Any] = {name: n for name, n in given.items() if n is not None}
     job = begin_write(
         os.fspath(uri),
         data_schema,
         mode=mode,
         data_storage_version=data_storage_version,
-        enable_stable_row_ids=enable_stable_row_ids,
+        limits=WriteLimits.of(max_rows_per_file, max_bytes_per_file),
+        settings=TableSettings(enable_stable_row_ids),
         storage_options=storage_options,
         blobs=blobs,
+        commit_retries=commit_retries,
         branch=branch,
-        initial_bases=initial_bases,
-        target_bases=target_bases,
-        target_all_bases=target_all_bases,
-        **limits,
+        bases=BaseTargets(initial_bases or (), target_bases, target_all_bases),
     )
     writer = job.writer()
     try:

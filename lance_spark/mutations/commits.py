@@ -1,84 +1,139 @@
-"""Committing an operation on the version that a table is open at, and changes that are planned anew on newer ones."""
+"""Commits of mutations: checks before a plan, the commit itself, and its files after a failure.
+
+Deletion files and data files are written before the commit. If the commit fails, no version
+refers to them, and they are deleted.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 
-from lance_spark.errors import InvalidInputError
-from lance_spark.mutations.retry import retry_on_conflict
-from lance_spark.table.commit.commit import DEFAULT_MAX_RETRIES, commit
+from lance_spark.errors import (
+    InvalidInputError,
+    LanceError,
+    StorageError,
+    UncertainCommitError,
+    UnsupportedFeatureError,
+)
+from lance_spark.mutations.retry import at_version, retry_on_conflict
+from lance_spark.table.commit.commit import commit
+from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.commit.transaction import Transaction
-from lance_spark.table.fragments.fragment import check_unique
+from lance_spark.table.fragments import file_versions
+from lance_spark.table.fragments.fragment import Fragment, check_unique
+from lance_spark.table.fragments.writer import delete_fragments
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.base import Operation
+from lance_spark.table.operations.data.delete import Delete
+from lance_spark.table.operations.data.row_deletions import deletion_paths
+from lance_spark.table.operations.data.update import Update
+
+_DEFAULT = CommitOptions()
 
 
 def commit_operation(
-    table: OpenTable,
-    operation: Operation,
-    *,
-    properties: Mapping[str, str] | None = None,
-    max_retries: int = DEFAULT_MAX_RETRIES,
+    table: OpenTable, operation: Operation, options: CommitOptions = _DEFAULT
 ) -> Manifest:
     """Commit an operation that was planned on the version that a table is open at.
-
-    Parameters
-    ----------
-    table : OpenTable
-    operation : Operation
-    properties : mapping of str to str, optional
-        Of the transaction; see `with_message`.
-    max_retries : int
-        How often to start again after other writers were faster.
 
     Raises
     ------
     LanceError
-        What `commit` raises.
+        Errors of `commit`.
     """
-    transaction = Transaction.new(table.version, operation, properties)
-    return commit(table.store, transaction, table.manifest, max_retries=max_retries)
+    transaction = Transaction.new(table.version, operation, options.properties)
+    return commit(
+        table.store,
+        transaction,
+        table.manifest,
+        max_retries=options.max_retries,
+        once=options.once,
+    )
 
 
-def change_schema(
+@contextmanager
+def after_failure(clean_up: Callable[[], object]) -> Iterator[None]:
+    """Call `clean_up` if a commit fails, unless the commit is uncertain."""
+    try:
+        yield
+    except UncertainCommitError:
+        raise
+    except LanceError:
+        clean_up()
+        raise
+
+
+def commit_rows(
     table: OpenTable,
-    plan: Callable[[OpenTable], Operation],
+    operation: Delete | Update,
+    options: CommitOptions = _DEFAULT,
     *,
-    properties: Mapping[str, str] | None = None,
-    conflict_retries: int = 10,
-    max_retries: int = DEFAULT_MAX_RETRIES,
-) -> OpenTable:
-    """Commit what is planned from a table alone; plan it anew if others commit what it does not fit.
+    keep_new_fragments: bool = False,
+) -> Manifest:
+    """Commit a change of rows, and delete the files that the new version does not use.
+
+    A deletion file is not used if the commit merged it with that of another client.
 
     Parameters
     ----------
     table : OpenTable
-        At the version that it is planned on first.
+        The version that the change was planned on.
+    operation : Delete or Update
+        Its deletion files and new data files are written.
+    options : CommitOptions
+    keep_new_fragments : bool
+        Whether the files of new fragments stay after a failure, for the next plan.
+
+    Raises
+    ------
+    LanceError
+        Errors of `commit`. The files are deleted, unless the commit is uncertain.
+    """
+    unneeded = operation
+    if keep_new_fragments and isinstance(operation, Update):
+        unneeded = replace(operation, new_fragments=())
+    with after_failure(lambda: _discard(table, unneeded)):
+        manifest = commit_operation(table, operation, options)
+    touched = operation.touched_fragments
+    used = set(deletion_paths(one for one in manifest.fragments if one.id in touched))
+    with suppress(StorageError):
+        table.store.delete(_new_deletion_files(table, operation) - used)
+    return manifest
+
+
+def change_schema(
+    table: OpenTable, plan: Callable[[OpenTable], Operation], options: CommitOptions = _DEFAULT
+) -> OpenTable:
+    """Commit an operation that needs no new files; plan it again after a conflict.
+
+    Parameters
+    ----------
+    table : OpenTable
+        The version that the operation is planned on first.
     plan : callable
-        Writes no files.
-    properties : mapping of str to str, optional
-    conflict_retries, max_retries : int
+        Returns the operation for a version; writes no files.
+    options : CommitOptions
 
     Returns
     -------
     OpenTable
-        At the new version.
+        The new version.
 
     Raises
     ------
     LanceError
-        What `plan` and `commit` raise.
+        Errors of `plan` and `commit`.
     """
     check_writable(table)
     check_unique(table.manifest.message.fragments, table.manifest.name)
 
     def change(current: OpenTable) -> Manifest:
-        return commit_operation(
-            current, plan(current), properties=properties, max_retries=max_retries
-        )
+        return commit_operation(current, plan(current), options)
 
-    return retry_on_conflict(table, change, conflict_retries)
+    return at_version(table, retry_on_conflict(table, change, options.conflict_retries))
 
 
 def check_writable(table: OpenTable) -> None:
@@ -91,16 +146,60 @@ def check_writable(table: OpenTable) -> None:
     table.manifest.check_writable(table.store.display)
 
 
-def names_of(columns: object, what: str) -> list[str]:
+def check_rows_writable(table: OpenTable, *, data_files: bool) -> None:
+    """Refuse to plan a change that the commit would refuse.
+
+    Parameters
+    ----------
+    table : OpenTable
+    data_files : bool
+        Whether the change writes data files, and not only deletion files.
+
+    Raises
+    ------
+    UnsupportedFeatureError
+    CorruptTableError
+        Two fragments have one id.
+    """
+    manifest = table.manifest
+    check_writable(table)
+    check_unique(manifest.message.fragments, manifest.name)
+    version = manifest.data_storage_version
+    if data_files and version not in file_versions.WRITABLE:
+        raise UnsupportedFeatureError(
+            f"{table.store.display}: data files of version {file_versions.text(version)} are not "
+            f"written, only {file_versions.writable()}; overwrite the table with data storage "
+            "version 2.2, or change its rows with pylance"
+        )
+
+
+def check_names(columns: object, argument: str) -> list[str]:
     """Return names of columns that a caller gives.
 
     Raises
     ------
     InvalidInputError
-        They are no list of strings.
+        The value is not a list of strings.
     """
-    if isinstance(columns, str) or not isinstance(columns, list | tuple):
-        raise InvalidInputError(f"{what} must be a list of names, not {columns!r}")
-    if not all(isinstance(one, str) for one in columns):
-        raise InvalidInputError(f"{what} must be a list of names, not {columns!r}")
+    if not isinstance(columns, list | tuple) or not all(isinstance(one, str) for one in columns):
+        raise InvalidInputError(f"{argument} must be a list of names, not {columns!r}")
     return list(columns)
+
+
+def _discard(table: OpenTable, operation: Delete | Update) -> None:
+    """Delete the files of an operation that is not committed; cleanup deletes what stays."""
+    with suppress(StorageError):
+        table.store.delete(_new_deletion_files(table, operation))
+    if isinstance(operation, Update):
+        known = {file.path for one in table.manifest.fragments for file in one.files}
+        files = [file for one in operation.fragments for file in one.files]
+        new = Fragment(0, [file for file in files if file.path not in known], 0)
+        with suppress(StorageError):
+            delete_fragments(table.paths, [*operation.new_fragments, new])
+
+
+def _new_deletion_files(table: OpenTable, operation: Delete | Update) -> set[str]:
+    """Return the deletion files of an operation that the version does not have yet."""
+    touched = operation.touched_fragments
+    known = deletion_paths(one for one in table.manifest.fragments if one.id in touched)
+    return set(operation.deletion_files) - set(known)

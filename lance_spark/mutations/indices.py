@@ -15,9 +15,10 @@ from google.protobuf.message import DecodeError
 from pyroaring import BitMap
 
 from lance_spark.errors import CorruptTableError, InvalidInputError
+from lance_spark.mutations.commits import commit_operation
+from lance_spark.mutations.retry import at_version
 from lance_spark.proto import table_pb2
-from lance_spark.table.commit.commit import DEFAULT_MAX_RETRIES, commit
-from lance_spark.table.commit.transaction import Transaction
+from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.fragment_ids import FragmentIds
 from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.indexes import fragment_reuse
@@ -179,14 +180,10 @@ def describe_indices(table: OpenTable) -> list[IndexDescription]:
 def drop_index(
     table: OpenTable,
     name: str,
-    *,
-    properties: Mapping[str, str] | None = None,
-    max_retries: int = DEFAULT_MAX_RETRIES,
-) -> Manifest:
-    """Take an index away, all its segments; its files stay until cleanup. See
-    `Dataset.drop_index`.
-    """
-    segments = [index for index in indexes.section_of(table.manifest).indices if index.name == name]
+    options: CommitOptions,
+) -> OpenTable:
+    """Drop an index; its files stay until cleanup. See `Dataset.drop_index`."""
+    segments = [one for one in indexes.section_of(table.manifest).indices if one.name == name]
     if not segments:
         known = sorted({index.name for index in indexes.section_of(table.manifest).indices})
         raise InvalidInputError(
@@ -198,8 +195,7 @@ def drop_index(
             f"{table.store.display}: {name} is no index of a column, but what other indexes rely "
             "on; it cannot be dropped"
         )
-    transaction = Transaction.new(table.version, CreateIndex((), tuple(segments)), properties)
-    return commit(table.store, transaction, table.manifest, max_retries=max_retries)
+    return at_version(table, commit_operation(table, CreateIndex((), tuple(segments)), options))
 
 
 def _sorted(table: OpenTable) -> list[table_pb2.IndexMetadata]:

@@ -13,8 +13,8 @@ the ids of their fields. Specification: table/commit/transaction.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -27,14 +27,13 @@ from lance_spark.errors import (
 from lance_spark.file.blobs.fields import new_schema
 from lance_spark.file.schema.schema import Field, Schema
 from lance_spark.mutations.columns.add import renumbered
+from lance_spark.mutations.commits import commit_operation
 from lance_spark.mutations.retry import retry_on_conflict
-from lance_spark.storage.store import ObjectStore
 from lance_spark.storage.uri import parse_uri
 from lance_spark.table.append_schema import filled_by
-from lance_spark.table.commit.commit import commit
-from lance_spark.table.commit.idempotency import WriteToken
-from lance_spark.table.commit.transaction import Transaction
-from lance_spark.table.commit.write_job import WriteJob, begin_write
+from lance_spark.table.commit.options import CommitOptions
+from lance_spark.table.commit.write_job import WriteJob, WriteStrategy
+from lance_spark.table.commit.write_plan import begin_write
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.manifest.manifest import Manifest
@@ -48,56 +47,49 @@ _FIRST_WITH_NEW_CHILDREN = (2, 2)
 
 
 @dataclass(frozen=True, slots=True)
-class MergingWrite(WriteJob):
-    """An append that brings new columns. Can be pickled; holds no manifest.
+class MergeSchema(WriteStrategy):
+    """Append rows with new columns.
 
     Attributes
     ----------
-    merged : Schema
+    schema : Schema
         All columns of the table afterwards.
     """
 
-    merged: Schema = field(default_factory=lambda: Schema(()))
+    schema: Schema
 
-    def commit_manifest(
-        self,
-        fragments: Sequence[Fragment],
-        properties: Mapping[str, str] | None = None,
-        once: WriteToken | None = None,
+    def commit(
+        self, job: WriteJob, fragments: Sequence[Fragment], options: CommitOptions
     ) -> Manifest:
-        """Make the fragments and their columns part of the table; see `WriteJob.commit_manifest`.
+        """Make the fragments and their columns part of the table.
 
         Raises
         ------
         CommitConflictError
-            Others changed the columns.
+            Another client changed the columns.
         LanceError
-            What `commit` raises.
+            Errors of `commit`.
         """
-        store = ObjectStore.from_uri(self.uri, self.storage_options)
-        base = self.base(store)
+        table = job.base_table()
+        columns = _columns(table.manifest)
 
         def change(current: OpenTable) -> Manifest:
-            if _columns(current.manifest) != _columns(base):
+            if _columns(current.manifest) != columns:
                 raise _OvertakenError(current.version)
             operation = Merge(
                 fragments=(*counted_fragments(current.paths, current.manifest), *fragments),
-                schema=tuple(self.merged.to_protos()),
+                schema=tuple(self.schema.to_protos()),
                 preserves_nullability=True,
             )
-            transaction = Transaction.new(current.version, operation, properties)
-            return commit(
-                store, transaction, current.manifest, max_retries=self.commit_retries, once=once
-            )
+            return commit_operation(current, operation, options)
 
-        table = OpenTable(self.paths(), base)
         try:
-            return retry_on_conflict(table, change, self.commit_retries).manifest
+            return retry_on_conflict(table, change, job.commit_retries)
         except _OvertakenError as overtaken:
             raise CommitConflictError(
-                f"{store.display}: version {overtaken.version} has other columns than version "
-                f"{base.version}, which this "
-                "append with new columns was planned on; write again",
+                f"{table.store.display}: version {overtaken.version} has other columns than "
+                f"version {table.version}, which this append with new columns was planned on; "
+                "write again",
                 retryable=True,
             ) from None
 
@@ -125,7 +117,7 @@ def begin_merging_write(uri: str, schema: pa.Schema, **options: Any) -> WriteJob
     Returns
     -------
     WriteJob
-        A `MergingWrite`, if there are new columns.
+        With the strategy `MergeSchema`, if there are new columns.
 
     Raises
     ------
@@ -144,7 +136,7 @@ def begin_merging_write(uri: str, schema: pa.Schema, **options: Any) -> WriteJob
     job = begin_write(uri, schema, fit=fit, **options)
     if fit.merged is None:
         return job
-    return job.become(MergingWrite, merged=fit.merged)
+    return job.with_strategy(MergeSchema(fit.merged))
 
 
 class _Fit:

@@ -14,7 +14,7 @@ from lance_spark.mutations.retry import at_version
 from lance_spark.storage.uri import parse_uri
 from lance_spark.table.base_files import missing_files
 from lance_spark.table.bases import BaseLike, base_path
-from lance_spark.table.commit.commit import DEFAULT_MAX_RETRIES
+from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.open import OpenTable, read_latest
 from lance_spark.table.operations.metadata.restore import Restore
 from lance_spark.table.operations.metadata.update_bases import UpdateBases
@@ -33,8 +33,7 @@ def update_config(
     schema_metadata: Values | None = None,
     field_metadata: Mapping[str, Values] | None = None,
     replace: bool = False,
-    properties: Mapping[str, str] | None = None,
-    max_retries: int = DEFAULT_MAX_RETRIES,
+    options: CommitOptions,
 ) -> OpenTable:
     """Change configuration and metadata in one commit.
 
@@ -47,9 +46,7 @@ def update_config(
         By name of a column, or dotted path of a child.
     replace : bool
         Whether what is not named goes.
-    properties : mapping of str to str, optional
-        Of the transaction.
-    max_retries : int
+    options : CommitOptions
 
     Returns
     -------
@@ -81,30 +78,24 @@ def update_config(
             fields[node[-1].id] = update
         return UpdateConfig(**updates, field_metadata=fields)
 
-    return change_schema(table, plan, properties=properties, max_retries=max_retries)
+    return change_schema(table, plan, options)
 
 
 def add_bases(
     table: OpenTable,
     new_bases: Iterable[BaseLike],
-    *,
-    properties: Mapping[str, str] | None = None,
-    max_retries: int = DEFAULT_MAX_RETRIES,
+    options: CommitOptions,
 ) -> OpenTable:
     """Add base paths; see `Dataset.add_bases`."""
     bases = tuple(base_path("new_bases", base) for base in new_bases)
-    return change_schema(
-        table, lambda _: UpdateBases(bases), properties=properties, max_retries=max_retries
-    )
+    return change_schema(table, lambda _: UpdateBases(bases), options)
 
 
 def repoint_base(
     table: OpenTable,
     base: int | str,
     path: str,
-    *,
-    properties: Mapping[str, str] | None = None,
-    max_retries: int = DEFAULT_MAX_RETRIES,
+    options: CommitOptions,
 ) -> OpenTable:
     """Give a base path another path; see `Dataset.repoint_base`."""
 
@@ -126,7 +117,7 @@ def repoint_base(
             )
         return UpdateBases((moved,), replaces=True)
 
-    return change_schema(table, plan, properties=properties, max_retries=max_retries)
+    return change_schema(table, plan, options)
 
 
 def _base(bases: Mapping[int, BasePath], wanted: int | str, table: str) -> BasePath:
@@ -139,18 +130,14 @@ def _base(bases: Mapping[int, BasePath], wanted: int | str, table: str) -> BaseP
 
 def restore(
     table: OpenTable,
-    *,
-    properties: Mapping[str, str] | None = None,
-    max_retries: int = DEFAULT_MAX_RETRIES,
+    options: CommitOptions,
 ) -> OpenTable:
     """Make the version that a table is open at the newest.
 
     Parameters
     ----------
     table : OpenTable
-    properties : mapping of str to str, optional
-        Of the transaction.
-    max_retries : int
+    options : CommitOptions
 
     Returns
     -------
@@ -167,7 +154,7 @@ def restore(
     newest = at_version(table, read_latest(table.store))
     check_writable(newest)
     operation = Restore(table.version, table.manifest.identity)
-    manifest = commit_operation(newest, operation, properties=properties, max_retries=max_retries)
+    manifest = commit_operation(newest, operation, options)
     return at_version(table, manifest)
 
 

@@ -9,7 +9,7 @@ tables with stable row ids. The old files stay where they are, for older version
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import replace
 
 from lance_spark.errors import InvalidInputError
@@ -17,6 +17,7 @@ from lance_spark.mutations.compaction.plan import CompactionOptions
 from lance_spark.mutations.compaction.run import compact
 from lance_spark.mutations.compaction.task import CompactionMetrics
 from lance_spark.table.bases import TargetBases
+from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.open import OpenTable
 
 
@@ -66,11 +67,8 @@ def move_fragments(
     table: OpenTable,
     base: str,
     fragment_ids: Collection[int] | None,
-    *,
     num_threads: int | None,
-    conflict_retries: int,
-    max_retries: int,
-    properties: Mapping[str, str] | None,
+    options: CommitOptions,
 ) -> tuple[OpenTable, CompactionMetrics]:
     """Move fragments on this machine; see `Dataset.move_fragments`."""
     chosen = (
@@ -81,8 +79,6 @@ def move_fragments(
     moved, metrics = compact(
         moving_to(table, base),
         CompactionOptions(moved_fragment_ids=chosen, num_threads=num_threads),
-        conflict_retries=conflict_retries,
-        max_retries=max_retries,
-        properties=properties,
+        options,
     )
     return replace(moved, target_bases=table.target_bases), metrics

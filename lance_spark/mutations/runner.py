@@ -1,28 +1,33 @@
-"""Who runs the tasks of a change: this machine, or a cluster.
+"""Runners: where the tasks of a mutation run, in this process or on a cluster.
 
-A change is planned, its tasks run, and it is committed once, whoever runs them: a runner is what differs.
+A mutation is planned, its tasks run and it is committed once, wherever the tasks run.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TypeVar
 
-from lance_spark.mutations.retry import run_all
+from lance_spark.errors import InvalidInputError, StorageError
 from lance_spark.table.open import OpenTable
 
+#: Tasks that run at the same time where the store is remote.
+_REMOTE_THREADS = 16
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 
 class Runner(ABC):
-    """Runs the tasks of a change.
+    """Runs the tasks of a mutation.
 
     Attributes
     ----------
     tag : bytes
-        Ends the names of the files that tasks write, so that they can be found again; empty for none.
+        Ends the names of the files that tasks write, so that a sweep finds them; empty for none.
     """
 
     tag: bytes = b""
@@ -37,9 +42,9 @@ class Runner(ABC):
         ----------
         tasks : sequence
         run : callable
-            Runs one of them; for a cluster a function of a module, or a method of a class of a module.
+            Runs one task; for a cluster a function of a module, or a method of a class of a module.
         undo : callable
-            Deletes what a task wrote, by its result, if another one fails.
+            Deletes the files of a task, given its result, if another task fails.
 
         Returns
         -------
@@ -49,27 +54,59 @@ class Runner(ABC):
 
 
 class LocalRunner(Runner):
-    """Runs tasks on this machine.
+    """Runs tasks in this process.
 
     Parameters
     ----------
     local : bool
-        Whether the table's store is: tasks of remote ones run side by side.
+        Whether the table's store is local: tasks of remote stores run at the same time.
     threads : int, optional
-        How many run at the same time.
+        Number of tasks that run at the same time.
     """
 
     def __init__(self, local: bool, threads: int | None = None) -> None:
-        self._local = local
-        self._threads = threads
+        self._threads = threads or (1 if local else _REMOTE_THREADS)
 
     def run(
         self, tasks: Sequence[_T], run: Callable[[_T], _R], undo: Callable[[_R], object]
     ) -> list[_R]:
         """Run tasks; see `Runner.run`."""
-        return run_all(tasks, run, undo, local=self._local, threads=self._threads)
+        pool = ThreadPoolExecutor(self._threads)
+        futures = [pool.submit(run, task) for task in tasks]
+        try:
+            return [future.result() for future in futures]
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            for future in futures:
+                if not future.cancelled() and future.exception() is None:
+                    with suppress(StorageError):
+                        undo(future.result())
+            raise
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def runner_for(table: OpenTable, runner: Runner | None, threads: int | None = None) -> Runner:
-    """Return the runner that is given, or this machine."""
+    """Return the given runner, or one that runs tasks in this process."""
     return runner or LocalRunner(table.store.is_local, threads)
+
+
+def check_once(table: OpenTable, fragment_ids: Iterable[int]) -> None:
+    """Refuse two results of one fragment: a task that ran twice would double its rows.
+
+    Parameters
+    ----------
+    table : OpenTable
+    fragment_ids : iterable of int
+        The fragments of the results.
+
+    Raises
+    ------
+    InvalidInputError
+    """
+    twice = [number for number, times in Counter(fragment_ids).items() if times > 1]
+    if twice:
+        raise InvalidInputError(
+            f"{table.store.display}: two results are about fragment {twice[0]}; give one result of "
+            "each task, the first if it ran twice"
+        )

@@ -114,17 +114,11 @@ def take_addresses(
     ------
     CorruptFileError, CorruptTableError, UnsupportedEncodingError, StorageError
     """
-    from lance_spark.table.rows.index import OFFSET_BITS
+    from lance_spark.table.rows.addresses import offsets_by_fragment
 
     unique, inverse = np.unique(addresses, return_inverse=True)
     by_id = {fragment.id: fragment for fragment in fragments}
-    holders, starts = np.unique(unique >> np.uint64(OFFSET_BITS), return_index=True)
-    offsets = (unique & np.uint64((1 << OFFSET_BITS) - 1)).astype(np.int64)
-    bounds = [*starts.tolist(), len(unique)]
-    pieces = [
-        (by_id[holder], offsets[bounds[i] : bounds[i + 1]])
-        for i, holder in enumerate(holders.tolist())
-    ]
+    pieces = [(by_id[number], offsets) for number, offsets in offsets_by_fragment(unique)]
     batches = _take(paths, fragments, pieces, schema, open_files, FragmentReader.read)
     table = pa.Table.from_batches(batches, schema.to_arrow())
     if np.array_equal(inverse, np.arange(len(unique))):

@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from lance_spark import Dataset, write_dataset
 from lance_spark.errors import LanceError, UncertainCommitError
-from lance_spark.mutations.rows.partial_overwrite import ReplacingWrite
+from lance_spark.mutations.rows.partial_overwrite import ReplaceRows
 from lance_spark.scan.predicates.sql import parse_predicate
-from lance_spark.table.commit.write_cleanup import commit_or_clean_up
-from lance_spark.table.commit.write_job import begin_write
+from lance_spark.table.commit.write_commit import commit_or_clean_up
+from lance_spark.table.commit.write_plan import begin_write
 from tests.faults.model import Effect, State
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
@@ -187,7 +187,7 @@ class Maker:
             job = begin_write(dataset.uri, SCHEMA, mode="append")
             text = f"id in ({', '.join(map(str, gone))})"
             condition = parse_predicate(text, dataset._table.schema)
-            replacing = job.become(ReplacingWrite, condition=condition)
+            replacing = job.with_strategy(ReplaceRows(condition))
             writer = replacing.writer()
             try:
                 for batch in rows.to_batches():

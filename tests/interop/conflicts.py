@@ -24,8 +24,16 @@ from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.commit import commit
 from lance_spark.table.commit.transaction import Transaction
 from lance_spark.table.manifest.manifest import Manifest
+from lance_spark.table.operations.conflicts import KINDS, MATRIX, Conflict
 from tests.interop.conflict_changes import CHANGES, Change, Made, make, new_table, overlays_allowed
 
+#: Answers of the conflict matrix, as the page writes them.
+_OUTCOMES = {
+    Conflict.COMPATIBLE: "ok",
+    Conflict.REBASE: "ok (rebase)",
+    Conflict.RETRYABLE: "retry",
+    Conflict.INCOMPATIBLE: "refused",
+}
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "conflicts.md"
 COMPATIBLE, RETRYABLE, INCOMPATIBLE = "ok", "retry", "refused"
 
@@ -163,6 +171,26 @@ def try_pair(tables: Tables, first: Change, before: Change, *, contents: bool = 
     return outcome
 
 
+def by_kind() -> list[str]:
+    """Return the section of the page with the conflict matrix."""
+    numbers = range(1, len(KINDS) + 1)
+    lines = [
+        "## Operations by kind",
+        "",
+        "The matrix of `lance_spark/table/operations/conflicts.py`, by the kinds of the operations. A row",
+        "is the operation to be committed, a column the one that was committed before it, by its number.",
+        "Where an operation looks closer, at fragments, fields or keys, its answer can differ from the",
+        "matrix.",
+        "",
+        "| | " + " | ".join(map(str, numbers)) + " |",
+        "| --- |" + " --- |" * len(KINDS),
+    ]
+    for number, kind in enumerate(KINDS, 1):
+        cells = [_OUTCOMES[MATRIX[kind][before]] for before in KINDS]
+        lines.append(f"| `{kind}` ({number}) | " + " | ".join(cells) + " |")
+    return [*lines, ""]
+
+
 def page(ours: dict[tuple[str, str], str]) -> str:
     """Return the page, from the outcome of each pair with us."""
     numbers = {change.name: number for number, change in enumerate(CHANGES, 1)}
@@ -189,6 +217,7 @@ def page(ours: dict[tuple[str, str], str]) -> str:
         "this page). The outcome and the resulting table are the same, except for the pairs that are",
         "listed at the end.",
         "",
+        *by_kind(),
         "## Every pair",
         "",
         "A row is the change to be committed. A column is the change that was committed before it, by",

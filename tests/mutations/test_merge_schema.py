@@ -16,7 +16,7 @@ from lance_spark.errors import (
     SchemaMismatchError,
     UnsupportedFeatureError,
 )
-from lance_spark.mutations.merge_schema import MergingWrite, begin_merging_write
+from lance_spark.mutations.merge_schema import MergeSchema, begin_merging_write
 from lance_spark.table.fragments import file_versions
 
 #: Version 0.1 has no columns without values, and hardly any nulls.
@@ -97,6 +97,6 @@ def test_without_new_columns_it_is_an_append(tmp_path: Path) -> None:
     path = tmp_path / "t"
     make(path, "2.2")
     job = begin_merging_write(str(path), pa.schema([("id", pa.int64())]))
-    assert not isinstance(job, MergingWrite)
+    assert not isinstance(job.strategy, MergeSchema)
     append(tmp_path / "new", pa.table({"id": [1]}))
     assert lance.dataset(str(tmp_path / "new")).count_rows() == 1

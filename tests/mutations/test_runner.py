@@ -21,10 +21,11 @@ from lance_spark.mutations.rows.update import plan_update, update_rows
 from lance_spark.mutations.runner import LocalRunner, Runner
 from lance_spark.scan.fragment.row_meta import with_all
 from lance_spark.scan.predicates.sql import parse_predicate
+from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.writer import FragmentWriter
 from lance_spark.table.open import OpenTable, open_table
 
-ARGUMENTS: dict[str, Any] = {"properties": None, "conflict_retries": 0, "max_retries": 3}
+COMMIT = CommitOptions(max_retries=3, conflict_retries=0)
 
 
 class Twice(Runner):
@@ -73,22 +74,22 @@ def test_results_come_in_the_order_of_the_tasks() -> None:
 def test_what_ran_twice_is_found_by_its_tag(tmp_path: Path, change: str) -> None:
     path = tmp_path / "t"
     table, runner, other = table_of(path), Twice(), Twice()
-    delete_rows(table, [("id", "==", 3)], None, runner=other, **ARGUMENTS)
+    delete_rows(table, [("id", "==", 3)], None, COMMIT, other)
     table = open_table(str(path))
     before = named(path)
     if change == "delete":
-        table = delete_rows(table, [("id", "in", [4, 30, 60])], None, runner=runner, **ARGUMENTS)
+        table = delete_rows(table, [("id", "in", [4, 30, 60])], None, COMMIT, runner)
     elif change.startswith("update"):
         mode: Any = change.split()[1]
         found = {"text": pa.scalar("new")}
-        table = update_rows(table, found, [("id", ">", 40)], mode=mode, runner=runner, **ARGUMENTS)
+        table = update_rows(table, found, [("id", ">", 40)], mode, COMMIT, runner)
     elif change == "add":
         from lance_spark.mutations.columns.add import add_columns
 
-        table = add_columns(table, {"n": pa.scalar(1)}, runner=runner)
+        table = add_columns(table, {"n": pa.scalar(1)}, options=COMMIT, runner=runner)
     else:
         options = CompactionOptions()
-        table, _ = compact(table, options, conflict_retries=0, max_retries=3, runner=runner)
+        table, _ = compact(table, options, COMMIT, runner)
     left = files(path) - before
     written = named(path) - before
     assert written < left
@@ -131,12 +132,12 @@ def test_a_short_tag_sweeps_nothing(tmp_path: Path) -> None:
 def test_predicates_choose_rows_as_filters_do(tmp_path: Path) -> None:
     table = table_of(tmp_path / "t")
     predicate = parse_predicate("id > 90 OR text LIKE 'row 1%'", with_all(table.schema))
-    table = delete_rows(table, [predicate, ("id", "!=", 1)], None, text="said so", **ARGUMENTS)
+    table = delete_rows(table, [predicate, ("id", "!=", 1)], None, COMMIT, text="said so")
     ids = lance.dataset(tmp_path / "t").to_table()["id"].to_pylist()
     gone = {n for n in range(100) if (n > 90 or str(n).startswith("1")) and n != 1}
     assert ids == [n for n in range(100) if n not in gone]
     assert open_dataset(str(tmp_path / "t")).count_rows() == len(ids)
-    table = update_rows(table, {"text": pa.scalar("z")}, [predicate], mode="rows", **ARGUMENTS)
+    table = update_rows(table, {"text": pa.scalar("z")}, [predicate], "rows", COMMIT)
     rows = lance.dataset(tmp_path / "t").to_table(filter="text = 'z'")
     assert rows["id"].to_pylist() == [1]
     position = parse_predicate("_rowoffset = 1", with_all(table.schema))

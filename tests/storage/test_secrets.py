@@ -22,7 +22,7 @@ from lance_spark.storage import store as store_module
 from lance_spark.storage.errors import is_secret, secret_values
 from lance_spark.storage.options.option_setters import AZURE, GOOGLE, S3
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.commit.write_job import begin_write
+from lance_spark.table.commit.write_plan import begin_write
 from tests.support.stores.aws import REGION
 from tests.support.stores.azurite import ACCOUNT, CONTAINER, Azurite
 from tests.support.stores.table_suite import rows

@@ -18,7 +18,8 @@ from lance_spark.file.blobs.writer import BlobOptions
 from lance_spark.storage.local import LocalOutput
 from lance_spark.storage.remote import RemoteOutput
 from lance_spark.table.commit import write_job
-from lance_spark.table.commit.write_job import WriteJob, begin_write
+from lance_spark.table.commit.write_job import WriteJob, WriteLimits
+from lance_spark.table.commit.write_plan import begin_write
 
 MARK = {
     "lance-encoding:blob": "true",
@@ -78,7 +79,7 @@ def test_a_writer_that_is_stopped(uri: str, stage: str, rows_per_file: int, fini
     other.write(batch(PACKED, DEDICATED))
     before = files(uri)
     assert len([name for name in before if name.endswith(".blob")]) >= 4 - uri.startswith("memory")
-    writer = job(uri, max_rows_per_file=rows_per_file).writer()
+    writer = job(uri, limits=WriteLimits(rows_per_file)).writer()
     for value in STAGES[stage]:
         writer.write(batch(value))
     if finished:

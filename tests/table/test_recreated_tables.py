@@ -15,12 +15,12 @@ import lance_spark
 from lance_spark import Dataset
 from lance_spark.errors import VersionNotFoundError
 from lance_spark.mutations.merge_schema import begin_merging_write
-from lance_spark.mutations.rows.partial_overwrite import ReplacingWrite
+from lance_spark.mutations.rows.partial_overwrite import ReplaceRows
 from lance_spark.scan.predicates.tree import Constant
 from lance_spark.table.commit import commit
-from lance_spark.table.commit.write_cleanup import commit_or_clean_up
-from lance_spark.table.commit.write_job import WriteJob, begin_write
-from lance_spark.table.commit.write_rebase import commit_again
+from lance_spark.table.commit.write_commit import commit_again, commit_or_clean_up
+from lance_spark.table.commit.write_job import WriteJob
+from lance_spark.table.commit.write_plan import begin_write
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.manifest.codec import read_version
 
@@ -84,7 +84,7 @@ def append_with_new_columns(uri: str) -> tuple[WriteJob, pa.Table]:
 
 
 def overwrite_of_a_part(uri: str) -> tuple[WriteJob, pa.Table]:
-    return append(uri)[0].become(ReplacingWrite, condition=Constant(True)), ROWS
+    return append(uri)[0].with_strategy(ReplaceRows(Constant(True))), ROWS
 
 
 WRITES = [append, overwrite, append_with_new_columns, overwrite_of_a_part]

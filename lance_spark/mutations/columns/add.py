@@ -17,12 +17,13 @@ from lance_spark.file.schema.schema import Field, Schema
 from lance_spark.file.writer import check_types
 from lance_spark.mutations.columns.assignments import Assignment, parse_assignments
 from lance_spark.mutations.columns.fill import DEFAULT_BATCH_SIZE, Computation
-from lance_spark.mutations.commits import change_schema, names_of
+from lance_spark.mutations.commits import change_schema
+from lance_spark.mutations.commits import check_names as check_name_list
 from lance_spark.mutations.mem_wal import check_no_mem_wal
-from lance_spark.mutations.retry import retry_on_conflict
+from lance_spark.mutations.retry import at_version, retry_on_conflict
 from lance_spark.mutations.runner import Runner
 from lance_spark.scan.fragment.reader import FragmentReader
-from lance_spark.table.commit.commit import DEFAULT_MAX_RETRIES
+from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.manifest.schema_changes import max_field_id
@@ -77,20 +78,13 @@ def add_columns(
     output_schema: pa.Schema | None = None,
     batch_size: int | None = None,
     *,
-    properties: Mapping[str, str] | None = None,
-    conflict_retries: int = 10,
-    max_retries: int = DEFAULT_MAX_RETRIES,
+    options: CommitOptions,
     runner: Runner | None = None,
 ) -> OpenTable:
     """Add columns; see `Dataset.add_columns`. The runner is this machine by default."""
-    given = {
-        "properties": properties,
-        "conflict_retries": conflict_retries,
-        "max_retries": max_retries,
-    }
     empty = _fields_without_values(transforms)
     if empty is not None:
-        return change_schema(table, lambda current: null_columns(current, empty), **given)  # type: ignore[arg-type]
+        return change_schema(table, lambda current: null_columns(current, empty), options)
     if batch_size is not None:
         check_least("batch_size", batch_size, 1)
     if not callable(transforms) and not (isinstance(transforms, Mapping) and transforms):
@@ -112,13 +106,12 @@ def add_columns(
             _transform(transforms, schema),
             fields,
             batch_size=batch_size or DEFAULT_BATCH_SIZE,
-            preserves_nullability=all(field.nullable for field in schema.fields),
-            properties=properties,
-            max_retries=max_retries,
+            preserves_nullability=all(one.nullable for one in schema.fields),
+            options=options,
         )
 
     with Computation(runner) as computation:
-        return retry_on_conflict(table, change, conflict_retries)
+        return at_version(table, retry_on_conflict(table, change, options.conflict_retries))
 
 
 def null_columns(table: OpenTable, fields: Sequence[pa.Field]) -> Merge:
@@ -242,7 +235,7 @@ def _fields_without_values(transforms: Any) -> list[pa.Field] | None:
 def _read_schema(table: OpenTable, read_columns: Sequence[str] | None) -> Schema:
     schema = table.schema
     if read_columns is not None:
-        schema = schema.select(names_of(read_columns, "read_columns"))
+        schema = schema.select(check_name_list(read_columns, "read_columns"))
     return handled(schema, Handling.parse("all_binary"), table.manifest.data_storage_version)
 
 

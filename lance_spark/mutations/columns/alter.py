@@ -22,13 +22,14 @@ from lance_spark.file.schema.logical_types import EXTENSION_NAME
 from lance_spark.file.schema.schema import Field, Schema
 from lance_spark.mutations.columns.add import renumbered
 from lance_spark.mutations.columns.fill import Computation
-from lance_spark.mutations.commits import change_schema, names_of
+from lance_spark.mutations.commits import change_schema
+from lance_spark.mutations.commits import check_names as check_name_list
 from lance_spark.mutations.mem_wal import check_droppable, check_no_mem_wal
-from lance_spark.mutations.retry import retry_on_conflict
+from lance_spark.mutations.retry import at_version, retry_on_conflict
 from lance_spark.mutations.runner import Runner
 from lance_spark.scan.fragment.reader import FragmentReader
 from lance_spark.scan.predicates.literals import check_exact
-from lance_spark.table.commit.commit import DEFAULT_MAX_RETRIES
+from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.indexes.sections import section_of
 from lance_spark.table.manifest.manifest import Manifest
@@ -117,13 +118,10 @@ class Cast:
 def drop_columns(
     table: OpenTable,
     columns: Sequence[str],
-    *,
-    properties: Mapping[str, str] | None = None,
-    conflict_retries: int = 10,
-    max_retries: int = DEFAULT_MAX_RETRIES,
+    options: CommitOptions,
 ) -> OpenTable:
     """Drop columns; see `Dataset.drop_columns`."""
-    names = names_of(columns, "columns")
+    names = check_name_list(columns, "columns")
 
     def plan(current: OpenTable) -> Project:
         dropped = [current.schema.field(name) for name in names]
@@ -137,22 +135,13 @@ def drop_columns(
         schema = replace(current.schema, fields=left)
         return Project(tuple(schema.to_protos()), preserves_nullability=True)
 
-    return change_schema(
-        table,
-        plan,
-        properties=properties,
-        conflict_retries=conflict_retries,
-        max_retries=max_retries,
-    )
+    return change_schema(table, plan, options)
 
 
 def reorder_columns(
     table: OpenTable,
     columns: Sequence[str],
-    *,
-    properties: Mapping[str, str] | None = None,
-    conflict_retries: int = 10,
-    max_retries: int = DEFAULT_MAX_RETRIES,
+    options: CommitOptions,
 ) -> OpenTable:
     """Put top-level columns first; the others follow in the order that they have.
 
@@ -160,8 +149,7 @@ def reorder_columns(
     ----------
     table : OpenTable
     columns : sequence of str
-    properties : mapping of str to str, optional
-    conflict_retries, max_retries : int
+    options : CommitOptions
 
     Raises
     ------
@@ -170,7 +158,7 @@ def reorder_columns(
     LanceError
         What `change_schema` raises.
     """
-    names = names_of(columns, "columns")
+    names = check_name_list(columns, "columns")
     if not names or len(set(names)) < len(names):
         raise InvalidInputError(f"name each column that comes first once, not {names!r}")
 
@@ -185,36 +173,21 @@ def reorder_columns(
         schema = replace(current.schema, fields=(*ordered, *by_name.values()))
         return Project(tuple(schema.to_protos()), preserves_nullability=True)
 
-    return change_schema(
-        table,
-        plan,
-        properties=properties,
-        conflict_retries=conflict_retries,
-        max_retries=max_retries,
-    )
+    return change_schema(table, plan, options)
 
 
 def alter_columns(
     table: OpenTable,
     alterations: Iterable[Mapping[str, Any]],
-    *,
-    properties: Mapping[str, str] | None = None,
-    conflict_retries: int = 10,
-    max_retries: int = DEFAULT_MAX_RETRIES,
+    options: CommitOptions,
     runner: Runner | None = None,
 ) -> OpenTable:
     """Alter columns; see `Dataset.alter_columns`. The runner is this machine by default."""
     parsed = [Alteration.parse(item) for item in alterations]
     if not parsed:
         raise InvalidInputError("there is no alteration")
-    if all(item.data_type is None for item in parsed):
-        return change_schema(
-            table,
-            lambda current: _projection(current, parsed),
-            properties=properties,
-            conflict_retries=conflict_retries,
-            max_retries=max_retries,
-        )
+    if all(one.data_type is None for one in parsed):
+        return change_schema(table, lambda current: _projection(current, parsed), options)
 
     def change(current: OpenTable) -> Manifest:
         altered, preserves = _altered(current, parsed)
@@ -232,12 +205,11 @@ def alter_columns(
             Cast(written.to_arrow(), cast_ones.to_arrow()),
             schema.to_protos(),
             preserves_nullability=preserves and not required,
-            properties=properties,
-            max_retries=max_retries,
+            options=options,
         )
 
     with Computation(runner) as computation:
-        return retry_on_conflict(table, change, conflict_retries)
+        return at_version(table, retry_on_conflict(table, change, options.conflict_retries))
 
 
 def _projection(table: OpenTable, alterations: Sequence[Alteration]) -> Project:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from lance_spark.file.schema.schema import Schema
 from lance_spark.table.rows.deletions import Offsets
 
 #: Deleted rows that are written at once.
@@ -18,12 +19,15 @@ class DeletedRowPadding:
 
     Parameters
     ----------
-    with_nulls : bool
-        Otherwise they get the value of a live row.
+    schema : Schema
+        The new columns. Deleted rows are null if all of them can be, else they repeat a live row.
+    file_version : tuple of int
+        Version of the data files.
     """
 
-    def __init__(self, with_nulls: bool) -> None:
-        self._with_nulls = with_nulls
+    def __init__(self, schema: Schema, file_version: tuple[int, int]) -> None:
+        # Structs are never null in files of version 2.0.
+        self._with_nulls = file_version > (2, 0) and all(item.nullable for item in schema.fields)
         self._row: pa.RecordBatch | None = None
         self._waiting = 0
 

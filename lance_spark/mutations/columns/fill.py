@@ -4,7 +4,7 @@ committed on the driver.
 | step | where | what |
 | --- | --- | --- |
 | `plan_columns` | driver | tasks: fragments whose rows get the columns |
-| `ColumnTask.run` | workers | reads what the columns are made of, writes a data file for each fragment; nothing refers to it yet |
+| `ColumnTask.run` | task | computes the columns, writes a data file for each fragment |
 | `commit_columns` | driver | one `Merge` of all fragments |
 
 A new file has a row for each physical row of its fragment. Deleted rows get null, or the value of a
@@ -33,28 +33,26 @@ from lance_spark.errors import (
 from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import check_types
 from lance_spark.mutations.columns.deleted_row_padding import DeletedRowPadding
-from lance_spark.mutations.columns.values_still_valid import values_still_valid
-from lance_spark.mutations.commits import check_writable, commit_operation
-from lance_spark.mutations.retry import check_once, check_rows_writable
-from lance_spark.mutations.runner import Runner, runner_for
-from lance_spark.proto import file_pb2
+from lance_spark.mutations.commits import check_rows_writable, commit_operation
+from lance_spark.mutations.rewrite.writer import UNLIMITED, NewFile, undo
+from lance_spark.mutations.runner import Runner, check_once, runner_for
+from lance_spark.proto import file_pb2, table_pb2
 from lance_spark.scan.fragment.reader import FragmentReader
-from lance_spark.table.commit.commit import DEFAULT_MAX_RETRIES
+from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.files import DataFile
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.fragments.row_counts import counted_fragments
-from lance_spark.table.fragments.writer import FragmentWriter, delete_fragments
+from lance_spark.table.fragments.writer import FragmentWriter
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.manifest.schema_changes import is_live
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.data.merge import Merge
 from lance_spark.table.paths import BasePath, TablePaths
 from lance_spark.table.placement import Placement, placement_of
+from lance_spark.table.rows.deletions import read_deletions
 
 #: Rows that a function gets at once, at most.
 DEFAULT_BATCH_SIZE = 65_536
-#: One file for a fragment, however large.
-_UNLIMITED = 1 << 62
 
 
 class Transform(Protocol):
@@ -63,20 +61,6 @@ class Transform(Protocol):
     def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return as many rows, with the new columns."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class NewFile:
-    """The data file of a fragment's new columns. Small, and can be pickled.
-
-    Attributes
-    ----------
-    fragment_id : int
-    file : DataFile
-    """
-
-    fragment_id: int
-    file: DataFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +125,7 @@ class ColumnTask:
                 if file is not None:
                     written.append(NewFile(fragment.id, file))
         except BaseException:
-            delete_files(paths, written)
+            undo(paths, written)
             raise
         return written
 
@@ -150,8 +134,8 @@ class ColumnTask:
             paths,
             self.schema,
             self.file_version,
-            max_rows_per_file=_UNLIMITED,
-            max_bytes_per_file=_UNLIMITED,
+            max_rows_per_file=UNLIMITED,
+            max_bytes_per_file=UNLIMITED,
             tag=self.tag,
             targets=self.placement.of_one_file(fragment),
         )
@@ -169,16 +153,14 @@ class ColumnTask:
 
     def _physical(self, reader: FragmentReader, num_rows: int) -> Iterator[pa.RecordBatch]:
         """Yield the new columns of all physical rows, in order."""
-        # Structs are never null in files of version 2.0.
-        nullable = self.file_version > (2, 0) and all(item.nullable for item in self.schema.fields)
-        filler = DeletedRowPadding(nullable)
+        padding = DeletedRowPadding(self.schema, self.file_version)
         deleted = reader.deleted()
         window = max(reader.window_rows(), 1)
         for start in range(0, num_rows, window):
             rows = range(start, min(start + window, num_rows))
             first, last = np.searchsorted(deleted, [rows.start, rows.stop])
             live = [self.transform(item) for item in reader.scan(rows, self.batch_size)]
-            yield from filler.fill(live, deleted[first:last] - start, len(rows))
+            yield from padding.fill(live, deleted[first:last] - start, len(rows))
 
 
 def plan_columns(
@@ -216,7 +198,6 @@ def plan_columns(
     UnsupportedFeatureError, UnsupportedError, UnsupportedTypeError
         The table needs more than this release does, or its files cannot have such columns.
     """
-    check_writable(table)
     check_rows_writable(table, data_files=True)
     version = table.manifest.data_storage_version
     check_types(schema, version)
@@ -262,8 +243,7 @@ def commit_columns(
     schema: Iterable[file_pb2.Field],
     *,
     preserves_nullability: bool,
-    properties: Mapping[str, str] | None = None,
-    max_retries: int = DEFAULT_MAX_RETRIES,
+    options: CommitOptions | None = None,
 ) -> Manifest:
     """Make the columns of all tasks part of the table.
 
@@ -277,10 +257,7 @@ def commit_columns(
         All columns of the table afterwards.
     preserves_nullability : bool
         Whether rows that are written without the new columns stay valid.
-    properties : mapping of str to str, optional
-        Of the transaction.
-    max_retries : int
-        How often to start again after other writers were faster.
+    options : CommitOptions, optional
 
     Raises
     ------
@@ -309,7 +286,7 @@ def commit_columns(
         schema=fields,
         preserves_nullability=preserves_nullability,
     )
-    return commit_operation(table, operation, properties=properties, max_retries=max_retries)
+    return commit_operation(table, operation, options or CommitOptions())
 
 
 class Computation:
@@ -339,7 +316,7 @@ class Computation:
         unused = [item for number, (_, item) in self._done.items() if number not in self._committed]
         if unused and self._paths is not None and not self._uncertain:
             with suppress(StorageError):
-                delete_files(self._paths, unused)
+                undo(self._paths, unused)
 
     def commit(
         self,
@@ -351,8 +328,7 @@ class Computation:
         *,
         batch_size: int = DEFAULT_BATCH_SIZE,
         preserves_nullability: bool = True,
-        properties: Mapping[str, str] | None = None,
-        max_retries: int = DEFAULT_MAX_RETRIES,
+        options: CommitOptions | None = None,
     ) -> Manifest:
         """Compute what is missing, and commit; see `plan_columns` and `commit_columns`."""
         self.start(table, read, schema)
@@ -366,15 +342,10 @@ class Computation:
             done=self._done,
             tag=runner.tag,
         )
-        undo = partial(delete_files, table.paths)
-        parts = runner.run(tasks, ColumnTask.run, undo)
+        parts = runner.run(tasks, ColumnTask.run, partial(undo, table.paths))
         self.add(table, [item for part in parts for item in part])
         return self.finish(
-            table,
-            fields,
-            preserves_nullability=preserves_nullability,
-            properties=properties,
-            max_retries=max_retries,
+            table, fields, preserves_nullability=preserves_nullability, options=options
         )
 
     @property
@@ -400,13 +371,13 @@ class Computation:
         gone = [
             number
             for number, (of, _) in self._done.items()
-            if not (same and number in now and values_still_valid(table.paths, of, now[number]))
+            if not (same and number in now and _still_valid(table.paths, of, now[number]))
         ]
         files = [self._done.pop(number)[1] for number in gone]
         self._schemas = (read, schema)
         if files:
             with suppress(StorageError):
-                delete_files(self._paths, files)
+                undo(self._paths, files)
 
     def add(self, table: OpenTable, files: Iterable[NewFile]) -> None:
         """Note files that were computed from a version's rows.
@@ -427,8 +398,7 @@ class Computation:
         fields: Iterable[file_pb2.Field],
         *,
         preserves_nullability: bool,
-        properties: Mapping[str, str] | None = None,
-        max_retries: int = DEFAULT_MAX_RETRIES,
+        options: CommitOptions | None = None,
     ) -> Manifest:
         """Commit what was computed; see `commit_columns`."""
         files = [item for _, item in self._done.values()]
@@ -440,8 +410,7 @@ class Computation:
                 files,
                 fields,
                 preserves_nullability=preserves_nullability,
-                properties=properties,
-                max_retries=max_retries,
+                options=options,
             )
         except UncertainCommitError:
             raise
@@ -451,16 +420,6 @@ class Computation:
         self._uncertain = False
         self._committed = frozenset(self._done)
         return manifest
-
-
-def delete_files(paths: TablePaths, files: Iterable[NewFile]) -> None:
-    """Delete the files of columns that are not committed.
-
-    Raises
-    ------
-    StorageError
-    """
-    delete_fragments(paths, [Fragment(0, [file.file for file in files], 0)])
 
 
 def _with_file(fragment: Fragment, file: DataFile | None, kept: set[int]) -> Fragment:
@@ -473,3 +432,36 @@ def _with_file(fragment: Fragment, file: DataFile | None, kept: set[int]) -> Fra
     del proto.files[:]
     proto.files.extend(files)
     return Fragment.from_proto(proto, fragment.name)
+
+
+def _still_valid(paths: TablePaths, then: Fragment, now: Fragment) -> bool:
+    """Return whether values that were computed for a fragment are right for a later version of it.
+
+    | the later version has | values that were computed |
+    | --- | --- |
+    | other data files, or overlays | are wrong |
+    | more rows deleted | are right: values of deleted rows are never read |
+    | rows back that were deleted, after a restore | are missing for these rows |
+
+    Raises
+    ------
+    CorruptFileError
+        A deletion file is broken.
+    """
+    if _content_of(then) != _content_of(now):
+        return False
+    if then.deletion_file is None or then.deletion_file == now.deletion_file:
+        return True
+    try:
+        return bool(np.isin(read_deletions(paths, then), read_deletions(paths, now)).all())
+    except StorageError:
+        # Cleanup may have deleted the older file.
+        return False
+
+
+def _content_of(fragment: Fragment) -> bytes:
+    """Return what determines the values of a fragment's rows, deleted or not."""
+    proto = fragment.to_proto()
+    kept = table_pb2.DataFragment(files=proto.files, overlays=proto.overlays)
+    data: bytes = kept.SerializeToString(deterministic=True)
+    return data

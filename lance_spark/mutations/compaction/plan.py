@@ -5,7 +5,7 @@ Fragments are looked at in the order of their ids:
 | fragment | what becomes of it |
 | --- | --- |
 | more than `materialize_deletions_threshold` of its rows are deleted | rewritten, even alone |
-| fewer than `target_rows_per_fragment` rows | rewritten with candidates next to it; alone it stays |
+| fewer than `target_rows_per_fragment` rows | rewritten with candidates beside it; alone it stays |
 | others | stay |
 
 Candidates next to each other that the same indexes cover are a group. What an index covers and what

@@ -2,8 +2,8 @@
 
 | file of the index | columns | content |
 | --- | --- | --- |
-| `page_data.lance` | values, ids (uint64) | a row for each row of the table, by value, nulls first |
-| `page_lookup.lance` | min, max, null_count, page_idx (uint32) | a row for each page: `batch_size` rows of the other file |
+| `page_data.lance` | values, ids (uint64) | one row per row of the table, by value, nulls first |
+| `page_lookup.lance` | min, max, null_count, page_idx (uint32) | a row per `batch_size` rows |
 
 `batch_size` is metadata of the schema of `page_lookup.lance`; with `range_partitioned` other than
 ``false`` there are more files, which are left alone. `ids` are row addresses; in tables with stable
@@ -35,8 +35,8 @@ from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.indexes.fragment_reuse import RemappedRows
 from lance_spark.table.indexes.updates import RewrittenIndex
 from lance_spark.table.paths import INDICES, TablePaths
+from lance_spark.table.rows.addresses import OFFSET_BITS, split_addresses
 from lance_spark.table.rows.deletions import Offsets, read_deletions
-from lance_spark.table.rows.index import OFFSET_BITS
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: Versions of the files of an index that are written.
@@ -46,7 +46,6 @@ LOOKUP_COLUMNS = ["min", "max", "null_count", "page_idx"]
 DATA_FILE, LOOKUP_FILE = "page_data.lance", "page_lookup.lance"
 #: Rows that are read at once.
 _WINDOW_ROWS = 1 << 18
-_OFFSET_MASK = np.uint64((1 << OFFSET_BITS) - 1)
 
 
 class Moves:
@@ -77,15 +76,14 @@ class Moves:
 
     def new_addresses(self, addresses: UInt64Array) -> tuple[UInt64Array, npt.NDArray[np.bool_]]:
         """Return the addresses that rows have now, and which of the rows there are."""
-        fragments = addresses >> np.uint64(OFFSET_BITS)
-        result, alive = addresses.copy(), np.ones(len(addresses), bool)
+        fragments, offsets = split_addresses(addresses)
+        found, alive = addresses.copy(), np.ones(len(addresses), bool)
         for number in np.unique(fragments):
             source = self._old.get(int(number))
             if source is not None:
                 rows = np.flatnonzero(fragments == number)
-                offsets = (addresses[rows] & _OFFSET_MASK).astype(np.int64)
-                result[rows], alive[rows] = source.locate(offsets)
-        return result, alive
+                found[rows], alive[rows] = source.locate(offsets[rows])
+        return found, alive
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@ their addresses.
 
 | step | where | what |
 | --- | --- | --- |
-| `groups_of` | driver | fragments that the same indexes cover: each group is put in order by itself |
-| `Reorder` | workers | reads rows by their addresses, in order, and writes them; nothing refers to them yet |
+| `groups_of` | driver | groups fragments that the same indexes cover; each group is sorted alone |
+| `Reorder` | task | reads rows by their addresses, in order, and writes them |
 | `commit_reordered` | driver | checks that each live row came once; one `Rewrite` |
 
 Rows keep their ids in tables with stable row ids, and the versions that they were created and last
@@ -22,45 +22,47 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-import numpy as np
 from pyroaring import BitMap
 
 from lance_spark.errors import (
     InvalidInputError,
-    LanceError,
     StorageError,
-    UncertainCommitError,
     UnsupportedFeatureError,
 )
 from lance_spark.file.writer import check_types
-from lance_spark.mutations.compaction.task import CompactionMetrics, covered_fragments
-from lance_spark.mutations.retry import check_rows_writable
+from lance_spark.mutations.commits import after_failure, check_rows_writable, commit_operation
+from lance_spark.mutations.compaction.task import (
+    CompactionMetrics,
+    covered_fragments,
+    reserve_fragment_ids,
+)
 from lance_spark.mutations.rewrite.address_reader import AddressReader, add_unique_addresses
-from lance_spark.mutations.rewrite.row_reader import keeping_references
-from lance_spark.mutations.rows.deletion_vectors import union
+from lance_spark.mutations.rewrite.writer import (
+    UNLIMITED,
+    MovedRowsWriter,
+    Written,
+    discard,
+    numbered,
+    rewrite_writer,
+)
+from lance_spark.mutations.rows.delete import union
 from lance_spark.table.bases import Target
-from lance_spark.table.commit.commit import DEFAULT_MAX_RETRIES, commit
-from lance_spark.table.commit.transaction import Transaction
+from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.fragments.row_counts import counted_fragments
-from lance_spark.table.fragments.writer import FragmentWriter, delete_fragments
 from lance_spark.table.indexes import fragment_reuse
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.data.rewrite import Rewrite, RewriteGroup
-from lance_spark.table.operations.metadata.reserve_fragments import ReserveFragments
 from lance_spark.table.placement import placement_of
 from lance_spark.table.rows.deletion_writer import bitmap_of
 from lance_spark.table.rows.deletions import read_deletions
-from lance_spark.table.rows.ids import store_lineage
 from lance_spark.table.rows.u64_segments import UInt64Array
-
-_UNLIMITED = 2**62
 
 
 @dataclass(frozen=True, slots=True)
-class Reordered:
+class Reordered(Written):
     """What a worker wrote. Small, and can be pickled.
 
     Attributes
@@ -74,6 +76,11 @@ class Reordered:
 
     new: tuple[Fragment, ...] = ()
     rows: Mapping[int, bytes] = field(default_factory=dict)
+
+    @property
+    def new_data(self) -> Iterable[Fragment]:
+        """The new fragments."""
+        return self.new
 
 
 class Reorder:
@@ -98,28 +105,27 @@ class Reorder:
         table: OpenTable,
         *,
         tag: bytes = b"",
-        max_rows_per_file: int = _UNLIMITED,
-        max_bytes_per_file: int = _UNLIMITED,
+        max_rows_per_file: int = UNLIMITED,
+        max_bytes_per_file: int = UNLIMITED,
         targets: Sequence[Target] = (None,),
         first: int = 0,
     ) -> None:
         manifest = table.manifest
         self._table = table
         self._rows_at = AddressReader(table, table.schema.fields)
-        self._stable = manifest.flags.stable_row_ids
-        self._lineage: list[tuple[UInt64Array, UInt64Array, UInt64Array]] = []
         self._rows: dict[int, BitMap] = {}
-        self._writer = FragmentWriter(
+        writer = rewrite_writer(
             table.paths,
             table.schema,
             manifest.data_storage_version,
+            manifest.base_paths,
             max_rows_per_file=max_rows_per_file,
             max_bytes_per_file=max_bytes_per_file,
             tag=tag,
-            blobs=keeping_references(manifest.base_paths),
             targets=targets,
             first=first,
         )
+        self._writer = MovedRowsWriter(writer, manifest.flags.stable_row_ids)
 
     def write(self, addresses: UInt64Array) -> None:
         """Write rows behind those that have been written.
@@ -141,16 +147,12 @@ class Reorder:
         step = self._rows_at.window_rows(int(addresses[0]))
         for position in range(0, len(addresses), step):
             rows = self._rows_at.read(addresses[position : position + step])
-            if self._stable:
-                self._lineage.append((rows.row_ids, rows.created, rows.updated))
-            self._writer.write(rows.values)
+            self._writer.write(rows.values, rows.row_ids, rows.created, rows.updated)
 
     def finish(self) -> Reordered:
         """Close the files, and return what was written."""
         self._rows_at.close()
         new = self._writer.finish() if self._rows else []
-        if self._stable and new:
-            new = _with_lineage(new, self._lineage)
         rows = {number: item.serialize() for number, item in self._rows.items()}
         return Reordered(tuple(new), rows)
 
@@ -204,9 +206,7 @@ def groups_of(table: OpenTable, excluded: Collection[int] = ()) -> list[tuple[Fr
 def commit_reordered(
     table: OpenTable,
     groups: Iterable[tuple[Sequence[Fragment], Sequence[Reordered]]],
-    *,
-    properties: Mapping[str, str] | None = None,
-    max_retries: int = DEFAULT_MAX_RETRIES,
+    options: CommitOptions | None = None,
 ) -> tuple[Manifest, CompactionMetrics]:
     """Put the new fragments in the place of the old ones.
 
@@ -216,10 +216,7 @@ def commit_reordered(
         At the version that they were made of.
     groups : iterable of (sequence of Fragment, sequence of Reordered)
         Of each group, its fragments, and what was written of them, in order.
-    properties : mapping of str to str, optional
-        Of the transaction.
-    max_retries : int
-        How often to start again after other writers were faster.
+    options : CommitOptions, optional
 
     Raises
     ------
@@ -231,27 +228,20 @@ def commit_reordered(
     StorageError, CorruptTableError
     """
     parts = [(tuple(old), list(written)) for old, written in groups]
-    store = table.store
-    try:
+    options = options or CommitOptions()
+    results = [result for _, written in parts for result in written]
+    with after_failure(lambda: discard(table.paths, results)):
         for old, written in parts:
             _check_complete(table, old, written)
-        new = [fragment for _, written in parts for item in written for fragment in item.new]
-        reserve = Transaction.new(table.version, ReserveFragments(len(new)))
-        reserved = commit(store, reserve, table.manifest, max_retries=max_retries)
+        new = [fragment for result in results for fragment in result.new]
+        reserved = reserve_fragment_ids(table, len(new), options)
         number = (reserved.max_fragment_id or 0) - len(new) + 1
         rewrites = []
         for old, written in parts:
             made = [fragment for item in written for fragment in item.new]
-            rewrites.append(RewriteGroup(old, _numbered(made, number)))
+            rewrites.append(RewriteGroup(old, numbered(made, number)))
             number += len(made)
-        transaction = Transaction.new(table.version, Rewrite(tuple(rewrites)), properties)
-        manifest = commit(store, transaction, table.manifest, max_retries=max_retries)
-    except UncertainCommitError:
-        raise
-    except LanceError:
-        for _, written in parts:
-            undo(table, written)
-        raise
+        manifest = commit_operation(table, Rewrite(tuple(rewrites)), options)
     gone = [item for old, _ in parts for item in old]
     return manifest, CompactionMetrics(
         fragments_removed=len(gone),
@@ -259,12 +249,6 @@ def commit_reordered(
         files_removed=sum(len(item.files) + (item.deletion_file is not None) for item in gone),
         files_added=sum(len(item.files) for item in new),
     )
-
-
-def undo(table: OpenTable, written: Iterable[Reordered]) -> None:
-    """Delete the files of what is not committed; what cannot be deleted is left to cleanup."""
-    with suppress(StorageError):
-        delete_fragments(table.paths, [fragment for item in written for fragment in item.new])
 
 
 def _check_complete(
@@ -287,32 +271,3 @@ def _check_complete(
     rows = sum(fragment.physical_rows for item in written for fragment in item.new)
     if rows != count:
         raise InvalidInputError(f"{name}: {rows} rows were written of {count}")
-
-
-def _numbered(fragments: Sequence[Fragment], first: int) -> tuple[Fragment, ...]:
-    result = []
-    for number, fragment in enumerate(fragments, first):
-        proto = fragment.to_proto()
-        proto.id = number
-        result.append(Fragment.from_proto(proto, "new fragment"))
-    return tuple(result)
-
-
-def _with_lineage(
-    fragments: Sequence[Fragment], parts: Sequence[tuple[UInt64Array, UInt64Array, UInt64Array]]
-) -> list[Fragment]:
-    ids, created, updated = (np.concatenate(some) for some in zip(*parts, strict=True))
-    start = 0
-    result = []
-    for fragment in fragments:
-        stop = start + fragment.physical_rows
-        proto = fragment.to_proto()
-        store_lineage(
-            proto,
-            row_ids=ids[start:stop],
-            created=created[start:stop],
-            updated=updated[start:stop],
-        )
-        result.append(Fragment.from_proto(proto, "new fragment"))
-        start = stop
-    return result

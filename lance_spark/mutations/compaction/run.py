@@ -17,8 +17,9 @@ the next compaction.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Self
 
 from pyroaring import BitMap
@@ -33,11 +34,11 @@ from lance_spark.mutations.compaction.task import (
     committed_of,
     covered_fragments,
     plan_compaction,
-    undo,
 )
-from lance_spark.mutations.retry import DEFAULT_CONFLICT_RETRIES, retry_on_conflict
+from lance_spark.mutations.retry import at_version, retry_on_conflict
+from lance_spark.mutations.rewrite.writer import discard, undo
 from lance_spark.mutations.runner import Runner, runner_for
-from lance_spark.table.commit.commit import DEFAULT_MAX_RETRIES
+from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.manifest.manifest import Manifest
@@ -56,17 +57,17 @@ class Compaction:
     Parameters
     ----------
     options : CompactionOptions
-    conflict_retries : int
-        How often it will be planned anew. In the second half of these attempts a part of it is
-        enough.
+    commit_options : CommitOptions, optional
+        In the second half of its `conflict_retries` attempts, a part of the compaction is enough.
     """
 
     def __init__(
-        self, options: CompactionOptions, conflict_retries: int = DEFAULT_CONFLICT_RETRIES
+        self, options: CompactionOptions, commit_options: CommitOptions | None = None
     ) -> None:
         self.options = options
+        self._commit_options = commit_options or CommitOptions()
         self._attempts = 0
-        self._patience = conflict_retries // 2
+        self._patience = self._commit_options.conflict_retries // 2
         self._done: list[CompactionResult] = []
         self._table: OpenTable | None = None
         self._is_committed = False
@@ -77,8 +78,7 @@ class Compaction:
 
     def __exit__(self, *_: object) -> None:
         if self._table is not None and not self._is_committed and not self._uncertain:
-            for result in self._done:
-                undo(self._table, result)
+            discard(self._table.paths, self._done)
 
     @property
     def metrics(self) -> CompactionMetrics:
@@ -97,8 +97,6 @@ class Compaction:
         *,
         runner: Runner | None = None,
         excluded: Collection[int] = (),
-        properties: Mapping[str, str] | None = None,
-        max_retries: int = DEFAULT_MAX_RETRIES,
     ) -> Manifest:
         """Rewrite what has not been rewritten yet, and commit; see `plan_compaction` and
         `commit_compaction`.
@@ -111,10 +109,6 @@ class Compaction:
             Runs the tasks; this machine by default.
         excluded : collection of int
             More fragments that stay, unless they have been rewritten.
-        properties : mapping of str to str, optional
-            Of the transaction.
-        max_retries : int
-            How often to start again after other writers were faster.
 
         Returns
         -------
@@ -129,7 +123,7 @@ class Compaction:
         )
         tasks = self._missing(table, excluded, by.tag)
         if tasks:
-            self._done += by.run(tasks, CompactionTask.run, lambda result: undo(table, result))
+            self._done += by.run(tasks, CompactionTask.run, partial(undo, table.paths))
             self._done.sort(key=lambda result: result.old[0].id)
         if not self._done:
             return table.manifest
@@ -141,8 +135,7 @@ class Compaction:
                 table,
                 self._done,
                 defer_index_remap=options.defer_index_remap,
-                properties=properties,
-                max_retries=max_retries,
+                options=self._commit_options,
                 keep_new_fragments=True,
                 in_part=self._attempts > self._patience + 1,
             )
@@ -154,8 +147,7 @@ class Compaction:
         self._uncertain = False
         self._is_committed = True
         self._done, left = committed_of(self._done, manifest)
-        for result in left:
-            undo(table, result)
+        discard(table.paths, left)
         return manifest
 
     def _missing(self, table: OpenTable, more: Collection[int], tag: bytes) -> list[CompactionTask]:
@@ -201,30 +193,24 @@ class Compaction:
             )
             (kept if stays else gone).append(result)
         self._done = kept
-        for result in gone:
-            undo(self._table, result)
+        discard(self._table.paths, gone)
 
 
 def compact(
     table: OpenTable,
     options: CompactionOptions,
-    *,
-    conflict_retries: int,
-    max_retries: int,
-    properties: Mapping[str, str] | None = None,
+    commit_options: CommitOptions,
     runner: Runner | None = None,
 ) -> tuple[OpenTable, CompactionMetrics]:
     """Compact a table; see `Dataset.compact_files`. The runner is this machine by default."""
     check_excluded(table, options)
-    with Compaction(options, conflict_retries) as compaction:
+    with Compaction(options, commit_options) as compaction:
 
         def change(current: OpenTable) -> Manifest:
-            return compaction.commit(
-                current, runner=runner, properties=properties, max_retries=max_retries
-            )
+            return compaction.commit(current, runner=runner)
 
-        compacted = retry_on_conflict(table, change, conflict_retries)
-        return compacted, compaction.metrics
+        manifest = retry_on_conflict(table, change, commit_options.conflict_retries)
+        return at_version(table, manifest), compaction.metrics
 
 
 def check_excluded(table: OpenTable, options: CompactionOptions) -> None:

@@ -4,8 +4,8 @@ are deleted.
 | step | where | what |
 | --- | --- | --- |
 | `plan_compaction` | driver | tasks: groups of fragments (`compaction_plan`) |
-| `CompactionTask.run` | workers | writes the live rows of a group, in order, to new fragments; nothing refers to them yet |
-| `commit_compaction` | driver | reserves their ids (`ReserveFragments`), then puts them in the place of the old ones (`Rewrite`) |
+| `CompactionTask.run` | task | writes the live rows of a group, in order, to new fragments |
+| `commit_compaction` | driver | reserves ids (`ReserveFragments`), replaces fragments (`Rewrite`) |
 
 Rows keep what they are: in tables with stable row ids their ids, and the versions that they were
 created and last changed in. Without stable row ids they get new addresses, which the fragment reuse
@@ -28,27 +28,29 @@ from pyroaring import BitMap, BitMap64
 
 from lance_spark.errors import (
     CorruptTableError,
-    LanceError,
     StorageError,
-    UncertainCommitError,
     UnsupportedFeatureError,
 )
 from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import check_types
+from lance_spark.mutations.commits import after_failure, check_rows_writable, commit_operation
 from lance_spark.mutations.compaction.plan import CompactionOptions, plan_groups
-from lance_spark.mutations.retry import check_once, check_rows_writable
 from lance_spark.mutations.rewrite.fragment_rows import live_values
-from lance_spark.mutations.rewrite.row_reader import keeping_references
+from lance_spark.mutations.rewrite.writer import (
+    Written,
+    discard,
+    numbered,
+    rewrite_writer,
+    with_lineage,
+)
+from lance_spark.mutations.runner import check_once
 from lance_spark.table.bases import Target
-from lance_spark.table.commit.commit import DEFAULT_MAX_RETRIES, commit
-from lance_spark.table.commit.transaction import Transaction
+from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.fragments.writer import (
     DEFAULT_MAX_BYTES_PER_FILE,
     DEFAULT_MAX_ROWS_PER_FILE,
-    FragmentWriter,
-    delete_fragments,
 )
 from lance_spark.table.indexes import fragment_reuse
 from lance_spark.table.indexes import sections as indexes
@@ -60,14 +62,13 @@ from lance_spark.table.operations.data.rewrite import Rewrite, RewriteGroup, wit
 from lance_spark.table.operations.metadata.reserve_fragments import ReserveFragments
 from lance_spark.table.paths import BasePath, TablePaths
 from lance_spark.table.placement import placement_of
+from lance_spark.table.rows.addresses import first_address
 from lance_spark.table.rows.deletions import Offsets, read_deletions
 from lance_spark.table.rows.ids import (
     created_versions_of,
     row_ids_of,
-    store_lineage,
     updated_versions_of,
 )
-from lance_spark.table.rows.index import first_address
 from lance_spark.table.rows.sequences import concatenate, without_deleted
 from lance_spark.table.rows.u64_segments import UInt64Array
 
@@ -94,7 +95,7 @@ class CompactionMetrics:
 
 
 @dataclass(frozen=True, slots=True)
-class CompactionResult:
+class CompactionResult(Written):
     """What a task wrote. Small, and can be pickled.
 
     Attributes
@@ -111,6 +112,11 @@ class CompactionResult:
     old: tuple[Fragment, ...]
     new: tuple[Fragment, ...]
     addresses: bytes
+
+    @property
+    def new_data(self) -> Iterable[Fragment]:
+        """The new fragments."""
+        return self.new
 
     @property
     def metrics(self) -> CompactionMetrics:
@@ -179,13 +185,13 @@ class CompactionTask:
         """
         paths = TablePaths.open(self.uri, self.storage_options, self.base_paths)
         deleted = [read_deletions(paths, fragment) for fragment in self.fragments]
-        writer = FragmentWriter(
+        writer = rewrite_writer(
             paths,
             self.schema,
             self.file_version,
+            self.base_paths,
             max_rows_per_file=self._rows_per_file(),
             max_bytes_per_file=self.max_bytes_per_file,
-            blobs=keeping_references(self.base_paths),
             tag=self.tag,
             targets=self.targets,
             first=self.first,
@@ -235,17 +241,7 @@ class CompactionTask:
             updated.append(
                 without_deleted(_noted(updated_versions_of(fragment, paths), fragment), gone)
             )
-        sequences = [concatenate(parts) for parts in (ids, created, updated)]
-        start = 0
-        carrying = []
-        for fragment in new:
-            stop = start + fragment.physical_rows
-            proto = fragment.to_proto()
-            row_ids, born, changed = (values[start:stop] for values in sequences)
-            store_lineage(proto, row_ids=row_ids, created=born, updated=changed)
-            carrying.append(Fragment.from_proto(proto, "new fragment"))
-            start = stop
-        return carrying
+        return with_lineage(new, *map(concatenate, (ids, created, updated)))
 
     def _addresses(self, deleted: Sequence[Offsets]) -> bytes:
         result = BitMap64()
@@ -345,8 +341,7 @@ def commit_compaction(
     results: Iterable[CompactionResult],
     *,
     defer_index_remap: bool | None = None,
-    properties: Mapping[str, str] | None = None,
-    max_retries: int = DEFAULT_MAX_RETRIES,
+    options: CommitOptions | None = None,
     keep_new_fragments: bool = False,
     in_part: bool = False,
 ) -> Manifest:
@@ -359,10 +354,7 @@ def commit_compaction(
     results : iterable of CompactionResult
     defer_index_remap : bool, optional
         See `CompactionOptions`.
-    properties : mapping of str to str, optional
-        Of the transaction.
-    max_retries : int
-        How often to start again after other writers were faster.
+    options : CommitOptions, optional
     keep_new_fragments : bool
         Whether the files of new fragments stay if they are not committed: what is planned anew may
         use them.
@@ -384,14 +376,21 @@ def commit_compaction(
         Two of them are about one fragment.
     UncertainCommitError, StorageError, CorruptTableError
     """
+    options = options or CommitOptions()
     results = list(results)
     check_once(table, (item.id for result in results for item in result.old))
     store = table.store
     written: list[str] = []
-    try:
+
+    def clean_up() -> None:
+        if not keep_new_fragments:
+            discard(table.paths, results)
+        with suppress(StorageError):
+            store.delete(written)
+
+    with after_failure(clean_up):
         count = sum(len(result.new) for result in results)
-        reserve = Transaction.new(table.version, ReserveFragments(count))
-        reserved = commit(store, reserve, table.manifest, max_retries=max_retries)
+        reserved = reserve_fragment_ids(table, count, options)
         paths = TablePaths(store, reserved.base_paths, store.options)
         moves = list(_with_ids(results, (reserved.max_fragment_id or 0) - count + 1))
         groups = tuple(RewriteGroup(move.old, move.new) for move in moves)
@@ -402,17 +401,12 @@ def commit_compaction(
         else:
             rewritten = _remapped(paths, reserved, moves, written)
             operation = replace(operation, rewritten_indices=tuple(rewritten))
-        transaction = Transaction.new(table.version, operation, properties)
-        return commit(store, transaction, table.manifest, max_retries=max_retries)
-    except UncertainCommitError:
-        raise
-    except LanceError:
-        if not keep_new_fragments:
-            for result in results:
-                undo(table, result)
-        with suppress(StorageError):
-            store.delete(written)
-        raise
+        return commit_operation(table, operation, options)
+
+
+def reserve_fragment_ids(table: OpenTable, count: int, options: CommitOptions) -> Manifest:
+    """Commit a reservation of fragment ids, the last ones of the returned version."""
+    return commit_operation(table, ReserveFragments(count), replace(options, properties={}))
 
 
 def committed_of(
@@ -437,25 +431,13 @@ def committed_of(
     return done, left
 
 
-def undo(table: OpenTable, result: CompactionResult) -> None:
-    """Delete the files of a task that is not committed; what cannot be deleted is left to
-    cleanup.
-    """
-    with suppress(StorageError):
-        delete_fragments(table.paths, result.new)
-
-
 def _with_ids(results: Iterable[CompactionResult], first: int) -> Iterable[RemappedRows]:
     """Yield what the tasks moved, the new fragments with reserved ids."""
     number = first
     for result in results:
-        new = []
-        for fragment in result.new:
-            proto = fragment.to_proto()
-            proto.id = number
-            new.append(Fragment.from_proto(proto, "new fragment"))
-            number += 1
-        yield RemappedRows(result.addresses, result.old, tuple(new))
+        new = numbered(result.new, number)
+        number += len(new)
+        yield RemappedRows(result.addresses, result.old, new)
 
 
 def _needs_reuse(manifest: Manifest) -> bool:

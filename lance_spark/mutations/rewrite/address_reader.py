@@ -5,7 +5,7 @@ them.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
@@ -21,23 +21,13 @@ from lance_spark.mutations.rewrite.row_reader import RowBatch, RowReader, splice
 from lance_spark.table.align import align
 from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.open import OpenTable
+from lance_spark.table.rows.addresses import OFFSET_BITS, offsets_by_fragment
 from lance_spark.table.rows.deletion_writer import bitmap_of
 from lance_spark.table.rows.deletions import Offsets
-from lance_spark.table.rows.index import OFFSET_BITS
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: Fragments whose files stay open.
 _OPEN = 8
-_OFFSETS = np.uint64((1 << OFFSET_BITS) - 1)
-
-
-def offsets_by_fragment(addresses: UInt64Array) -> Iterator[tuple[int, Offsets]]:
-    """Yield the fragments that addresses, which increase, are in, each with the offsets there."""
-    numbers = addresses >> np.uint64(OFFSET_BITS)
-    starts = np.flatnonzero(np.diff(numbers, prepend=numbers[:1] ^ np.uint64(1)))
-    stops = [*starts[1:].tolist(), len(addresses)]
-    for start, stop in zip(starts.tolist(), stops, strict=True):
-        yield int(numbers[start]), (addresses[start:stop] & _OFFSETS).astype(np.int64)
 
 
 def add_unique_addresses(table: OpenTable, rows: dict[int, BitMap], addresses: UInt64Array) -> None:

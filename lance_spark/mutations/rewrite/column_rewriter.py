@@ -2,7 +2,7 @@
 
 | what | rows that no value comes for |
 | --- | --- |
-| new columns | live ones make the file incomplete; deleted ones get null, or the value of a row nearby where there must be one |
+| new columns | live rows make the file incomplete; deleted rows get null, or repeat a live row |
 | new values of columns that there are | keep what they have |
 
 A new file has a row for each physical row of its fragment, and is written as the values come: one
@@ -13,7 +13,7 @@ and `Update`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -26,32 +26,28 @@ from lance_spark.file.blobs.fields import input_schema
 from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import check_types
 from lance_spark.mutations.columns.deleted_row_padding import DeletedRowPadding
-from lance_spark.mutations.retry import check_once, check_rows_writable
+from lance_spark.mutations.commits import check_rows_writable
 from lance_spark.mutations.rewrite.row_reader import (
     RowReader,
     check_first_field,
-    keeping_references,
     replace_data_file,
-    splice,
+    spliced_rows,
 )
+from lance_spark.mutations.rewrite.writer import UNLIMITED, NewFile, rewrite_writer, undo
 from lance_spark.mutations.rows.update_task import ChangedColumns
+from lance_spark.mutations.runner import check_once
 from lance_spark.scan.fragment.column_reader import WINDOW_BYTES
 from lance_spark.table.align import align
-from lance_spark.table.fragments.files import DataFile
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.fragments.row_counts import counted_fragments
-from lance_spark.table.fragments.writer import FragmentWriter, delete_fragments
 from lance_spark.table.open import OpenTable
 from lance_spark.table.placement import Placement, placement_of
+from lance_spark.table.rows.addresses import OFFSET_BITS, fragment_runs
 from lance_spark.table.rows.deletion_writer import bitmap_of, encode_bitmap
 from lance_spark.table.rows.deletions import Offsets, read_deletions
-from lance_spark.table.rows.index import OFFSET_BITS
 from lance_spark.table.rows.u64_segments import UInt64Array
 
-#: One file for a fragment, however large.
-_UNLIMITED = 1 << 62
 _WINDOW_ROWS = 65_536
-_OFFSETS = np.uint64((1 << OFFSET_BITS) - 1)
 
 
 class RowOrderError(InvalidInputError):
@@ -59,21 +55,17 @@ class RowOrderError(InvalidInputError):
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnFile:
-    """The data file that was written for a fragment. Small, and can be pickled.
+class ColumnFile(NewFile):
+    """The data file of columns whose values came by row address.
 
     Attributes
     ----------
-    fragment_id : int
-    file : DataFile
     rows : bytes
         Offsets of the rows that a value came for, as a Roaring bitmap.
     complete : bool
-        Whether one came for each live row.
+        Whether a value came for each live row.
     """
 
-    fragment_id: int
-    file: DataFile
     rows: bytes
     complete: bool
 
@@ -139,13 +131,8 @@ class ColumnRewriter:
         values = align(values, self._arrow)
         if not values.num_rows:
             return
-        numbers = addresses >> np.uint64(OFFSET_BITS)
-        starts = np.flatnonzero(np.diff(numbers, prepend=numbers[:1] ^ np.uint64(1)))
-        stops = [*starts[1:].tolist(), len(addresses)]
-        for start, stop in zip(starts.tolist(), stops, strict=True):
-            patch = self._patch(int(numbers[start]))
-            offsets = (addresses[start:stop] & _OFFSETS).astype(np.int64)
-            patch.put(offsets, values.slice(start, stop - start))
+        for number, rows, offsets in fragment_runs(addresses):
+            self._patch(number).put(offsets, values.slice(rows.start, len(offsets)))
 
     def finish(self) -> list[ColumnFile]:
         """Close the last file, and return what was written, in the order that the fragments came
@@ -161,7 +148,7 @@ class ColumnRewriter:
             if patch is not None:
                 patch.abort()
         with suppress(StorageError):
-            delete_patched(self._table, self._done.values())
+            undo(self._table.paths, self._done.values())
         self._done = {}
 
     def _patch(self, number: int) -> _FragmentPatch:
@@ -215,14 +202,14 @@ class _FragmentPatch:
         self._schema = schema
         self._version = manifest.data_storage_version
         self._deleted = read_deletions(table.paths, fragment)
-        self._writer = FragmentWriter(
+        self._writer = rewrite_writer(
             table.paths,
             schema,
             self._version,
-            max_rows_per_file=_UNLIMITED,
-            max_bytes_per_file=_UNLIMITED,
+            manifest.base_paths,
+            max_rows_per_file=UNLIMITED,
+            max_bytes_per_file=UNLIMITED,
             tag=tag,
-            blobs=keeping_references(manifest.base_paths),
             targets=placement.of_one_file(fragment),
         )
         #: The first physical row that is not written yet.
@@ -285,7 +272,8 @@ class _FragmentPatch:
             raise InvalidInputError(f"{self._name}: {self._shown(int(gone[0]))} is deleted")
 
     def _shown(self, offset: int) -> str:
-        return f"row {offset} of fragment {self.fragment.id} (_rowaddr {(self.fragment.id << OFFSET_BITS) + offset})"
+        address = (self.fragment.id << OFFSET_BITS) + offset
+        return f"row {offset} of fragment {self.fragment.id} (_rowaddr {address})"
 
 
 class _NewColumns(_FragmentPatch):
@@ -300,9 +288,7 @@ class _NewColumns(_FragmentPatch):
         placement: Placement,
     ) -> None:
         super().__init__(table, fragment, schema, tag, placement)
-        # Structs are never null in files of version 2.0.
-        nullable = self._version > (2, 0) and all(field.nullable for field in schema.fields)
-        self._filler = DeletedRowPadding(nullable)
+        self._filler = DeletedRowPadding(schema, self._version)
 
     def _write(self, rows: range, offsets: Offsets, values: pa.RecordBatch) -> None:
         absent = np.ones(len(rows), dtype=bool)
@@ -354,11 +340,12 @@ class _OldColumns(_FragmentPatch):
             return
         for piece, batch in self._pieces(rows):
             first, after = np.searchsorted(offsets, [piece.start, piece.stop])
-            self._writer.write(
-                self._replaced(
-                    piece, batch, offsets[first:after], values.slice(first, after - first)
-                )
-            )
+            if first == after:
+                self._writer.write(batch)
+                continue
+            new = pa.Table.from_batches([values.slice(first, after - first)])
+            for spliced in spliced_rows(piece, batch, offsets[first:after], new):
+                self._writer.write(spliced)
 
     def _write_rest(self, rows: range) -> None:
         for _, batch in self._pieces(rows):
@@ -370,22 +357,6 @@ class _OldColumns(_FragmentPatch):
             within = range(start, min(start + window, rows.stop))
             for piece, batch in self._there.pieces(within):
                 yield piece, align(batch, self._arrow)
-
-    def _replaced(
-        self, rows: range, old: pa.RecordBatch, offsets: Offsets, new: pa.RecordBatch
-    ) -> pa.RecordBatch:
-        if not len(offsets):
-            return old
-        order = np.arange(len(rows))
-        order[offsets - rows.start] = len(rows) + np.arange(len(offsets))
-        indices = pa.array(order)
-        columns: Sequence[pa.ChunkedArray] = [
-            splice(column, pa.chunked_array([other]), indices)
-            for column, other in zip(old.columns, new.columns, strict=True)
-        ]
-        table = pa.Table.from_arrays(columns, schema=self._arrow).combine_chunks()
-        (batch,) = table.to_batches()
-        return batch
 
 
 def changed_columns(table: OpenTable, patched: Iterable[ColumnFile]) -> list[ChangedColumns]:
@@ -416,13 +387,3 @@ def changed_columns(table: OpenTable, patched: Iterable[ColumnFile]) -> list[Cha
         num_rows = len(BitMap.deserialize(item.rows))
         result.append(ChangedColumns(state, item.rows, item.file.fields, num_rows))
     return result
-
-
-def delete_patched(table: OpenTable, patched: Iterable[ColumnFile]) -> None:
-    """Delete files that are not committed.
-
-    Raises
-    ------
-    StorageError
-    """
-    delete_fragments(table.paths, [Fragment(0, [item.file for item in patched], 0)])

@@ -25,11 +25,9 @@ from lance_spark.scan.metrics import ScanMetrics
 from lance_spark.scan.predicates.conditions import Condition
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.paths import BasePath, TablePaths
+from lance_spark.table.rows.addresses import first_address, offsets_by_fragment
 from lance_spark.table.rows.deletion_writer import bitmap_of
-from lance_spark.table.rows.index import OFFSET_BITS, first_address
 from lance_spark.table.rows.u64_segments import UInt64Array
-
-_OFFSET_MASK = np.uint64((1 << OFFSET_BITS) - 1)
 
 
 class AddressedRows(NamedTuple):
@@ -142,20 +140,10 @@ def matching_offsets(
 
 
 def add_offsets(found: dict[int, BitMap], addresses: UInt64Array) -> None:
-    """Add rows to the offsets of each fragment; the addresses of one fragment follow one another,
-    increasing.
-    """
-    if not len(addresses):
-        return
-    numbers = addresses >> np.uint64(OFFSET_BITS)
-    offsets = (addresses & _OFFSET_MASK).astype(np.int64)
-    ends = [*(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
-    start = 0
-    for end in ends:
-        number = int(numbers[start])
-        rows = bitmap_of(offsets[start:end])
+    """Add row addresses, increasing in a fragment, to the offsets by fragment."""
+    for number, offsets in offsets_by_fragment(addresses):
+        rows = bitmap_of(offsets)
         found[number] = found[number] | rows if number in found else rows
-        start = end
 
 
 def _sources(

@@ -20,7 +20,6 @@ from lance_spark.encoding.rows import Rows
 from lance_spark.errors import CorruptTableError, InvalidInputError, UnsupportedFeatureError
 from lance_spark.file.blobs.fields import FIRST_V2, Handling, handled, has_blobs
 from lance_spark.file.blobs.mapping import replace_blobs
-from lance_spark.file.blobs.writer import BlobOptions
 from lance_spark.file.schema.schema import Field, Schema
 from lance_spark.scan.blobs.loader import EXTERNAL, BlobDescriptors
 from lance_spark.scan.fragment.reader import FragmentReader
@@ -31,10 +30,10 @@ from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.manifest.schema_changes import loses_first
 from lance_spark.table.open import OpenTable
 from lance_spark.table.paths import BasePath, TablePaths
+from lance_spark.table.rows.addresses import split_addresses
 from lance_spark.table.rows.deletion_writer import bitmap_of
 from lance_spark.table.rows.deletions import Offsets
 from lance_spark.table.rows.ids import store_lineage, updated_versions_of
-from lance_spark.table.rows.index import OFFSET_BITS
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: Rows that are handed on at once at most.
@@ -45,12 +44,6 @@ _META = (ROW_ADDRESS, ROW_ID, CREATED_AT, UPDATED_AT)
 _SPARSE = 4
 #: Fields of data files that another file has now.
 _TOMBSTONE = -2
-
-
-def keeping_references(base_paths: Mapping[int, BasePath]) -> BlobOptions:
-    """Return how blobs are written so that references stay what they are."""
-    folders = {number: item.path for number, item in base_paths.items() if not item.is_dataset_root}
-    return BlobOptions("reference", bases=folders)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +178,7 @@ class RowReader:
         address, row_id, created, updated = (
             column.to_numpy() for column in batch.columns[-len(_META) :]
         )
-        offsets = (address & np.uint64((1 << OFFSET_BITS) - 1)).astype(np.int64)
+        _, offsets = split_addresses(address)
         values = self._with_references(batch.select(range(self._width)), offsets)
         return RowBatch(values, offsets, row_id, created, updated)
 
@@ -270,8 +263,9 @@ def check_first_field(table: OpenTable, ids: Collection[int]) -> None:
         table.manifest.fragments, ids
     ):
         raise UnsupportedFeatureError(
-            f'{table.store.display}: mode "columns" cannot change the first column of data files of version 0.1, which pylance '
-            'misreads without it; use mode "rows", or overwrite the table with data storage version 2.2'
+            f'{table.store.display}: mode "columns" cannot change the first column of data files '
+            'of version 0.1, which pylance misreads without it; use mode "rows", or overwrite the '
+            "table with data storage version 2.2"
         )
 
 
@@ -320,6 +314,35 @@ def splice(old: pa.Array, new: pa.ChunkedArray, order: pa.Array) -> pa.ChunkedAr
         return pa.chunked_array([both.dictionary_encode().cast(dtype)])
     except pa.ArrowInvalid as error:
         raise InvalidInputError(f"new values make too many for {dtype}: {error}") from None
+
+
+def spliced_rows(
+    rows: range, old: pa.RecordBatch, offsets: Offsets, new: pa.Table
+) -> list[pa.RecordBatch]:
+    """Return physical rows with new values at some offsets, and their old values elsewhere.
+
+    Parameters
+    ----------
+    rows : range
+        Offsets of the rows in their fragment.
+    old : pa.RecordBatch
+        Values of all of these rows.
+    offsets : int64 array
+        Offsets of the rows that get new values, increasing.
+    new : pa.Table
+        Their values, with the schema of `old`.
+    """
+    order = np.arange(len(rows))
+    order[offsets - rows.start] = len(rows) + np.arange(len(new))
+    indices = pa.array(order)
+    columns = [
+        splice(before, after, indices)
+        for before, after in zip(old.columns, new.columns, strict=True)
+    ]
+    batches: list[pa.RecordBatch] = (
+        pa.Table.from_arrays(columns, schema=old.schema).combine_chunks().to_batches()
+    )
+    return batches
 
 
 def _leaves(array: pa.Array, field: Field) -> list[pa.Array]:

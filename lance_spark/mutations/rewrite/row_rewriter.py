@@ -21,16 +21,15 @@ from lance_spark.errors import InvalidInputError, StorageError
 from lance_spark.file.blobs.fields import input_schema
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.rewrite.address_reader import AddressReader, add_unique_addresses
-from lance_spark.mutations.rewrite.row_reader import keeping_references
-from lance_spark.mutations.rows.update_task import carrying
+from lance_spark.mutations.rewrite.writer import MovedRowsWriter, rewrite_writer
 from lance_spark.table.align import align
 from lance_spark.table.bases import Target
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.fragments.writer import DEFAULT_MAX_ROWS_PER_FILE, FragmentWriter
 from lance_spark.table.open import OpenTable
 from lance_spark.table.placement import placement_of
+from lance_spark.table.rows.addresses import split_addresses
 from lance_spark.table.rows.deletion_writer import encode_bitmap
-from lance_spark.table.rows.index import OFFSET_BITS
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 #: Rows that are moved at once, at most.
@@ -81,23 +80,6 @@ class _Rest:
     reads: bool
 
 
-@dataclass(slots=True)
-class _Moving:
-    """Rows that move to the same places.
-
-    Attributes
-    ----------
-    writer : FragmentWriter
-    ids, created : list of uint64 array
-        Ids of the rows that were written, and the versions that they were created in, in tables
-        with stable row ids.
-    """
-
-    writer: FragmentWriter
-    ids: list[UInt64Array] = field(default_factory=list)
-    created: list[UInt64Array] = field(default_factory=list)
-
-
 class RowRewriter:
     """Writes rows that move, and new ones. One for each task.
 
@@ -136,7 +118,7 @@ class RowRewriter:
         self._max_rows = max_rows_per_file
         self._first = first
         self._placement = placement_of(table)
-        self._moving: dict[tuple[Target, ...], _Moving] = {}
+        self._moving: dict[tuple[Target, ...], MovedRowsWriter] = {}
         self._inserting: FragmentWriter | None = None
         self._places: dict[int, tuple[Target, ...]] | None = None
         self._rows: dict[int, BitMap] = {}
@@ -206,10 +188,7 @@ class RowRewriter:
         self._close()
         fragments: list[Fragment] = []
         for moving in self._moving.values():
-            new = moving.writer.finish()
-            if self._stable:
-                new = carrying(new, np.concatenate(moving.ids), np.concatenate(moving.created))
-            fragments += new
+            fragments += moving.finish()
         inserted = self._inserting.finish() if self._inserting is not None else []
         return RewrittenRows(
             tuple(fragments),
@@ -222,7 +201,7 @@ class RowRewriter:
     def abort(self) -> None:
         """Delete everything that was written; what cannot be deleted is left to cleanup."""
         self._close()
-        for writer in (*(item.writer for item in self._moving.values()), self._inserting):
+        for writer in (*self._moving.values(), self._inserting):
             if writer is not None:
                 with suppress(StorageError):
                     writer.abort()
@@ -249,8 +228,8 @@ class RowRewriter:
             return
         if self._places is None:
             fragments = self._table.manifest.fragments
-            self._places = {item.id: self._placement.of(item) for item in fragments}
-        numbers, inverse = np.unique(addresses >> np.uint64(OFFSET_BITS), return_inverse=True)
+            self._places = {one.id: self._placement.of(one) for one in fragments}
+        numbers, inverse = np.unique(split_addresses(addresses)[0], return_inverse=True)
         # A fragment that the table does not have is refused when its rows are read.
         places = [self._places.get(number, (None,)) for number in numbers.tolist()]
         kinds = list(dict.fromkeys(places))
@@ -282,16 +261,17 @@ class RowRewriter:
     ) -> None:
         moving = self._moving.get(places)
         if moving is None:
-            moving = self._moving[places] = _Moving(self._writer(places))
+            moving = MovedRowsWriter(self._writer(places), self._stable)
+            self._moving[places] = moving
         new = dict(zip(values.schema.names, values.columns, strict=True))
+        lineage: tuple[UInt64Array, ...] = ()
         if rest.reads or self._stable:
-            there = rest.rows.read(addresses)
-            new.update(zip(there.values.schema.names, there.values.columns, strict=True))
-            if self._stable:
-                moving.ids.append(there.row_ids)
-                moving.created.append(there.created)
+            rows = rest.rows.read(addresses)
+            new.update(zip(rows.values.schema.names, rows.values.columns, strict=True))
+            lineage = (rows.row_ids, rows.created)
         names = self._schema.names
-        moving.writer.write(pa.RecordBatch.from_arrays([new[name] for name in names], names=names))
+        columns = [new[name] for name in names]
+        moving.write(pa.RecordBatch.from_arrays(columns, names=names), *lineage)
 
     def _note(self, addresses: UInt64Array) -> None:
         add_unique_addresses(self._table, self._rows, addresses)
@@ -299,13 +279,13 @@ class RowRewriter:
 
     def _writer(self, targets: Sequence[Target]) -> FragmentWriter:
         manifest = self._table.manifest
-        return FragmentWriter(
+        return rewrite_writer(
             self._table.paths,
             self._schema,
             manifest.data_storage_version,
+            manifest.base_paths,
             max_rows_per_file=self._max_rows,
             tag=self._tag,
-            blobs=keeping_references(manifest.base_paths),
             targets=targets,
             first=self._first,
         )

@@ -3,9 +3,11 @@ noticed.
 
 | part | what |
 | --- | --- |
-| bytes of a key | integers extended to 8 bytes, little-endian; strings in UTF-8; binary as it is; of several columns each part and a zero byte |
+| bytes of a key | integers as 8 bytes, little-endian; strings in UTF-8; binary unchanged; of \
+  several columns each part and a zero byte |
 | hash | XXH64 with seed 0 of these bytes |
-| place | block ``(hash >> 32) * 1024 >> 32`` of 32 bytes; in its word i the bit ``(hash * SALT[i] mod 2^32) >> 27`` |
+| place | block ``(hash >> 32) * 1024 >> 32`` of 32 bytes; in its word i the bit \
+  ``(hash * SALT[i] mod 2^32) >> 27`` |
 
 The filter has the one size that all clients can compare: 32,768 bytes, made for 8,192 keys. With
 many more it says that any key may be in it, which costs a retry, and no row. Keys of types without

@@ -8,17 +8,21 @@ same time are told apart by the filter that each commit brings along. Specificat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
+from lance_spark.errors import LanceError
 from lance_spark.file.schema.schema import Field, Schema
+from lance_spark.mutations.commits import commit_rows
 from lance_spark.mutations.rewrite.row_rewriter import RewrittenRows
-from lance_spark.mutations.rows.delete import FragmentDeletion
+from lance_spark.mutations.rows.delete import run_delete, union
 from lance_spark.mutations.rows.update import update_operation
 from lance_spark.mutations.rows.update_task import UpdateResult
+from lance_spark.mutations.runner import Runner
+from lance_spark.table.commit.options import CommitOptions
+from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.data.inserted_keys import InsertedKeys
-from lance_spark.table.operations.data.update import Update
 
 
 def primary_key(schema: Schema) -> list[tuple[Field, ...]]:
@@ -37,40 +41,55 @@ def primary_key(schema: Schema) -> list[tuple[Field, ...]]:
     return [path for _, path in sorted(result, key=lambda one: one[0])]
 
 
-def upsert_operation(
+def commit_moved(
     table: OpenTable,
+    runner: Runner,
     moved: Sequence[RewrittenRows],
-    deletions: Iterable[FragmentDeletion],
-    changed: Iterable[int],
-    keys: InsertedKeys | None,
-) -> Update:
-    """Return the operation that makes a merge part of the table.
+    count: int,
+    columns: Collection[str],
+    options: CommitOptions,
+    keys: InsertedKeys | None = None,
+) -> Manifest:
+    """Delete rows where they were, and make their new fragments and new rows part of the table.
 
     Parameters
     ----------
     table : OpenTable
-        At the version that it was planned on.
-    moved : sequence of Moved
-        What the tasks wrote.
-    deletions : iterable of FragmentDeletion
-        Of rows that moved or went.
-    changed : iterable of int
-        Ids of fields whose values changed in rows that moved.
+        The version that the rows are of.
+    runner : Runner
+        Runs the tasks that write deletion files.
+    moved : sequence of RewrittenRows
+        Results of the tasks that moved, marked and inserted rows.
+    count : int
+        Number of rows that moved or are deleted.
+    columns : collection of str
+        Top-level columns whose values changed in rows that moved.
+    options : CommitOptions
     keys : InsertedKeys, optional
-        Those of the new rows.
+        Primary keys of the new rows.
 
     Raises
     ------
-    InvalidInputError
-        Two deletions are of one fragment.
+    LanceError
+        The number of rows that were deleted is not `count`; or errors of `commit`.
     """
-    fragments = tuple(item for part in moved for item in part.fragments)
+    rows = union((part.rows for part in moved), disjoint=True)
+    deletions = run_delete(table, runner, (), rows) if rows else []
+    if sum(deletion.num_rows for deletion in deletions) != count:
+        raise LanceError(
+            f"{table.store.display}: {count} rows were moved or marked as deleted, but not as many "
+            "were deleted; nothing was changed, run it again"
+        )
+    fragments = tuple(fragment for part in moved for fragment in part.fragments)
     result = UpdateResult(new_fragments=fragments, deletions=tuple(deletions))
+    fields = (field for field in table.schema.fields if field.name in columns)
+    changed = [node.id for field in fields for node in field.walk() if node.id >= 0]
     operation = update_operation(table, [result], changed, "rows")
-    inserted = (item for part in moved for item in part.inserted)
-    return replace(
+    inserted = (fragment for part in moved for fragment in part.inserted)
+    operation = replace(
         operation, new_fragments=(*operation.new_fragments, *inserted), inserted_rows=keys
     )
+    return commit_rows(table, operation, options)
 
 
 def _paths(path: tuple[Field, ...]) -> Iterable[tuple[Field, ...]]:

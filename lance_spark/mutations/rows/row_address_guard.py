@@ -7,7 +7,7 @@ would notice: the change would be made, of no row.
 | committed meanwhile | rows leave their places |
 | --- | --- |
 | appends, deletes, indexes, configuration, new values where rows are | none |
-| updates and merges that write rows to new fragments | those of the fragments that they take rows out of |
+| updates and merges that write rows to new fragments | rows of the fragments that lose rows |
 | compactions | those of the fragments that they rewrite |
 | new columns | those of fragments that it does not go on with |
 | overwrites, restores, what this release does not know, versions that have been cleaned up | all |

@@ -3,8 +3,8 @@
 | named by | found in a later version |
 | --- | --- |
 | id, in tables with stable row ids | wherever the row is; rows that are gone are passed over |
-| address (which is the id in other tables), position | in the same fragment, or not at all: if that is gone, or rows of it have moved \
-(`places`), nobody can tell where the rows are |
+| address (the id in other tables), position | in the same fragment; not at all if the fragment is \
+gone, or rows of it have moved (`row_address_guard`) |
 
 Rows that somebody else has deleted are passed over, as those are that were deleted before.
 """
@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 
 from lance_spark.errors import CommitConflictError, InvalidInputError
-from lance_spark.mutations.rewrite.address_reader import offsets_by_fragment
 from lance_spark.mutations.rows.row_address_guard import RowAddressGuard
 from lance_spark.scan.fragment.reader import FragmentReader
 from lance_spark.scan.positions import (
@@ -31,8 +30,8 @@ from lance_spark.scan.positions import (
 from lance_spark.scan.take import RowFinder
 from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.open import OpenTable
+from lance_spark.table.rows.addresses import OFFSET_BITS, offsets_by_fragment
 from lance_spark.table.rows.deletions import Offsets, read_deletions
-from lance_spark.table.rows.index import OFFSET_BITS
 
 _Words = npt.NDArray[np.uint64]
 

@@ -3,8 +3,8 @@ driver.
 
 | mode | a worker writes | the commit |
 | --- | --- | --- |
-| rows | the rows with their new values to new fragments, and deletion files for the old ones | moves them |
-| columns | a new data file for the columns that change, with all rows of a fragment | changes them where they are |
+| rows | the rows with new values to new fragments; deletion files for the old rows | moves rows |
+| columns | a data file of the columns that change, with all rows of a fragment | replaces files |
 
 Rows are the better choice if few of a fragment change, columns if most do and there are others,
 which are not read. In tables with stable row ids rows keep their ids and the version that they were
@@ -28,25 +28,21 @@ from pyroaring import BitMap
 from lance_spark.errors import InvalidInputError, InvalidOptionError
 from lance_spark.file.writer import check_types
 from lance_spark.mutations.columns.assignments import Assignment, field_ids, parse_updates
-from lance_spark.mutations.retry import (
-    check_once,
-    check_rows_writable,
-    commit_rows,
-    retry_on_conflict,
-)
+from lance_spark.mutations.commits import check_rows_writable, commit_rows
+from lance_spark.mutations.retry import at_version, retry_on_conflict
 from lance_spark.mutations.rewrite.row_reader import check_first_field
-from lance_spark.mutations.rows.delete import (
-    Affected,
+from lance_spark.mutations.rewrite.writer import undo
+from lance_spark.mutations.rows.conditions import (
     Filter,
-    candidates,
-    changed_fragments,
+    address_check,
     conditions_of,
-    in_place,
     parse_conditions,
 )
-from lance_spark.mutations.rows.update_task import Mode, UpdateResult, UpdateTask, undo
-from lance_spark.mutations.runner import Runner, runner_for
-from lance_spark.table.commit.commit import DEFAULT_MAX_RETRIES
+from lance_spark.mutations.rows.delete import Affected, changed_fragments
+from lance_spark.mutations.rows.update_task import Mode, UpdateResult, UpdateTask
+from lance_spark.mutations.runner import Runner, check_once, runner_for
+from lance_spark.table.commit.options import CommitOptions
+from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable
 from lance_spark.table.operations.data.update import Update, UpdateMode
@@ -98,7 +94,7 @@ def plan_update(
     if mode == "columns":
         check_first_field(table, field_ids(assignments))
     comparisons = parse_conditions(table, filters)
-    fragments = candidates(table, None)
+    fragments = counted_fragments(table.paths, table.manifest)
     placement = placement_of(table)
     size = fragments_per_task or max(len(fragments), 1)
     return [
@@ -158,8 +154,7 @@ def commit_updates(
     assignments: Iterable[Assignment],
     *,
     mode: Mode = "rows",
-    properties: Mapping[str, str] | None = None,
-    max_retries: int = DEFAULT_MAX_RETRIES,
+    options: CommitOptions | None = None,
 ) -> Manifest:
     """Make the updates of all tasks part of the table.
 
@@ -171,15 +166,7 @@ def commit_updates(
         None at all make a version too.
     assignments : iterable of Assignment
     mode : str
-    properties : mapping of str to str, optional
-        Of the transaction.
-    max_retries : int
-        How often to start again after other writers were faster.
-
-    Returns
-    -------
-    Manifest
-        The new version.
+    options : CommitOptions, optional
 
     Raises
     ------
@@ -190,18 +177,15 @@ def commit_updates(
     UncertainCommitError, StorageError, CorruptTableError
     """
     operation = update_operation(table, results, field_ids(assignments), mode)
-    return commit_rows(table, operation, properties=properties, max_retries=max_retries)
+    return commit_rows(table, operation, options or CommitOptions())
 
 
 def update_rows(
     table: OpenTable,
     updates: Mapping[str, Any],
     filters: str | Iterable[Filter] | None,
-    *,
     mode: Mode,
-    properties: Mapping[str, str] | None,
-    conflict_retries: int,
-    max_retries: int,
+    options: CommitOptions,
     runner: Runner | None = None,
     fragments_per_task: int | None = None,
 ) -> OpenTable:
@@ -222,13 +206,8 @@ def update_rows(
         )
         results = by.run(tasks, UpdateTask.run, partial(undo, current.paths))
         assignments = parse_updates(updates, current.schema)
-        return commit_updates(
-            current,
-            results,
-            assignments,
-            mode=mode,
-            properties=properties,
-            max_retries=max_retries,
-        )
+        return commit_updates(current, results, assignments, mode=mode, options=options)
 
-    return retry_on_conflict(table, change, conflict_retries, again=in_place(table, conditions))
+    check = address_check(table, conditions)
+    manifest = retry_on_conflict(table, change, options.conflict_retries, before_replan=check)
+    return at_version(table, manifest)

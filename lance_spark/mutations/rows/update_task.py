@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap
 
@@ -20,15 +19,17 @@ from lance_spark.mutations.columns.assignments import Assignment, assign, field_
 from lance_spark.mutations.rewrite.fragment_rows import AddressedRows, add_offsets, matching_rows
 from lance_spark.mutations.rewrite.row_reader import (
     RowReader,
-    keeping_references,
     replace_data_file,
-    splice,
+    spliced_rows,
 )
-from lance_spark.mutations.rows.delete import (
-    FragmentDeletion,
-    delete_offsets,
+from lance_spark.mutations.rewrite.writer import (
+    UNLIMITED,
+    MovedRowsWriter,
+    Written,
+    rewrite_writer,
+    undo,
 )
-from lance_spark.mutations.rows.delete import undo as undo_deletions
+from lance_spark.mutations.rows.delete import FragmentDeletion, delete_offsets
 from lance_spark.scan.fragment.column_reader import WINDOW_BYTES
 from lance_spark.scan.predicates.conditions import Condition
 from lance_spark.table.align import align
@@ -38,17 +39,13 @@ from lance_spark.table.fragments.writer import (
     DEFAULT_MAX_BYTES_PER_FILE,
     DEFAULT_MAX_ROWS_PER_FILE,
     FragmentWriter,
-    delete_fragments,
 )
 from lance_spark.table.paths import BasePath, TablePaths
 from lance_spark.table.placement import Placement
 from lance_spark.table.rows.deletion_writer import encode_bitmap
 from lance_spark.table.rows.deletions import Offsets, offsets_of
-from lance_spark.table.rows.ids import store_lineage
-from lance_spark.table.rows.u64_segments import UInt64Array
 
 Mode = Literal["rows", "columns"]
-_NO_LIMIT = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +70,7 @@ class ChangedColumns:
 
 
 @dataclass(frozen=True, slots=True)
-class UpdateResult:
+class UpdateResult(Written):
     """What a task wrote. Small, and can be pickled.
 
     Attributes
@@ -95,6 +92,17 @@ class UpdateResult:
         """Rows that changed."""
         moved = sum(item.num_rows for item in self.deletions)
         return moved + sum(item.num_rows for item in self.columns)
+
+    @property
+    def new_data(self) -> Iterable[Fragment]:
+        """New fragments, and new files of columns."""
+        columns = (Fragment(0, one.fragment.files[-1:], 0) for one in self.columns)
+        return (*self.new_fragments, *columns)
+
+    @property
+    def new_deletion_files(self) -> Iterable[str]:
+        """Deletion files of the rows that moved."""
+        return [path for one in self.deletions for path in one.new_deletion_files]
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,23 +186,20 @@ class UpdateTask:
         self, paths: TablePaths, fragments: Sequence[Fragment], targets: Sequence[Target]
     ) -> UpdateResult:
         """Rewrite rows of fragments whose files go to the same places."""
-        writer = self._writer(paths, self.schema, self.max_rows_per_file, targets)
-        ids, created = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
-        results: dict[int, BitMap] = {}
+        writer = MovedRowsWriter(
+            self._writer(paths, self.schema, targets, self.max_rows_per_file), self.stable_row_ids
+        )
+        moved: dict[int, BitMap] = {}
         try:
             for rows in self._matching(paths, fragments):
-                writer.write(assign(rows.values, self.assignments, self.schema))
-                add_offsets(results, rows.addresses)
-                if self.stable_row_ids:
-                    ids.append(rows.row_ids)
-                    created.append(rows.created)
+                values = assign(rows.values, self.assignments, self.schema)
+                writer.write(values, rows.row_ids, rows.created)
+                add_offsets(moved, rows.addresses)
             new = writer.finish()
-            deletions = delete_offsets(paths, fragments, results, self.read_version, self.tag)
+            deletions = delete_offsets(paths, fragments, moved, self.read_version, self.tag)
         except BaseException:
             writer.abort()
             raise
-        if self.stable_row_ids:
-            new = carrying(new, np.concatenate(ids), np.concatenate(created))
         return UpdateResult(tuple(new), tuple(deletions))
 
     def _matching(
@@ -226,7 +231,7 @@ class UpdateTask:
         schema = Schema(tuple(item.field for item in self.assignments))
         reader = self._reader(paths, fragment, self._read_fields())
         there = self._reader(paths, fragment, schema.fields)
-        writer = self._writer(paths, schema, _NO_LIMIT, self.placement.of_one_file(fragment))
+        writer = self._writer(paths, schema, self.placement.of_one_file(fragment))
         try:
             result = reader.matching_offsets()
             if not result:
@@ -278,14 +283,7 @@ class UpdateTask:
                 align(assign(moved.values, self.assignments, schema), arrow)
                 for moved in reader.matching(piece)
             ]
-            new = pa.Table.from_batches(parts, arrow)
-            order = np.arange(len(piece))
-            order[offsets - piece.start] = len(piece) + np.arange(len(new))
-            columns = [
-                splice(column, other, pa.array(order))
-                for column, other in zip(old.columns, new.columns, strict=True)
-            ]
-            yield from pa.Table.from_arrays(columns, schema=arrow).combine_chunks().to_batches()
+            yield from spliced_rows(piece, old, offsets, pa.Table.from_batches(parts, arrow))
 
     def _read_fields(self) -> tuple[Field, ...]:
         """Return the fields that have to be read of rows that change."""
@@ -303,54 +301,23 @@ class UpdateTask:
         return RowReader(paths, fragment, fields, self.file_version, self.base_paths, self.filters)
 
     def _writer(
-        self, paths: TablePaths, schema: Schema, max_rows: int, targets: Sequence[Target]
+        self,
+        paths: TablePaths,
+        schema: Schema,
+        targets: Sequence[Target],
+        max_rows: int = UNLIMITED,
     ) -> FragmentWriter:
-        return FragmentWriter(
+        return rewrite_writer(
             paths,
             schema,
             self.file_version,
+            self.base_paths,
             max_rows_per_file=max_rows,
-            max_bytes_per_file=_NO_LIMIT if max_rows == _NO_LIMIT else DEFAULT_MAX_BYTES_PER_FILE,
-            blobs=keeping_references(self.base_paths),
+            max_bytes_per_file=UNLIMITED if max_rows == UNLIMITED else DEFAULT_MAX_BYTES_PER_FILE,
             tag=self.tag,
             targets=targets,
             first=self.first,
         )
-
-
-def undo(paths: TablePaths, result: UpdateResult) -> None:
-    """Delete the files of a task that is not committed.
-
-    Raises
-    ------
-    StorageError
-    """
-    undo_deletions(paths.store, result.deletions)
-    new = [Fragment(0, column.fragment.files[-1:], 0) for column in result.columns]
-    delete_fragments(paths, [*result.new_fragments, *new])
-
-
-def carrying(
-    fragments: Iterable[Fragment], ids: UInt64Array, created: UInt64Array
-) -> list[Fragment]:
-    """Return new fragments with the ids of their rows, and the versions that these were created in.
-
-    Parameters
-    ----------
-    fragments : iterable of Fragment
-        In the order of the rows.
-    ids, created : uint64 array
-        One value for each row.
-    """
-    start = 0
-    result = []
-    for fragment in fragments:
-        stop = start + fragment.physical_rows
-        proto = fragment.to_proto()
-        store_lineage(proto, row_ids=ids[start:stop], created=created[start:stop])
-        result.append(Fragment.from_proto(proto, "new fragment"))
-        start = stop
-    return result
 
 
 def _within(offsets: BitMap, rows: range) -> Offsets:

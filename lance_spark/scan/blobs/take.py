@@ -25,7 +25,7 @@ from lance_spark.scan.take import RowFinder
 from lance_spark.table.blob_dataset import check_columns
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.open import OpenTable
-from lance_spark.table.rows.index import OFFSET_BITS
+from lance_spark.table.rows.addresses import OFFSET_BITS
 
 
 def take_blobs(

@@ -42,8 +42,8 @@ from lance_spark.spark.write.planning import make_writer
 from lance_spark.spark.write.writer import LanceCommitMessage, LanceWriter
 from lance_spark.table.commit.idempotency import DEFAULT_LOOKBACK, WriteToken
 from lance_spark.table.commit.transaction import with_message
+from lance_spark.table.commit.write_commit import commit_again
 from lance_spark.table.commit.write_job import WriteJob
-from lance_spark.table.commit.write_rebase import commit_again
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

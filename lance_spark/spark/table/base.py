@@ -7,22 +7,24 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_spark.dataset.dataset import Dataset
 from lance_spark.errors import InvalidInputError
-from lance_spark.mutations.retry import DEFAULT_CONFLICT_RETRIES, retry_on_conflict
+from lance_spark.mutations.retry import retry_on_conflict
 from lance_spark.mutations.rows.row_address_guard import RowAddressGuard
 from lance_spark.spark.jobs.job import Job
 from lance_spark.spark.options.options import ReadOptions
 from lance_spark.spark.read import reader
 from lance_spark.spark.table.dataframes import named_in
+from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
 
+_Result = TypeVar("_Result")
 _PINNING = ("version", "tag", "timestamp")
 
 
@@ -107,56 +109,62 @@ class TableBase:
                 )
         return replace(self.dataset()._table, target_bases=self._read_options.target_bases)
 
-    def change(
+    def _change(
         self,
         what: str,
-        plan: Callable[[Job, Dataset], Manifest],
-        *,
-        conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
+        plan: Callable[[Job, Dataset], tuple[Manifest, _Result]],
+        options: CommitOptions,
         naming: Sequence[str | Column | None] = (),
-    ) -> Manifest:
-        """Make a change; plan all of it again on the newest version as often as others commit what
-        it does not fit.
+    ) -> _Result:
+        """Make a change; plan all of it again on the newest version after each conflict.
 
         Parameters
         ----------
         what : str
             Name of the change.
         plan : callable
-            Runs Spark jobs by the job that it gets, and commits; returns the version that is the
-            newest then. Called again with the same job and a newer version. Does not try again by
-            itself.
-        conflict_retries : int
-            How often to plan it again.
+            Runs Spark jobs with the job that it receives, and commits. Returns the version that
+            is then the newest, and the result. Called again with the same job and a newer version
+            after a conflict; does not retry by itself.
+        options : CommitOptions
+            Its `conflict_retries` count here.
         naming : sequence of str, Column or None
-            Expressions and names of columns by which it chooses rows. If they say where rows are,
-            it is not planned again once these may have moved.
+            Expressions and names of columns that choose rows. If they name row addresses, the
+            change is not planned again once these rows may have moved.
+
+        Returns
+        -------
+        object
+            The result of `plan`.
 
         Raises
         ------
         CommitConflictError
-            It did not fit what others committed, `conflict_retries` + 1 times; or they moved rows
-            that it names by where they were.
+            There was a conflict `conflict_retries` + 1 times; or another client moved rows that
+            the change names by their addresses.
         LanceError, PySparkException
-            What `plan` raises. Nothing is left behind, unless it is not certain that it was not
-            committed.
+            Errors of `plan`. The files are deleted, unless the commit is uncertain.
         """
         table = self.writable(what)
         storage = self._read_options.storage_options or None
         places = RowAddressGuard(table)
         with Job(self.spark, table, what) as job:
 
-            def attempt(current: OpenTable) -> Manifest:
+            def attempt(current: OpenTable) -> tuple[Manifest, _Result]:
                 return plan(job, Dataset(current, storage))
 
             def check(newer: OpenTable) -> None:
                 places.check(newer, named_in(Dataset(table, storage), *naming))
 
-            manifest = retry_on_conflict(
-                table, attempt, conflict_retries, whatever=True, again=check
-            ).manifest
+            manifest, result = retry_on_conflict(
+                table,
+                attempt,
+                options.conflict_retries,
+                replan_always=True,
+                before_replan=check,
+            )
             job.committed(manifest)
-        return manifest
+        return result
 
     def storage_options(self) -> dict[str, str]:
         """Return the options for frames of any version of the table: all that name none, and no

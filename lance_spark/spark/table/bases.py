@@ -12,22 +12,25 @@ from lance_spark.errors import InvalidInputError
 from lance_spark.mutations.compaction.plan import CompactionOptions
 from lance_spark.mutations.compaction.run import Compaction
 from lance_spark.mutations.move_fragments import check_fragment_ids, moving_to
-from lance_spark.mutations.retry import DEFAULT_CONFLICT_RETRIES
 from lance_spark.spark.table.base import ChangeResult, TableBase, option_text
 from lance_spark.spark.table.jobs.find_rows import find_rows
 from lance_spark.table.bases import TargetBases
-from lance_spark.table.commit.transaction import with_message
+from lance_spark.table.commit.options import DEFAULT_CONFLICT_RETRIES, CommitOptions
 from lance_spark.table.refs.branch_repair import repair_branches
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from lance_spark.dataset.dataset import Dataset
+    from lance_spark.mutations.compaction.task import CompactionMetrics
     from lance_spark.spark.jobs.job import Job
     from lance_spark.table.bases import BaseLike
     from lance_spark.table.manifest.manifest import Manifest
 
-_BASES = "id long, name string, path string, is_dataset_root boolean, num_fragments long, num_data_files long, size_bytes long"
+_BASES = (
+    "id long, name string, path string, is_dataset_root boolean, num_fragments long, "
+    "num_data_files long, size_bytes long"
+)
 _REPAIRS = "branch string, version long, bases array<long>, problem string"
 _METRICS = ("fragments_removed", "fragments_added", "files_removed", "files_added")
 
@@ -97,8 +100,8 @@ class BaseMethods(TableBase):
         from lance_spark.mutations.metadata_updates import add_bases
 
         table = self.writable("addBases")
-        properties = with_message(transaction_properties, commit_message)
-        return ChangeResult(add_bases(table, bases, properties=properties).version)
+        options = CommitOptions.of(commit_message, transaction_properties)
+        return ChangeResult(add_bases(table, bases, options).version)
 
     def repointBase(  # noqa: N802 - Spark's habit
         self,
@@ -140,8 +143,8 @@ class BaseMethods(TableBase):
         from lance_spark.mutations.metadata_updates import repoint_base
 
         table = self.writable("repointBase")
-        properties = with_message(transaction_properties, commit_message)
-        return ChangeResult(repoint_base(table, base, path, properties=properties).version)
+        options = CommitOptions.of(commit_message, transaction_properties)
+        return ChangeResult(repoint_base(table, base, path, options).version)
 
     def repairBranches(self) -> DataFrame:  # noqa: N802 - Spark's habit
         """Have the branches of a table that was copied or moved find its files where it is now.
@@ -256,25 +259,21 @@ class BaseMethods(TableBase):
         if where is not None and fragment_ids is not None:
             raise InvalidInputError("moveFragments: give where or fragment_ids, not both")
         table = moving_to(self.writable("moveFragments"), base)
-        properties = with_message(transaction_properties, commit_message)
+        commit = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
         chosen = None if fragment_ids is None else check_fragment_ids(table, fragment_ids)
-        with Compaction(CompactionOptions(), conflict_retries) as compaction:
+        with Compaction(CompactionOptions(), commit) as compaction:
 
-            def plan(job: Job, dataset: Dataset) -> Manifest:
-                ids = {fragment.id for fragment in dataset.fragments}
+            def plan(job: Job, dataset: Dataset) -> tuple[Manifest, CompactionMetrics]:
+                ids = {one.id for one in dataset.fragments}
                 if where is not None:
                     ids &= set(find_rows(self, job, dataset, where))
                 elif chosen is not None:
                     ids &= chosen
                 compaction.options = replace(compaction.options, moved_fragment_ids=ids)
-                return compaction.commit(
-                    dataset._table,
-                    runner=job.runner("move fragments"),
-                    properties=properties,
-                )
+                runner = job.runner("move fragments")
+                manifest = compaction.commit(dataset._table, runner=runner)
+                return manifest, compaction.metrics
 
-            moving = self.withTargetBases([base])
-            moving.change("moveFragments", plan, conflict_retries=conflict_retries)
-            metrics = compaction.metrics
+            metrics = self.withTargetBases([base])._change("moveFragments", plan, commit)
         row = tuple(getattr(metrics, name) for name in _METRICS)
         return self.spark.createDataFrame([row], ", ".join(f"{name} long" for name in _METRICS))

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from lance_spark.dataset.dataset import Dataset
 from lance_spark.errors import InvalidInputError
-from lance_spark.mutations.retry import DEFAULT_CONFLICT_RETRIES
 from lance_spark.spark.jobs.job import Job
 from lance_spark.spark.table.base import ChangeResult, TableBase
-from lance_spark.table.commit.transaction import with_message
-from lance_spark.table.manifest.manifest import Manifest
+from lance_spark.table.commit.options import DEFAULT_CONFLICT_RETRIES, CommitOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -99,22 +96,18 @@ class ColumnMethods(TableBase):
         from lance_spark.mutations.columns.fill import Computation
         from lance_spark.spark.table.jobs.add_columns import add_expressions
 
-        properties = with_message(transaction_properties, commit_message)
+        commit = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
         marks = self._marks(options)
 
-        def plan(job: Job, dataset: Dataset) -> Manifest:
-            return add_expressions(
-                self, job, dataset, computation, columns, nullable, marks, properties
-            )
-
         with Computation() as computation:
-            manifest = self.change(
+            return self._change(
                 "add columns",
-                plan,
-                conflict_retries=conflict_retries,
+                lambda job, dataset: add_expressions(
+                    self, job, dataset, computation, columns, nullable, marks, commit
+                ),
+                commit,
                 naming=list(columns.values()),
             )
-        return ChangeResult(manifest.version)
 
     def addColumnsFrom(  # noqa: N802 - Spark's habit
         self,
@@ -158,27 +151,19 @@ class ColumnMethods(TableBase):
         if missing not in ("null", "error"):
             raise InvalidInputError(f'missing must be "null" or "error", not {missing!r}')
         keys = [key] if isinstance(key, str) else list(key)
-        properties = with_message(transaction_properties, commit_message)
+        commit = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
         marks = self._marks(options)
 
-        def plan(job: Job, dataset: Dataset) -> Manifest:
-            return add_from(
-                self,
-                job,
-                dataset,
-                computation,
-                source,
-                keys,
-                missing == "error",
-                marks,
-                properties,
-            )
-
+        required = missing == "error"
         with Computation() as computation:
-            manifest = self.change(
-                "add columns", plan, conflict_retries=conflict_retries, naming=keys
+            return self._change(
+                "add columns",
+                lambda job, dataset: add_from(
+                    self, job, dataset, computation, source, keys, required, marks, commit
+                ),
+                commit,
+                naming=keys,
             )
-        return ChangeResult(manifest.version)
 
     def updateColumnsFrom(  # noqa: N802 - Spark's habit
         self,
@@ -219,17 +204,13 @@ class ColumnMethods(TableBase):
         from lance_spark.spark.table.jobs.add_columns import update_from
 
         keys = [key] if isinstance(key, str) else list(key)
-        properties = with_message(transaction_properties, commit_message)
-        counts = [0]
-
-        def plan(job: Job, dataset: Dataset) -> Manifest:
-            manifest, counts[0] = update_from(self, job, dataset, source, keys, properties)
-            return manifest
-
-        manifest = self.change(
-            "update columns", plan, conflict_retries=conflict_retries, naming=keys
+        commit = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
+        return self._change(
+            "update columns",
+            lambda job, dataset: update_from(self, job, dataset, source, keys, commit),
+            commit,
+            naming=keys,
         )
-        return ChangeResult(manifest.version, num_updated_rows=counts[0])
 
     def dropColumns(  # noqa: N802 - Spark's habit
         self,
@@ -246,13 +227,8 @@ class ColumnMethods(TableBase):
         """
         from lance_spark.mutations.columns.alter import drop_columns
 
-        table = drop_columns(
-            self.writable("drop columns"),
-            names,
-            properties=with_message(transaction_properties, commit_message),
-            conflict_retries=conflict_retries,
-        )
-        return ChangeResult(table.version)
+        commit = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
+        return ChangeResult(drop_columns(self.writable("drop columns"), names, commit).version)
 
     def renameColumn(  # noqa: N802 - Spark's habit
         self,
@@ -269,11 +245,8 @@ class ColumnMethods(TableBase):
         ------
         InvalidInputError, CommitConflictError, UnsupportedFeatureError, StorageError
         """
-        return self._alter(
-            {"path": name, "name": newName},
-            with_message(transaction_properties, commit_message),
-            conflict_retries,
-        )
+        commit = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
+        return self._alter({"path": name, "name": newName}, commit)
 
     def alterColumn(  # noqa: N802 - Spark's habit
         self,
@@ -312,9 +285,8 @@ class ColumnMethods(TableBase):
             from lance_spark.spark.table.create import arrow_type
 
             alteration["data_type"] = arrow_type(dataType, name)
-        return self._alter(
-            alteration, with_message(transaction_properties, commit_message), conflict_retries
-        )
+        commit = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
+        return self._alter(alteration, commit)
 
     def reorderColumns(  # noqa: N802 - Spark's habit
         self,
@@ -334,28 +306,18 @@ class ColumnMethods(TableBase):
         """
         from lance_spark.mutations.columns.alter import reorder_columns
 
-        table = reorder_columns(
-            self.writable("reorder columns"),
-            names,
-            properties=with_message(transaction_properties, commit_message),
-            conflict_retries=conflict_retries,
+        commit = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
+        return ChangeResult(
+            reorder_columns(self.writable("reorder columns"), names, commit).version
         )
-        return ChangeResult(table.version)
 
-    def _alter(
-        self, alteration: Mapping[str, Any], properties: Mapping[str, str], conflict_retries: int
-    ) -> ChangeResult:
+    def _alter(self, alteration: Mapping[str, Any], options: CommitOptions) -> ChangeResult:
         from lance_spark.mutations.columns.alter import alter_columns
 
         table = self.writable("alter column")
         with Job(self.spark, table, "alter column") as job:
-            altered = alter_columns(
-                table,
-                [alteration],
-                properties=properties,
-                conflict_retries=conflict_retries,
-                runner=job.runner("cast values"),
-            )
+            runner = job.runner("cast values")
+            altered = alter_columns(table, [alteration], options, runner)
             job.committed(altered.manifest)
         return ChangeResult(altered.version)
 

@@ -2,7 +2,7 @@
 
 | session | condition | who finds the rows |
 | --- | --- | --- |
-| classic | one that push-down would take | scans, by the tree that the optimizer rule would send (`filter_trees`) |
+| classic | one that push-down would take | scans, by the rule's tree (`filter_trees`) |
 | classic | any other | Spark |
 | Spark Connect, or an unknown version of Spark | any | Spark |
 

@@ -207,7 +207,8 @@ class TableBuilder:
         InvalidOptionError, SchemaMismatchError, UnsupportedTypeError, StorageError
         """
         from lance_spark.spark.write.planning import existing_schema
-        from lance_spark.table.commit.write_job import begin_write
+        from lance_spark.table.commit.write_job import TableSettings
+        from lance_spark.table.commit.write_plan import BaseTargets, begin_write
 
         if self._path is None:
             raise InvalidInputError("say where the table stands: .location(path)")
@@ -231,11 +232,13 @@ class TableBuilder:
                 mode="overwrite" if replaces else "create",
                 branch=options.branch,
                 data_storage_version=options.data_storage_version,
-                enable_stable_row_ids=bool(options.enable_stable_row_ids),
+                settings=TableSettings(
+                    bool(options.enable_stable_row_ids),
+                    config={k: v for k, v in kept.items() if k.startswith("lance.")},
+                    table_metadata={k: v for k, v in kept.items() if not k.startswith("lance.")},
+                ),
                 storage_options=options.storage_options or None,
-                initial_bases=options.initial_bases,
-                config={k: v for k, v in kept.items() if k.startswith("lance.")},
-                table_metadata={k: v for k, v in kept.items() if not k.startswith("lance.")},
+                bases=BaseTargets(options.initial_bases or ()),
             ).commit([])
         except TableExistsError:
             if self._mode != "createIfNotExists":

@@ -23,6 +23,7 @@ from lance_spark.scan.plan import default_target_rows, estimated_bytes, read_byt
 from lance_spark.spark.jobs.job import parallelism
 from lance_spark.spark.options.options import FILTER_TREE
 from lance_spark.spark.types.mapping import to_spark_schema
+from lance_spark.table.rows.addresses import OFFSET_BITS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -34,8 +35,6 @@ _OVER = re.compile(r"\bover\s*(\(|\w)", re.IGNORECASE)
 _TARGET_ROWS = "target_rows_per_partition"
 #: Rows of a task that writes, at least.
 _LEAST_ROWS = 65_536
-#: Bits of an address that say where in its fragment a row is.
-_OFFSET_BITS = 32
 
 
 class FrameSource(Protocol):
@@ -238,7 +237,10 @@ def understood(what: str | None) -> Iterator[None]:
         if what is None:
             raise
         first = str(error).strip().partition("\n")[0]
-        hint = "; columns are meant by name, as in F.col('x'): those of a DataFrame, as in df['x'], are not known here"
+        hint = (
+            "; columns are meant by name, as in F.col('x'): those of a DataFrame, as in df['x'], "
+            "are not known here"
+        )
         if isinstance(error, ParseException):
             hint = ""
         raise InvalidInputError(f"{what}: {first}{hint}") from error
@@ -281,7 +283,7 @@ def by_fragment(given: DataFrame, partitions: int) -> DataFrame:
     """
     from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
-    fragment = F.shiftright(ROW_ADDRESS.name, _OFFSET_BITS)
+    fragment = F.shiftright(ROW_ADDRESS.name, OFFSET_BITS)
     return given.repartition(max(partitions, 1), fragment).sortWithinPartitions(ROW_ADDRESS.name)
 
 

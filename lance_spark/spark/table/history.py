@@ -4,7 +4,7 @@ rows are read.
 | asked for | is read |
 | --- | --- |
 | `history(limit)` | so many manifests, and their transactions |
-| `detail()` | the manifest, the names of versions, tags and branches; the first manifest, if it is still there |
+| `detail()` | the manifest, the names of versions, tags and branches; the first manifest |
 | `tags()`, `branches()` | the files that make them |
 """
 
@@ -16,10 +16,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 
 from lance_spark.errors import InvalidInputError
-from lance_spark.mutations.retry import DEFAULT_CONFLICT_RETRIES, retry_on_conflict
+from lance_spark.mutations.retry import retry_on_conflict
 from lance_spark.spark.read.reader import display
 from lance_spark.spark.table.base import ChangeResult, TableBase, option_text
-from lance_spark.table.commit.transaction import with_message
+from lance_spark.table.commit.options import DEFAULT_CONFLICT_RETRIES, CommitOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -167,9 +167,8 @@ class HistoryMethods(TableBase):
         CommitConflictError, InvalidInputError, UnsupportedFeatureError, CorruptTableError,
         StorageError
         """
-        return self._restore(
-            {"version": version}, commit_message, transaction_properties, conflict_retries
-        )
+        options = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
+        return self._restore({"version": version}, options)
 
     def restoreToTimestamp(  # noqa: N802 - as DeltaTable has it
         self,
@@ -187,9 +186,8 @@ class HistoryMethods(TableBase):
             As the option timestamp of a read takes it.
         """
         text = timestamp.isoformat() if isinstance(timestamp, datetime) else timestamp
-        return self._restore(
-            {"timestamp": text}, commit_message, transaction_properties, conflict_retries
-        )
+        options = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
+        return self._restore({"timestamp": text}, options)
 
     def restoreToTag(  # noqa: N802 - as its siblings
         self,
@@ -199,10 +197,12 @@ class HistoryMethods(TableBase):
         transaction_properties: Mapping[str, str] | None = None,
         conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
     ) -> ChangeResult:
-        """Make the version that a tag names the newest again; see `restoreToVersion`. The tag must
-        be on this branch.
+        """Make the version that a tag names the newest again; see `restoreToVersion`.
+
+        The tag must be on this branch.
         """
-        return self._restore({"tag": tag}, commit_message, transaction_properties, conflict_retries)
+        options = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
+        return self._restore({"tag": tag}, options)
 
     def tags(self) -> DataFrame:
         """Return the tags of all branches: name, branch, version, created_at, updated_at,
@@ -373,13 +373,7 @@ class HistoryMethods(TableBase):
 
         return shown(self)
 
-    def _restore(
-        self,
-        naming: Mapping[str, Any],
-        message: str | None,
-        given: Mapping[str, str] | None,
-        conflict_retries: int,
-    ) -> ChangeResult:
+    def _restore(self, naming: Mapping[str, Any], options: CommitOptions) -> ChangeResult:
         from lance_spark.mutations.metadata_updates import restore
 
         newest = self.writable("restore")
@@ -390,13 +384,10 @@ class HistoryMethods(TableBase):
                 f"{_named(newest.branch)} of "
                 f"{display(self.path)}; check out that branch"
             )
-        properties = with_message(given, message)
-        done = retry_on_conflict(
-            newest,
-            lambda _: restore(result._table, properties=properties).manifest,
-            conflict_retries,
+        restored = retry_on_conflict(
+            newest, lambda _: restore(result._table, options), options.conflict_retries
         )
-        return ChangeResult(done.version)
+        return ChangeResult(restored.version)
 
     def _like(self, given: Mapping[str, Any]) -> Self:
         """Return the table with other names of a version; those of None are left out."""

@@ -2,10 +2,10 @@
 
 | method | runs where | what it does |
 | --- | --- | --- |
-| `optimize` | executors rewrite groups of fragments, the driver commits | few large fragments in the place of many small ones |
+| `optimize` | executors rewrite, the driver commits | replaces small fragments by large ones |
 | `vacuum` | driver | removes old versions, and the files that only they refer to |
 | `validate` | driver | checks the manifest against the files |
-| `cleanup` | driver | removes files that no version refers to, which jobs left that came to nothing |
+| `cleanup` | driver | removes files of failed jobs, to which no version refers |
 
 A compaction that others got in the way of rewrites only what they changed
 (`lance_spark.mutations.compaction.run`).
@@ -23,10 +23,9 @@ from lance_spark.errors import InvalidInputError, InvalidOptionError, StorageErr
 from lance_spark.mutations.compaction.plan import CompactionOptions
 from lance_spark.mutations.compaction.run import Compaction, check_excluded
 from lance_spark.mutations.compaction.task import CompactionMetrics
-from lance_spark.mutations.retry import DEFAULT_CONFLICT_RETRIES
 from lance_spark.spark.table.base import TableBase
 from lance_spark.spark.table.jobs.find_rows import find_rows
-from lance_spark.table.commit.transaction import with_message
+from lance_spark.table.commit.options import DEFAULT_CONFLICT_RETRIES, CommitOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -105,18 +104,18 @@ class MaintenanceMethods(TableBase):
             Others changed the same fragments, again and again.
         UnsupportedFeatureError, CorruptFileError, CorruptTableError, StorageError
         """
-        properties = with_message(transaction_properties, commit_message)
+        commit = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
         chosen = compaction_options(options)
         if chosen.excluded_fragment_ids:
             check_excluded(self.writable("optimize"), chosen)
         if sortBy is not None and zOrderBy is not None:
             raise InvalidInputError("optimize: give sortBy or zOrderBy, not both")
         if sortBy is not None:
-            metrics = self._sort(where, sortBy, False, chosen, properties, conflict_retries)
+            metrics = self._sort(where, sortBy, False, chosen, commit)
         elif zOrderBy is not None:
-            metrics = self._sort(where, zOrderBy, True, chosen, properties, conflict_retries)
+            metrics = self._sort(where, zOrderBy, True, chosen, commit)
         else:
-            metrics = self._compact(where, chosen, properties, conflict_retries)
+            metrics = self._compact(where, chosen, commit)
         row = tuple(getattr(metrics, name) for name in _METRICS)
         return self.spark.createDataFrame([row], ", ".join(f"{name} long" for name in _METRICS))
 
@@ -241,21 +240,19 @@ class MaintenanceMethods(TableBase):
         self,
         where: str | Column | None,
         options: CompactionOptions,
-        properties: Mapping[str, str],
-        conflict_retries: int,
+        commit: CommitOptions,
     ) -> CompactionMetrics:
-        with Compaction(options, conflict_retries) as compaction:
+        with Compaction(options, commit) as compaction:
 
-            def plan(job: Job, dataset: Dataset) -> Manifest:
-                return compaction.commit(
+            def plan(job: Job, dataset: Dataset) -> tuple[Manifest, CompactionMetrics]:
+                manifest = compaction.commit(
                     dataset._table,
                     runner=job.runner("rewrite fragments"),
                     excluded=self._fragments_without(job, dataset, where),
-                    properties=properties,
                 )
+                return manifest, compaction.metrics
 
-            self.change("optimize", plan, conflict_retries=conflict_retries)
-            return compaction.metrics
+            return self._change("optimize", plan, commit)
 
     def _sort(
         self,
@@ -263,24 +260,17 @@ class MaintenanceMethods(TableBase):
         by: str | Column | Sequence[str | Column],
         curve: bool,
         options: CompactionOptions,
-        properties: Mapping[str, str],
-        conflict_retries: int,
+        commit: CommitOptions,
     ) -> CompactionMetrics:
         from lance_spark.spark.table.jobs.sort import sort_columns, sort_rows
 
         columns = sort_columns(by, "zOrderBy" if curve else "sortBy")
-        done: list[CompactionMetrics] = []
 
-        def plan(job: Job, dataset: Dataset) -> Manifest:
+        def plan(job: Job, dataset: Dataset) -> tuple[Manifest, CompactionMetrics]:
             excluded = self._fragments_without(job, dataset, where)
-            manifest, metrics = sort_rows(
-                self, job, dataset, columns, options, excluded, properties, curve=curve
-            )
-            done.append(metrics or CompactionMetrics())
-            return manifest
+            return sort_rows(self, job, dataset, columns, options, excluded, commit, curve=curve)
 
-        self.change("optimize", plan, conflict_retries=conflict_retries)
-        return done[-1]
+        return self._change("optimize", plan, commit)
 
     def _clean(self, what: str, policy: CleanupPolicy, dry_run: bool) -> CleanupStats:
         from lance_spark.table.cleanup.run import cleanup

@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from lance_spark.dataset.dataset import Dataset
-from lance_spark.mutations.retry import DEFAULT_CONFLICT_RETRIES
-from lance_spark.spark.jobs.job import Job
 from lance_spark.spark.table.base import ChangeResult, TableBase
-from lance_spark.table.commit.transaction import with_message
-from lance_spark.table.manifest.manifest import Manifest
+from lance_spark.table.commit.options import DEFAULT_CONFLICT_RETRIES, CommitOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -65,17 +61,13 @@ class RowMethods(TableBase):
         """
         from lance_spark.spark.table.jobs.delete import delete
 
-        properties = with_message(transaction_properties, commit_message)
-        counts = [0]
-
-        def plan(job: Job, dataset: Dataset) -> Manifest:
-            manifest, counts[0] = delete(self, job, dataset, condition, properties)
-            return manifest
-
-        manifest = self.change(
-            "delete", plan, conflict_retries=conflict_retries, naming=[condition]
+        options = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
+        return self._change(
+            "delete",
+            lambda job, dataset: delete(self, job, dataset, condition, options),
+            options,
+            naming=[condition],
         )
-        return ChangeResult(manifest.version, num_deleted_rows=counts[0])
 
     def update(
         self,
@@ -129,17 +121,15 @@ class RowMethods(TableBase):
         """
         from lance_spark.spark.table.jobs.update import update
 
-        properties = with_message(transaction_properties, commit_message)
-        counts = [0]
-
-        def plan(job: Job, dataset: Dataset) -> Manifest:
-            manifest, counts[0] = update(self, job, dataset, condition, set, mode, properties)
-            return manifest
-
+        options = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
         # A value can choose rows too, by CASE.
         naming = [condition, *(set.values() if isinstance(set, Mapping) else ())]
-        manifest = self.change("update", plan, conflict_retries=conflict_retries, naming=naming)
-        return ChangeResult(manifest.version, num_updated_rows=counts[0])
+        return self._change(
+            "update",
+            lambda job, dataset: update(self, job, dataset, condition, set, mode, options),
+            options,
+            naming,
+        )
 
     def updateColumns(  # noqa: N802 - Spark's habit
         self,
@@ -221,18 +211,11 @@ class RowMethods(TableBase):
         """
         from lance_spark.spark.table.jobs.partial_overwrite import replace_where
 
-        properties = with_message(transaction_properties, commit_message)
-        counts = (0, 0)
-
-        def plan(job: Job, dataset: Dataset) -> Manifest:
-            nonlocal counts
-            manifest, *found = replace_where(self, job, dataset, source, condition, properties)
-            counts = (found[0], found[1])
-            return manifest
-
-        manifest = self.change("replace where", plan, conflict_retries=conflict_retries)
-        return ChangeResult(
-            manifest.version, num_inserted_rows=counts[0], num_deleted_rows=counts[1]
+        options = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
+        return self._change(
+            "replace where",
+            lambda job, dataset: replace_where(self, job, dataset, source, condition, options),
+            options,
         )
 
     def merge(
@@ -268,10 +251,8 @@ class RowMethods(TableBase):
         """
         from lance_spark.spark.table.merge.builder import MergeBuilder
 
-        properties = with_message(transaction_properties, commit_message)
-        return MergeBuilder(
-            self, source, condition, properties=properties, conflict_retries=conflict_retries
-        )
+        options = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
+        return MergeBuilder(self, source, condition, options)
 
     def upsert(
         self,
@@ -311,5 +292,5 @@ class RowMethods(TableBase):
         """
         from lance_spark.spark.table.merge.builder import upsert
 
-        properties = with_message(transaction_properties, commit_message)
-        return upsert(self, source, properties, conflict_retries)
+        options = CommitOptions.of(commit_message, transaction_properties, conflict_retries)
+        return upsert(self, source, options)

@@ -19,14 +19,13 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from lance_spark.errors import InvalidInputError, InvalidOptionError, SchemaMismatchError
-from lance_spark.mutations.rows.partial_overwrite import ReplacingWrite
+from lance_spark.mutations.rows.partial_overwrite import ReplaceRows
 from lance_spark.mutations.rows.partitions import InPartitions, Partitions, partition_columns
 from lance_spark.scan.predicates.tree import Column, Predicate
 from lance_spark.spark.options.predicate_text import OptionText
 from lance_spark.spark.read.projection import find
 from lance_spark.spark.read.reader import display
 from lance_spark.spark.write.writer import LanceCommitMessage, LanceWriter
-from lance_spark.storage.store import ObjectStore
 
 if TYPE_CHECKING:
     from lance_spark.file.schema.schema import Schema
@@ -163,7 +162,7 @@ class DynamicWriter(LanceWriter):
         values = partitions.values()
         if values is None or not self.job.read_version:
             return self.job
-        return self.job.become(ReplacingWrite, condition=InPartitions(self.columns, values))
+        return self.job.with_strategy(ReplaceRows(InPartitions(self.columns, values)))
 
 
 def replacing_writer(
@@ -194,7 +193,7 @@ def replacing_writer(
     name = display(options.path)
     table = job.schema
     if job.read_version:
-        table = job.base(ObjectStore.from_uri(job.uri, job.storage_options)).schema
+        table = job.base().schema
     text = rules.replace_where
     if text is None:
         wanted = [_named(table, item) for item in rules.partition_by]
@@ -211,7 +210,7 @@ def replacing_writer(
         ) from None
     _check_given(list(condition.columns()), names, name, "replaceWhere")
     if job.read_version:
-        job = job.become(ReplacingWrite, condition=condition)
+        job = job.with_strategy(ReplaceRows(condition))
     return WhereWriter(job, names, condition, given, options.commit_message, rules.once)
 
 

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
     from lance_spark.table.commit.write_job import WriteJob
 
-#: Options that are passed on unchanged.
-_PASSED_ON = ("max_rows_per_file", "max_bytes_per_file", "enable_stable_row_ids", "commit_retries")
-
 
 def make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> DataSourceWriter:
     """Plan a write on the driver.
@@ -49,14 +46,14 @@ def make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> D
 def _make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> DataSourceWriter:
     from lance_spark.file.blobs.writer import blob_options
     from lance_spark.spark.options.overwrite_options import OverwriteOptions
-    from lance_spark.table.commit.write_job import begin_write
+    from lance_spark.table.commit.write_job import TableSettings, WriteLimits
+    from lance_spark.table.commit.write_plan import BaseTargets, begin_write
 
     if not schema.fields:
         raise SchemaMismatchError("the DataFrame has no columns: a table needs at least one")
     rules = OverwriteOptions.parse(options, overwrite) if options.rules else OverwriteOptions()
     part = overwrite and rules.replaces_part
     table = None if overwrite and not part else existing_schema(options)
-    given = {name: getattr(options, name) for name in _PASSED_ON}
     if table is None:
         target = to_arrow_schema(
             schema, options.column_metadata, large_var_types=options.large_var_types
@@ -77,16 +74,20 @@ def _make_writer(options: WriteOptions, schema: StructType, overwrite: bool) -> 
         mode=mode or ("overwrite" if overwrite else "append"),
         branch=options.branch,
         data_storage_version=options.data_storage_version,
-        initial_bases=options.initial_bases,
-        target_bases=options.target_bases.names,
-        target_all_bases=options.target_bases.all_bases,
+        limits=WriteLimits.of(options.max_rows_per_file, options.max_bytes_per_file),
+        settings=TableSettings(bool(options.enable_stable_row_ids)),
+        commit_retries=options.commit_retries,
+        bases=BaseTargets(
+            options.initial_bases or (),
+            options.target_bases.names,
+            options.target_bases.all_bases,
+        ),
         storage_options=options.storage_options or None,
         blobs=blob_options(
             options.external_blob_mode,
             options.allow_external_blob_outside_bases,
             options.blob_pack_file_size_threshold,
         ),
-        **{name: value for name, value in given.items() if value is not None},
     )
     check_types(schema, options, names, job.arrow_schema)
     if not part:

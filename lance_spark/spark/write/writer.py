@@ -129,7 +129,7 @@ class LanceWriter(DataSourceArrowWriter):
                 "a task of the write sent no result: nothing was committed; run the write again"
             )
         from lance_spark.table.commit.transaction import with_message
-        from lance_spark.table.commit.write_rebase import commit_again
+        from lance_spark.table.commit.write_commit import commit_again
 
         with suppress(AlreadyCommittedError):
             commit_again(

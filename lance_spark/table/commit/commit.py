@@ -18,7 +18,6 @@ commit verifies its version after step 3 (`version_check`).
 from __future__ import annotations
 
 import math
-import random
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -39,6 +38,8 @@ from lance_spark.storage.errors import is_refusal
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.detached import commit_detached
 from lance_spark.table.commit.idempotency import WriteToken, committed_before
+from lance_spark.table.commit.options import DEFAULT_MAX_RETRIES
+from lance_spark.table.commit.retry import Backoff
 from lance_spark.table.commit.transaction import FOLDER, Transaction, read_transaction
 from lance_spark.table.commit.version_check import VersionSlot, slot_of
 from lance_spark.table.manifest import versions
@@ -52,17 +53,15 @@ from lance_spark.table.manifest.codec import (
 )
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.manifest.versions import ManifestLocation
-from lance_spark.table.operations.base import Conflict, Operation, Rebase
+from lance_spark.table.operations.base import Operation, Rebase
+from lance_spark.table.operations.conflicts import Conflict
 from lance_spark.table.operations.metadata.clone import Clone
 from lance_spark.table.paths import TablePaths
 from lance_spark.table.refs.removal_guard import check_stays
 
-DEFAULT_MAX_RETRIES = 20
 _MAX_STORE_FAILURES = 3
 #: Seconds during which a version that was read is not read again, if that takes a request.
 _KNOWN_SECONDS = 10.0
-_FIRST_WAIT = 0.01
-_LONGEST_WAIT = 3.0
 _AUTO_CLEANUP = "lance.auto_cleanup.interval"
 
 
@@ -198,8 +197,8 @@ class _Attempts:
     def run(self, max_retries: int) -> Manifest:
         """Try until the commit succeeds; raises as `commit`."""
         failures = 0
-        wait = _FIRST_WAIT
         check_least("max_retries", max_retries, 0)
+        backoff = Backoff()
         for _ in range(max_retries + 1):
             started = time.monotonic()
             manifests = self._manifests()
@@ -219,9 +218,7 @@ class _Attempts:
                 self._made(manifest, time.monotonic() - started)
                 versions.write_hint(self._store, manifest.version)
                 return manifest
-            # The duration of a round indicates how many writers can take turns.
-            wait = min(max(2 * wait, time.monotonic() - started), _LONGEST_WAIT)
-            time.sleep(random.uniform(0, wait))  # noqa: S311 - no secret
+            backoff.wait()
         own = self._catch_up(self._manifests())
         if own is not None:
             return self._made(own)

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.commit.commit import DEFAULT_MAX_RETRIES, commit
+from lance_spark.table.commit.commit import commit
+from lance_spark.table.commit.options import DEFAULT_MAX_RETRIES
 from lance_spark.table.commit.transaction import Transaction
 from lance_spark.table.manifest import versions
 from lance_spark.table.manifest.codec import read_version

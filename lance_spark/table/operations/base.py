@@ -1,18 +1,15 @@
-"""What every operation of a transaction knows, and what two of them can be to one another.
+"""The base class of transaction operations.
 
-An operation is one file in this folder. It knows its protobuf message, how the next manifest is
-built from the newest one, and against which committed operations it holds. A commit that lost a
-race asks the operation about every transaction committed since the version it was planned on:
+An operation is one file below this folder. It knows its protobuf message, how the next manifest is
+built from the newest one, and against which committed operations it holds. After a lost race, the
+commit asks the operation about each transaction committed since the version it was planned on:
 
 | answer | what the commit does |
 | --- | --- |
-| compatible | builds on top of the newer version |
-| rebase | lets the operation change itself, so that it holds on top of the newer version, and builds on it |
-| retryable | gives up; the same change, planned anew on the newest version, can succeed |
-| incompatible | gives up; the two changes contradict one another |
-
-A committed operation that this release does not know is retryable for all: nobody knows what it
-changed, and planning anew looks at everything it left behind.
+| compatible | builds on the newer version |
+| rebase | has the operation adapt itself to the newer version, and builds on it |
+| retryable | gives up; the same change, planned again on the newest version, can succeed |
+| incompatible | gives up; the two changes contradict each other |
 """
 
 from __future__ import annotations
@@ -20,14 +17,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import Any, ClassVar
+from typing import Any
 
 from lance_spark.proto import table_pb2, transaction_pb2
 from lance_spark.table.fragments.files import DeletionFile
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.manifest.builder import ManifestBuilder
 from lance_spark.table.manifest.manifest import Manifest
+from lance_spark.table.operations.conflicts import Conflict, conflict_of_kinds
 from lance_spark.table.operations.data.inserted_keys import InsertedKeys
 from lance_spark.table.paths import TablePaths, deletion_path
 from lance_spark.table.rows.deletion_writer import write_deletions
@@ -35,15 +32,6 @@ from lance_spark.table.rows.deletions import Offsets
 
 #: Stands for the schema among the ids of fields whose metadata an operation changes.
 SCHEMA_METADATA = -1
-
-
-class Conflict(Enum):
-    """What a committed operation means for one that is yet to be committed."""
-
-    COMPATIBLE = "compatible"
-    REBASE = "rebase"
-    RETRYABLE = "retryable"
-    INCOMPATIBLE = "incompatible"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +84,6 @@ class Operation(ABC):
     """A change of a table. Immutable."""
 
     __slots__ = ()
-
-    #: The answer for each kind of committed operation, where nothing but the kind matters.
-    conflicts: ClassVar[Mapping[str, Conflict]] = {}
 
     @property
     @abstractmethod
@@ -237,7 +222,9 @@ class Operation(ABC):
         """
 
     def conflict(self, committed: Operation) -> Conflict:
-        """Tell what an operation means that was committed after the version this one was planned
-        on.
-        """
-        return self.conflicts.get(committed.kind, Conflict.RETRYABLE)
+        """Return what an operation means that was committed after the one planned on."""
+        return self.conflict_by_kind(committed)
+
+    def conflict_by_kind(self, committed: Operation) -> Conflict:
+        """Return the answer of the conflict matrix."""
+        return conflict_of_kinds(self.kind, committed.kind)

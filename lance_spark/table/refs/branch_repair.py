@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from lance_spark.storage.store import ObjectStore
 from lance_spark.storage.uri import parse_uri
 from lance_spark.table.base_files import missing_files
-from lance_spark.table.commit.commit import DEFAULT_MAX_RETRIES, commit
+from lance_spark.table.commit.commit import commit
+from lance_spark.table.commit.options import DEFAULT_MAX_RETRIES
 from lance_spark.table.commit.transaction import Transaction
 from lance_spark.table.open import read_latest
 from lance_spark.table.operations.metadata.update_bases import UpdateBases

@@ -23,26 +23,12 @@ from lance_spark.storage.read.parallel_reads import read_all
 from lance_spark.table.fragments.files import Lineage
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.paths import TablePaths
+from lance_spark.table.rows.addresses import OFFSET_BITS, first_address, split_addresses
 from lance_spark.table.rows.deletions import read_deletions
 from lance_spark.table.rows.ids import parsed_row_ids_of
 from lance_spark.table.rows.u64_segments import Offsets, UInt64Array
 
-#: Bits of a row address below the fragment id.
-OFFSET_BITS = 32
 _Mask = npt.NDArray[np.bool_]
-
-
-def first_address(fragment: Fragment) -> int:
-    """Return the row address of the first physical row of a fragment.
-
-    Raises
-    ------
-    CorruptTableError
-        The id of the fragment has more than 32 bits.
-    """
-    if fragment.id >> OFFSET_BITS:
-        raise CorruptTableError(f"{fragment.name}: a fragment id must have at most 32 bits")
-    return fragment.id << OFFSET_BITS
 
 
 class RowIndex:
@@ -158,8 +144,7 @@ def live_addresses(
     CorruptTableError, CorruptFileError, MissingFileError, StorageError
     """
     by_id = {fragment.id: fragment for fragment in fragments}
-    fragment_ids = addresses >> np.uint64(OFFSET_BITS)
-    offsets = (addresses & np.uint64((1 << OFFSET_BITS) - 1)).astype(np.int64)
+    fragment_ids, offsets = split_addresses(addresses)
     is_live = np.zeros(len(addresses), np.bool_)
     if not len(addresses):
         return is_live, addresses

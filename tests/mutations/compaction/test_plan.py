@@ -18,6 +18,7 @@ from lance_spark.mutations.compaction.plan import CompactionOptions, plan_groups
 from lance_spark.mutations.compaction.run import Compaction, compact
 from lance_spark.mutations.compaction.task import CompactionMetrics
 from lance_spark.mutations.runner import LocalRunner, Runner
+from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.files import DataFile
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.open import open_table
@@ -66,9 +67,8 @@ def named(path: Path) -> set[str]:
 
 def run(path: Path, runner: Runner, retries: int = 3, **options: Any) -> CompactionMetrics:
     chosen = CompactionOptions(target_rows_per_fragment=20, **options)
-    _, metrics = compact(
-        open_table(str(path)), chosen, conflict_retries=retries, max_retries=5, runner=runner
-    )
+    commit_options = CommitOptions(max_retries=5, conflict_retries=retries)
+    _, metrics = compact(open_table(str(path)), chosen, commit_options, runner)
     return metrics
 
 
@@ -301,7 +301,7 @@ def test_a_table_gets_fragments_of_so_many_bytes(tmp_path: Path) -> None:
     lance.write_dataset(data, path, max_rows_per_file=100, max_rows_per_group=100)
     options = CompactionOptions(target_bytes_per_fragment=100_000)
     for _ in range(2):
-        compact(open_table(str(path)), options, conflict_retries=0, max_retries=5)
+        compact(open_table(str(path)), options, CommitOptions(max_retries=5, conflict_retries=0))
         sizes = [one.size_bytes for one in open_table(str(path)).manifest.fragments]
         assert len(sizes) == 4
         assert all(90_000 < size < 130_000 for size in sizes)

@@ -16,8 +16,9 @@ from lance_spark.mutations.compaction.reorder import (
     Reordered,
     commit_reordered,
     groups_of,
-    undo,
 )
+from lance_spark.mutations.rewrite.writer import undo
+from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.open import OpenTable, open_table
 
 LINEAGE = ["_rowid", "_row_created_at_version", "_row_last_updated_at_version"]
@@ -76,7 +77,7 @@ def test_rows_come_in_order(tmp_path: Path, stable: bool, index: str) -> None:
     groups = groups_of(table)
     assert len(groups) == (2 if index else 1)
     parts = [(group, reordered(table, [one.id for one in group])) for group in groups]
-    manifest, metrics = commit_reordered(table, parts, properties={"why": "order"})
+    manifest, metrics = commit_reordered(table, parts, CommitOptions({"why": "order"}))
     assert metrics.fragments_removed == len(table.manifest.fragments)
     assert metrics.fragments_added == 3 * len(groups) == len(manifest.fragments)
     after = open_dataset(str(path)).to_table(columns=names)
@@ -104,7 +105,7 @@ def test_what_is_not_all_rows_once_is_refused(tmp_path: Path) -> None:
     whole = reordered(table, ids)
     with pytest.raises(InvalidInputError, match="live ones"):
         commit_reordered(table, [(group, whole[:2])])
-    undo(table, whole)
+    undo(table.paths, whole)
     whole = reordered(table, ids)
     with pytest.raises(InvalidInputError, match="two tasks"):
         commit_reordered(table, [(group, [*whole, whole[0]])])

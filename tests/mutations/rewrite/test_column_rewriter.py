@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from lance_spark.errors import InvalidInputError, SchemaMismatchError
 from lance_spark.file.schema.schema import Schema
-from lance_spark.mutations.columns.fill import NewFile, commit_columns
-from lance_spark.mutations.retry import commit_rows
+from lance_spark.mutations.columns.fill import commit_columns
+from lance_spark.mutations.commits import commit_rows
 from lance_spark.mutations.rewrite.column_rewriter import (
     ColumnFile,
     ColumnRewriter,
@@ -84,7 +84,7 @@ def commit_new(table: OpenTable, patched: list[ColumnFile]) -> None:
     schema = numbered(table, ADDED)
     commit_columns(
         table,
-        [NewFile(one.fragment_id, one.file) for one in patched],
+        patched,
         [*table.manifest.to_proto().fields, *schema.to_protos()],
         preserves_nullability=True,
     )

@@ -13,14 +13,14 @@ import pytest
 from lance_spark.dataset.dataset import open_dataset
 from lance_spark.dataset.write import write_dataset
 from lance_spark.errors import InvalidInputError
+from lance_spark.mutations.commits import commit_rows
 from lance_spark.mutations.job_files import new_tag
-from lance_spark.mutations.retry import commit_rows
 from lance_spark.mutations.rewrite.address_reader import AddressReader
 from lance_spark.mutations.rewrite.row_rewriter import RowRewriter
-from lance_spark.mutations.rows.delete import DeleteTask
-from lance_spark.mutations.rows.deletion_vectors import plan_vectors, union
+from lance_spark.mutations.rows.delete import run_delete, union
 from lance_spark.mutations.rows.update import update_operation
 from lance_spark.mutations.rows.update_task import UpdateResult
+from lance_spark.mutations.runner import LocalRunner
 from lance_spark.table.open import open_table
 from lance_spark.table.rows.deletion_writer import encode_bitmap
 
@@ -120,7 +120,7 @@ def test_moving_keeps_what_is_not_given(path: Path) -> None:
         moved.append(mover.finish())
     assert sum(one.num_rows for one in moved) == len(chosen)
     rows = union((one.rows for one in moved), disjoint=True)
-    deletions = [one for task in plan_vectors(table, rows) for one in DeleteTask.run(task)]
+    deletions = run_delete(table, LocalRunner(True), rows=rows)
     fragments = tuple(one for part in moved for one in part.fragments)
     ids = [one.id for one in table.schema.fields if one.name == "small"]
     result = UpdateResult(fragments, tuple(deletions))

@@ -16,10 +16,10 @@ import lance_spark
 from lance_spark import Dataset, open_dataset
 from lance_spark.errors import CommitConflictError
 from lance_spark.mutations.columns import fill as columns
-from lance_spark.mutations.rows.partial_overwrite import ReplacingWrite
+from lance_spark.mutations.rows.partial_overwrite import ReplaceRows
 from lance_spark.scan.predicates.sql import parse_predicate
-from lance_spark.table.commit.write_job import begin_write
-from lance_spark.table.commit.write_rebase import commit_again
+from lance_spark.table.commit.write_commit import commit_again
+from lance_spark.table.commit.write_plan import begin_write
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.operations.metadata.create_index import CreateIndex
 
@@ -81,7 +81,7 @@ def test_a_part_is_not_overwritten_by_rows_of_other_columns(
     dataset = open_dataset(uri).add_columns({"v": pa.scalar(7, pa.int64())})
     new = pa.table({"id": pa.array([0, 1]), "v": pa.array([None, 5], pa.int64())})
     plain = begin_write(uri, new.schema)
-    job = plain.become(ReplacingWrite, condition=parse_predicate("id < 2", plain.schema))
+    job = plain.with_strategy(ReplaceRows(parse_predicate("id < 2", plain.schema)))
     writer = job.writer()
     for batch in new.to_batches():
         writer.write(batch)

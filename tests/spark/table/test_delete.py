@@ -16,7 +16,7 @@ import lance_spark
 from lance_spark import LanceTable
 from lance_spark.dataset.write import write_dataset
 from lance_spark.errors import CommitConflictError, InvalidInputError
-from lance_spark.spark.table.jobs import delete as delete_job
+from lance_spark.mutations.rows import delete as delete_rows
 from tests.spark.table.tables import checked, left_over
 
 Large = Callable[..., tuple[Path, pa.Table]]
@@ -130,7 +130,7 @@ def test_both_ways_on_a_large_table(
 def test_others_meanwhile(spark: Any, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = LanceTable.forPath(spark, str(path))
     changes: list[str] = ["id = 1", "id = 2"]
-    run = delete_job.run
+    run = delete_rows.run_delete
 
     def slow(*given: Any) -> Any:
         done = run(*given)
@@ -138,7 +138,7 @@ def test_others_meanwhile(spark: Any, path: Path, monkeypatch: pytest.MonkeyPatc
             lance.dataset(path).delete(changes.pop(0))
         return done
 
-    monkeypatch.setattr(delete_job, "run", slow)
+    monkeypatch.setattr(delete_rows, "run_delete", slow)
     # Another row of the same fragment is no obstacle; the same row is: found gone at the second try.
     assert table.delete("id = 7 AND pmod(id, 7) = 0").num_deleted_rows == 1
     assert table.delete("id < 5").num_deleted_rows == 3

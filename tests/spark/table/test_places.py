@@ -12,7 +12,7 @@ import pytest
 
 from lance_spark import LanceTable, open_dataset, write_dataset
 from lance_spark.errors import CommitConflictError
-from lance_spark.mutations import retry
+from lance_spark.mutations import commits
 from lance_spark.mutations.columns import fill as columns
 from tests.spark.table.tables import checked
 from tests.support.tables.two_fragments import new_table
@@ -32,7 +32,7 @@ def meanwhile(path: Path, monkeypatch: pytest.MonkeyPatch) -> Meanwhile:
     """Have somebody else be faster, when a change is about to be committed for the first time."""
 
     def arrange(other: Other) -> None:
-        for module, name in ((retry, "commit"), (columns, "commit_columns")):
+        for module, name in ((commits, "commit"), (columns, "commit_columns")):
             real = getattr(module, name)
 
             def late(*given: Any, real: Any = real, **named: Any) -> Any:

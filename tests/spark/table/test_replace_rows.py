@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from lance_spark import LanceTable
 from lance_spark.errors import CommitConflictError, InvalidInputError, SchemaMismatchError
-from lance_spark.spark.table.jobs import partial_overwrite
+from lance_spark.mutations.rows import partial_overwrite
 from tests.spark.table.tables import checked
 
 Large = Callable[..., tuple[Path, pa.Table]]

@@ -30,7 +30,7 @@ from lance_spark.errors import (
     SchemaMismatchError,
 )
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.commit.write_job import begin_write
+from lance_spark.table.commit.write_plan import begin_write
 from lance_spark.table.manifest.codec import read_manifest
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.manifest.versions import list_manifests

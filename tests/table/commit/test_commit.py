@@ -24,7 +24,7 @@ from lance_spark.errors import (
 from lance_spark.file.schema.schema import Schema
 from lance_spark.proto import rowids_pb2, transaction_pb2
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.commit import commit as commit_module
+from lance_spark.table.commit import retry as retry_module
 from lance_spark.table.commit.commit import commit
 from lance_spark.table.commit.transaction import Transaction, read_transaction
 from lance_spark.table.manifest import codec as manifest_file
@@ -500,8 +500,8 @@ class Unreliable(ObjectStore):
 @pytest.fixture
 def unreliable(path: Path, monkeypatch: pytest.MonkeyPatch) -> Unreliable:
     new_table(path)
-    monkeypatch.setattr(commit_module, "_FIRST_WAIT", 0.0001)
-    monkeypatch.setattr(commit_module, "_LONGEST_WAIT", 0.001)
+    monkeypatch.setattr(retry_module, "_FIRST_WAIT", 0.0001)
+    monkeypatch.setattr(retry_module, "_LONGEST_WAIT", 0.001)
     return Unreliable.from_uri(path)
 
 

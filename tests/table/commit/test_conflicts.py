@@ -17,7 +17,8 @@ from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.commit import commit
 from lance_spark.table.commit.transaction import Transaction, read_transaction
 from lance_spark.table.open import open_table
-from lance_spark.table.operations.base import Conflict, Operation
+from lance_spark.table.operations.base import Operation
+from lance_spark.table.operations.conflicts import Conflict, conflict_of_kinds
 from lance_spark.table.operations.data.append import Append
 from lance_spark.table.operations.data.overwrite import Overwrite
 from lance_spark.table.operations.registry import KINDS, OPERATIONS, operation_of
@@ -112,7 +113,7 @@ def test_the_table() -> None:
     operations = [OPERATIONS["append"], OPERATIONS["overwrite"]]
     lines = ["append overwrite"]
     for kind in KINDS:
-        lines.append(" ".join([kind, *(o.conflicts[kind].value for o in operations)]))
+        lines.append(" ".join([kind, *(conflict_of_kinds(o.kind, kind).value for o in operations)]))
     print(EXPECTED)
     assert [line.split() for line in lines] == [
         line.split() for line in EXPECTED.strip("\n").splitlines()

@@ -21,7 +21,8 @@ from lance_spark.errors import (
     TableExistsError,
     UnsupportedFeatureError,
 )
-from lance_spark.table.commit.write_job import WriteJob, begin_write
+from lance_spark.table.commit.write_job import TableSettings, WriteJob, WriteLimits
+from lance_spark.table.commit.write_plan import begin_write
 from lance_spark.table.fragments.file_versions import parse_version
 from lance_spark.table.fragments.fragment import Fragment
 from tests.support.tables.pylance_written import ids, manifests, new_table, rows
@@ -69,7 +70,7 @@ def test_a_new_table(path: Path, mode: str, version: str | None) -> None:
 
 
 def test_many_tasks_and_files(path: Path) -> None:
-    job = begin_write(str(path), rows(0).schema, max_rows_per_file=4)
+    job = begin_write(str(path), rows(0).schema, limits=WriteLimits(4))
     fragments = carry_out(job, rows(0, 10), rows(10, 3), rows(13, 8))
     assert [fragment.physical_rows for fragment in fragments] == [4, 4, 2, 3, 4, 4]
     job.commit(fragments)
@@ -78,9 +79,9 @@ def test_many_tasks_and_files(path: Path) -> None:
 
 
 def test_options_of_a_new_table(path: Path) -> None:
-    options = {"config": {"a": "b"}, "table_metadata": {"c": "d"}, "enable_stable_row_ids": True}
+    settings = TableSettings(True, config={"a": "b"}, table_metadata={"c": "d"})
     table = rows(0).replace_schema_metadata({"e": "f"})
-    write(path, table, **options)
+    write(path, table, settings=settings)
     dataset = lance.dataset(str(path))
     assert (dataset.config(), dataset.metadata) == ({"a": "b"}, {"c": "d"})
     assert dataset.schema.metadata == {b"e": b"f"}
@@ -90,7 +91,7 @@ def test_options_of_a_new_table(path: Path) -> None:
     assert numbers == list(range(6))
     for option in ("config", "table_metadata"):
         with pytest.raises(InvalidOptionError, match="not by an append"):
-            write(path, rows(0), **{option: {"x": "y"}})
+            write(path, rows(0), settings=TableSettings(**{option: {"x": "y"}}))
 
 
 def test_create_wants_no_table(path: Path) -> None:
@@ -159,7 +160,7 @@ def test_others_create_the_table_meanwhile(path: Path) -> None:
     with pytest.raises(TableExistsError):
         jobs["create"].commit([])
     for job in (jobs["overwrite"], other):
-        with pytest.raises(CommitConflictError, match="somebody else created the table") as e:
+        with pytest.raises(CommitConflictError, match="another client created the table") as e:
             job.commit([])
         assert e.value.retryable
     assert ids(path) == list(range(6))
@@ -290,11 +291,15 @@ def test_an_append_keeps_the_version_of_the_files(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"mode": "replace"}, {"max_rows_per_file": 0}, {"max_bytes_per_file": -1}],
+    ("name", "options"),
+    [
+        ("mode", {"mode": "replace"}),
+        ("max_rows_per_file", {"limits": WriteLimits(0)}),
+        ("max_bytes_per_file", {"limits": WriteLimits(max_bytes_per_file=-1)}),
+    ],
 )
-def test_options_that_make_no_sense(path: Path, options: dict[str, object]) -> None:
-    with pytest.raises(InvalidOptionError, match=next(iter(options))):
+def test_options_that_make_no_sense(path: Path, name: str, options: dict[str, object]) -> None:
+    with pytest.raises(InvalidOptionError, match=name):
         begin_write(str(path), rows(0).schema, **options)  # type: ignore[arg-type]
 
 
@@ -306,7 +311,7 @@ def test_data_without_columns(path: Path) -> None:
 def test_stable_row_ids_are_for_new_tables(path: Path) -> None:
     new_table(path)
     with pytest.raises(InvalidOptionError, match="for a new table only"):
-        begin_write(str(path), rows(0).schema, mode="overwrite", enable_stable_row_ids=True)
+        begin_write(str(path), rows(0).schema, mode="overwrite", settings=TableSettings(True))
 
 
 def test_stores_that_cannot_commit_are_refused_before_anything_is_written() -> None:

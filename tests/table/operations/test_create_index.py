@@ -26,6 +26,7 @@ from lance_spark.errors import (
 from lance_spark.mutations.indices import drop_index
 from lance_spark.proto import file_pb2, table_pb2, transaction_pb2
 from lance_spark.table.commit.commit import commit
+from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.commit.transaction import Transaction
 from lance_spark.table.indexes import fragment_reuse
 from lance_spark.table.indexes import sections as indexes
@@ -33,9 +34,8 @@ from lance_spark.table.indexes import updates as index_updates
 from lance_spark.table.indexes.updates import FragmentGroup
 from lance_spark.table.manifest.codec import decode, encode
 from lance_spark.table.open import open_table
-from lance_spark.table.operations.base import Conflict
 from lance_spark.table.operations.metadata.create_index import CreateIndex
-from lance_spark.table.operations.registry import KINDS, operation_of
+from lance_spark.table.operations.registry import operation_of
 from tests.support.tables.indexed import copy
 
 
@@ -288,11 +288,6 @@ def test_round_trip(tmp_path: Path) -> None:
         assert again == message
 
 
-def test_every_kind_has_an_answer() -> None:
-    assert set(CreateIndex.conflicts) == set(KINDS)
-    assert set(CreateIndex.conflicts.values()) <= set(Conflict)
-
-
 class TestOwners:
     def test_list_and_describe(self, tmp_path: Path) -> None:
         uri = table(tmp_path / "table")
@@ -525,9 +520,9 @@ def test_drop_of_an_index_that_was_remapped(tmp_path: Path) -> None:
     (before,), (after,) = indexes.section_of(base.manifest).indices, segments(uri)
     assert before.uuid != after.uuid
     with pytest.raises(CommitConflictError, match="rewritten") as caught:
-        drop_index(base, "x")
+        drop_index(base, "x", CommitOptions())
     assert caught.value.retryable
-    drop_index(open_table(uri), "x")
+    drop_index(open_table(uri), "x", CommitOptions())
     assert not segments(uri)
 
 

@@ -22,10 +22,9 @@ from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.indexes.sections import fragment_bitmap
 from lance_spark.table.manifest.builder import ManifestBuilder
 from lance_spark.table.open import open_table
-from lance_spark.table.operations.base import Conflict
 from lance_spark.table.operations.data.rewrite import Rewrite, RewriteGroup
 from lance_spark.table.operations.metadata.reserve_fragments import ReserveFragments
-from lance_spark.table.operations.registry import KINDS, operation_of
+from lance_spark.table.operations.registry import operation_of
 
 
 def table(path: Path, fragments: int = 6, *, stable: bool = False) -> str:
@@ -324,7 +323,3 @@ def _bitmap(numbers: list[int]) -> bytes:
     return data
 
 
-def test_every_kind_has_an_answer() -> None:
-    for operation in (Rewrite, ReserveFragments):
-        assert set(operation.conflicts) == set(KINDS)
-    assert set(ReserveFragments.conflicts.values()) <= set(Conflict)

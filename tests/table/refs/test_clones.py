@@ -12,7 +12,6 @@ import lance
 import pyarrow as pa
 import pytest
 
-import lance_spark
 from lance_spark import Dataset, open_dataset, write_dataset
 from lance_spark.errors import (
     CorruptTableError,
@@ -27,6 +26,8 @@ from lance_spark.proto import table_pb2
 from lance_spark.storage import copies
 from lance_spark.storage.copies import Copy, copy_files
 from lance_spark.storage.store import ObjectStore
+from lance_spark.table.commit.write_job import WriteLimits
+from lance_spark.table.commit.write_plan import BaseTargets, begin_write
 from lance_spark.table.manifest import versions
 from lance_spark.table.manifest.codec import decode, encode
 from lance_spark.table.open import open_table
@@ -590,8 +591,11 @@ def test_failed_writes_leave_no_files_in_base_paths(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="no more"):
         write_dataset(broken(), path, "append", target_all_bases=False, max_rows_per_file=2)
     assert not list(tmp_path.glob("t-*/**/*.lance"))
-    job = lance_spark.table.commit.write_job.begin_write(
-        path, rows(0).schema, target_bases=["folder", "root"], max_rows_per_file=1
+    job = begin_write(
+        path,
+        rows(0).schema,
+        limits=WriteLimits(1),
+        bases=BaseTargets(names=["folder", "root"]),
     )
     writer = job.writer()
     writer.write(rows(0).to_batches()[0])

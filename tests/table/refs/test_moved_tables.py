@@ -20,7 +20,7 @@ from lance_spark.errors import (
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.commit import commit
 from lance_spark.table.commit.transaction import Transaction
-from lance_spark.table.commit.write_job import begin_write
+from lance_spark.table.commit.write_plan import BaseTargets, begin_write
 from lance_spark.table.open import read_latest
 from lance_spark.table.operations.metadata.update_bases import UpdateBases
 from lance_spark.table.paths import BasePath
@@ -93,7 +93,7 @@ def test_pylance_replaces_base_paths_by_id_as_well(tmp_path: Path) -> None:
 
 def test_a_write_planned_with_the_old_path_conflicts(tmp_path: Path) -> None:
     path = with_base(tmp_path, is_root=False)
-    job = begin_write(str(path), rows(0).schema, target_bases=["tier"])
+    job = begin_write(str(path), rows(0).schema, bases=BaseTargets(names=["tier"]))
     writer = job.writer()
     writer.write(rows(6).to_batches()[0])
     fragments = writer.finish()

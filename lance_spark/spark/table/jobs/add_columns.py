@@ -2,7 +2,7 @@
 
 | step | where | what |
 | --- | --- | --- |
-| frame of `_rowaddr` and expressions | executors | reads the columns that expressions name, and no others |
+| frame of `_rowaddr` and expressions | executors | reads only the columns that expressions name |
 | `PatchColumns` | executors | one new data file for each fragment |
 | `Computation.finish` | driver | one `Merge` |
 
@@ -26,12 +26,13 @@ from lance_spark.errors import (
 from lance_spark.file.blobs.fields import has_blobs
 from lance_spark.file.schema.schema import Schema
 from lance_spark.mutations.columns.add import numbered
-from lance_spark.mutations.columns.fill import Computation, NewFile
+from lance_spark.mutations.columns.fill import Computation
 from lance_spark.mutations.rewrite.column_rewriter import ColumnFile
 from lance_spark.scan.fragment.row_meta import META_FIELDS, ROW_ADDRESS
 from lance_spark.spark.jobs.job import Job
 from lance_spark.spark.read.projection import find
 from lance_spark.spark.read.snapshot import snapshot_of
+from lance_spark.spark.table.base import ChangeResult
 from lance_spark.spark.table.dataframes import (
     cast_to,
     frame,
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 
     from lance_spark.dataset.dataset import Dataset
     from lance_spark.spark.table.base import TableBase
+    from lance_spark.table.commit.options import CommitOptions
     from lance_spark.table.manifest.manifest import Manifest
     from lance_spark.table.open import OpenTable
 
@@ -71,8 +73,8 @@ def add_expressions(
     given: Mapping[str, str | Column],
     nullable: bool,
     marks: Mapping[str, Mapping[str, str]],
-    properties: Mapping[str, str] | None,
-) -> Manifest:
+    options: CommitOptions,
+) -> tuple[Manifest, ChangeResult]:
     """Add columns to a version, once; see `LanceTable.addColumns`."""
     table = dataset._table
     called = [f"new column {name!r}" for name in given]
@@ -101,7 +103,7 @@ def add_expressions(
         else:
             patched = patched_in_order(job, table, work, rows, missing, every=True)
         _note(table, computation, patched)
-    return _finish(table, schema, computation, properties)
+    return _finish(table, schema, computation, options)
 
 
 def add_from(
@@ -113,8 +115,8 @@ def add_from(
     key: Sequence[str],
     required: bool,
     marks: Mapping[str, Mapping[str, str]],
-    properties: Mapping[str, str] | None,
-) -> Manifest:
+    options: CommitOptions,
+) -> tuple[Manifest, ChangeResult]:
     """Add columns of another frame to a version, once; see `LanceTable.addColumnsFrom`."""
     from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
@@ -131,7 +133,7 @@ def add_from(
         joined = by_key(own, source, key, {name: source[name] for name in new}, "left", required)
         work = PatchColumns(snapshot_of(table), schema, job.tag, flagged=required)
         _note(table, computation, patched_sorted(job, work, joined, missing))
-    return _finish(table, schema, computation, properties)
+    return _finish(table, schema, computation, options)
 
 
 def update_from(
@@ -140,11 +142,9 @@ def update_from(
     dataset: Dataset,
     source: DataFrame,
     key: Sequence[str],
-    properties: Mapping[str, str] | None,
-) -> tuple[Manifest, int]:
-    """Give rows of a version the values of another frame, once; see
-    `LanceTable.updateColumnsFrom`.
-    """
+    options: CommitOptions,
+) -> tuple[Manifest, ChangeResult]:
+    """Update columns of a version by another frame, once; see `LanceTable.updateColumnsFrom`."""
     table = dataset._table
     check_key(table, source, key)
     names = [name for name in source.columns if name not in key]
@@ -169,7 +169,7 @@ def update_from(
         raise InvalidInputError(f"two columns of the DataFrame go to one: {', '.join(names)}")
     there = [item.id for item in counted_fragments(table.paths, table.manifest) if item.num_rows]
     rows = by_key(frame(base, dataset, key), source, key, values, "inner")
-    return update_in_place(job, table, fields, rows, there, properties, ordered=False)
+    return update_in_place(job, table, fields, rows, there, options, ordered=False)
 
 
 def by_key(
@@ -278,18 +278,19 @@ def _note(table: OpenTable, computation: Computation, patched: Sequence[ColumnFi
             "the expressions leave rows "
             "out; nothing was changed"
         )
-    computation.add(table, [NewFile(item.fragment_id, item.file) for item in patched])
+    computation.add(table, patched)
 
 
 def _finish(
     table: OpenTable,
     schema: Schema,
     computation: Computation,
-    properties: Mapping[str, str] | None,
-) -> Manifest:
-    return computation.finish(
+    options: CommitOptions,
+) -> tuple[Manifest, ChangeResult]:
+    manifest = computation.finish(
         table,
         [*table.manifest.to_proto().fields, *schema.to_protos()],
-        preserves_nullability=all(field.nullable for field in schema.fields),
-        properties=properties,
+        preserves_nullability=all(one.nullable for one in schema.fields),
+        options=options,
     )
+    return manifest, ChangeResult(manifest.version)

@@ -2,29 +2,29 @@
 
 | condition | executors |
 | --- | --- |
-| none, or one that scans know (`conditions`) | find the rows of a fragment and write its deletion file, in one pass |
-| any other | find rows, whose addresses come together on the driver; then others write deletion files |
+| none, or one that scans know (`conditions`) | find rows and write deletion files, in one pass |
+| any other | find rows, whose addresses the driver collects; then write deletion files |
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pyroaring import BitMap
 
-from lance_spark.mutations.retry import check_rows_writable
+from lance_spark.mutations.commits import check_rows_writable
+from lance_spark.mutations.rows.conditions import Filter
 from lance_spark.mutations.rows.delete import (
-    DeleteTask,
-    FragmentDeletion,
-    commit_deletes,
-    plan_delete,
+    RowsByFragment,
+    delete_once,
 )
-from lance_spark.mutations.rows.deletion_vectors import plan_vectors
 from lance_spark.scan.fragment.row_meta import ROW_ADDRESS
 from lance_spark.spark.jobs.job import Job
+from lance_spark.spark.table.base import ChangeResult
 from lance_spark.spark.table.conditions import native
 from lance_spark.spark.table.jobs.find_rows import find_rows
+from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.manifest.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -43,42 +43,30 @@ def delete(
     job: Job,
     dataset: Dataset,
     condition: str | Column | None,
-    properties: Mapping[str, str] | None,
-) -> tuple[Manifest, int]:
-    """Delete rows of a version, once; see `LanceTable.delete`.
-
-    Returns
-    -------
-    tuple of Manifest and int
-        The new version, and how many rows were deleted.
-    """
-    table = dataset._table
-    deletions = find_and_write(base, job, dataset, condition)
-    manifest = commit_deletes(table, deletions, text_of(condition), properties=properties)
-    return manifest, sum(deletion.num_rows for deletion in deletions)
+    options: CommitOptions,
+) -> tuple[Manifest, ChangeResult]:
+    """Delete rows of a version, once; see `LanceTable.delete`."""
+    filters, rows = chosen_rows(base, job, dataset, condition)
+    manifest, count = delete_once(
+        dataset._table, job.runner(STEP), filters, rows, text_of(condition), options
+    )
+    return manifest, ChangeResult(manifest.version, num_deleted_rows=count)
 
 
-def find_and_write(
+def chosen_rows(
     base: TableBase, job: Job, dataset: Dataset, condition: str | Column | None
-) -> list[FragmentDeletion]:
-    """Find the rows that meet a condition, and write deletion files for them; nothing refers to
-    these yet.
+) -> tuple[Sequence[Filter], RowsByFragment | None]:
+    """Return the rows that meet a condition, as filters of tasks and row offsets by fragment.
+
+    Spark finds the rows if a scan does not know the condition: then there are no filters.
     """
-    table = dataset._table
-    check_rows_writable(table, data_files=False)
+    check_rows_writable(dataset._table, data_files=False)
+    if condition is None:
+        return (), None
     predicate = native(base, dataset, condition)
-    if predicate is not None or condition is None:
-        filters = () if predicate is None else (predicate,)
-        rows = None if predicate is None else candidates(dataset, predicate)
-        tasks = plan_delete(table, filters, rows=rows, tag=job.tag)
-    else:
-        tasks = plan_vectors(table, find_rows(base, job, dataset, condition), tag=job.tag)
-    return run(job, tasks)
-
-
-def run(job: Job, tasks: list[DeleteTask]) -> list[FragmentDeletion]:
-    """Write deletion files on executors."""
-    return [item for part in job.run_tasks(tasks, DeleteTask.run, STEP) for item in part]
+    if predicate is None:
+        return (), find_rows(base, job, dataset, condition)
+    return (predicate,), candidates(dataset, predicate)
 
 
 def candidates(dataset: Dataset, predicate: Predicate) -> dict[int, BitMap] | None:

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap
 
-from lance_spark.mutations.rewrite.address_reader import offsets_by_fragment
-from lance_spark.mutations.rows.deletion_vectors import union
+from lance_spark.mutations.rows.delete import union
 from lance_spark.scan.fragment.row_meta import ROW_ADDRESS
+from lance_spark.table.rows.addresses import offsets_by_fragment
 from lance_spark.table.rows.deletion_writer import bitmap_of, encode_bitmap
 from lance_spark.table.rows.u64_segments import UInt64Array
 

@@ -2,7 +2,7 @@
 
 | step | where | what |
 | --- | --- | --- |
-| rows of the DataFrame, with what the condition says of each | executors | data files; a row that does not meet it is an error |
+| rows of the DataFrame, with the condition's value | executors | data files; false is an error |
 | rows of the table that meet it | executors | deletion files |
 | `replacement` | driver | one `Update` |
 
@@ -12,7 +12,7 @@ twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,19 +23,21 @@ from lance_spark.file.blobs.fields import input_schema
 from lance_spark.file.blobs.writer import BlobOptions
 from lance_spark.file.schema.schema import Schema
 from lance_spark.file.writer import check_types as check_file_types
+from lance_spark.mutations.commits import check_rows_writable
 from lance_spark.mutations.job_files import aborted_on_error
-from lance_spark.mutations.retry import check_rows_writable, commit_rows
-from lance_spark.mutations.rows.partial_overwrite import replacement
+from lance_spark.mutations.rows.partial_overwrite import replace_once
 from lance_spark.spark.jobs.job import Job
 from lance_spark.spark.jobs.task_number import task_number
 from lance_spark.spark.options.options import WriteOptions
 from lance_spark.spark.read.snapshot import TableSnapshot, snapshot_of
+from lance_spark.spark.table.base import ChangeResult
 from lance_spark.spark.table.dataframes import cast_to, named_in, to_column, understood
-from lance_spark.spark.table.jobs.delete import find_and_write, text_of
+from lance_spark.spark.table.jobs.delete import STEP, chosen_rows, text_of
 from lance_spark.spark.write.background_writer import BackgroundWriter
 from lance_spark.spark.write.input_converter import InputConverter
 from lance_spark.spark.write.planning import check_types, map_columns
 from lance_spark.table.bases import folders
+from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.fragments.writer import FragmentWriter
 from lance_spark.table.manifest.manifest import Manifest
@@ -131,31 +133,26 @@ def replace_where(
     dataset: Dataset,
     source: DataFrame,
     condition: str | Column,
-    properties: Mapping[str, str] | None,
-) -> tuple[Manifest, int, int]:
-    """Replace rows of a version, once; see `LanceTable.replaceWhere`.
-
-    Returns
-    -------
-    tuple of Manifest, int and int
-        The new version, how many rows came, and how many went.
-    """
+    options: CommitOptions,
+) -> tuple[Manifest, ChangeResult]:
+    """Replace rows of a version, once; see `LanceTable.replaceWhere`."""
     table = dataset._table
     check_rows_writable(table, data_files=True)
     names = map_columns(source.columns, dataset.schema, table.store.display)
     schema = given_columns(table, names)
     check_file_types(schema, table.manifest.data_storage_version)
-    options = WriteOptions.parse({"path": base.path})
-    check_types(source.schema, options, names, input_schema(schema))
+    write_options = WriteOptions.parse({"path": base.path})
+    check_types(source.schema, write_options, names, input_schema(schema))
     rows, shown = with_condition(base, dataset, source, names, condition)
     work = InsertRows(snapshot_of(table), tuple(names), shown, text_of(condition), job.tag)
     written = job.run_frame(rows, work, "write rows")
-    fragments = [item for part in written for item in part]
-    deletions = find_and_write(base, job, dataset, condition)
-    operation = replacement(table, deletions, fragments)
-    manifest = commit_rows(table, operation, properties=properties)
-    inserted = sum(item.physical_rows for item in fragments)
-    return manifest, inserted, sum(item.num_rows for item in deletions)
+    fragments = [one for part in written for one in part]
+    filters, replaced = chosen_rows(base, job, dataset, condition)
+    manifest, count = replace_once(table, job.runner(STEP), filters, replaced, fragments, options)
+    inserted = sum(fragment.physical_rows for fragment in fragments)
+    return manifest, ChangeResult(
+        manifest.version, num_inserted_rows=inserted, num_deleted_rows=count
+    )
 
 
 def with_condition(

@@ -8,7 +8,7 @@ sorted by address, in a second run.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -18,19 +18,20 @@ import pyarrow as pa
 from lance_spark.errors import InvalidInputError, StorageError
 from lance_spark.file.blobs.fields import input_schema
 from lance_spark.file.schema.schema import Field, Schema
-from lance_spark.mutations.retry import commit_rows
+from lance_spark.mutations.commits import commit_rows
 from lance_spark.mutations.rewrite.column_rewriter import (
     ColumnFile,
     ColumnRewriter,
     RowOrderError,
     changed_columns,
-    delete_patched,
 )
 from lance_spark.mutations.rewrite.row_reader import check_first_field
+from lance_spark.mutations.rewrite.writer import undo
 from lance_spark.mutations.rows.update import update_operation
 from lance_spark.mutations.rows.update_task import UpdateResult
 from lance_spark.spark.jobs.job import Job, parallelism
 from lance_spark.spark.read.snapshot import TableSnapshot, snapshot_of
+from lance_spark.spark.table.base import ChangeResult
 from lance_spark.spark.table.dataframes import by_fragment
 from lance_spark.spark.table.jobs.find_rows import addresses_of
 from lance_spark.spark.write.input_converter import InputConverter
@@ -38,6 +39,7 @@ from lance_spark.spark.write.input_converter import InputConverter
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from lance_spark.table.commit.options import CommitOptions
     from lance_spark.table.manifest.manifest import Manifest
     from lance_spark.table.open import OpenTable
 
@@ -155,7 +157,7 @@ def patched_in_order(
     if good:
         return patched
     with suppress(StorageError):
-        delete_patched(table, patched)
+        undo(table.paths, patched)
     return patched_sorted(job, work, rows, fragments)
 
 
@@ -169,14 +171,9 @@ def patched_sorted(
 
 
 def commit_patched(
-    table: OpenTable, patched: Sequence[ColumnFile], properties: Mapping[str, str] | None
-) -> tuple[Manifest, int]:
+    table: OpenTable, patched: Sequence[ColumnFile], options: CommitOptions
+) -> tuple[Manifest, ChangeResult]:
     """Commit new values of columns that the table has.
-
-    Returns
-    -------
-    tuple of Manifest and int
-        The new version, and how many rows have new values.
 
     Raises
     ------
@@ -185,8 +182,9 @@ def commit_patched(
     """
     columns = tuple(changed_columns(table, patched))
     operation = update_operation(table, [UpdateResult(columns=columns)], (), "columns")
-    manifest = commit_rows(table, operation, properties=properties)
-    return manifest, sum(column.num_rows for column in columns)
+    manifest = commit_rows(table, operation, options)
+    count = sum(one.num_rows for one in columns)
+    return manifest, ChangeResult(manifest.version, num_updated_rows=count)
 
 
 def update_in_place(
@@ -195,10 +193,10 @@ def update_in_place(
     fields: Sequence[Field],
     rows: DataFrame,
     fragments: Collection[int],
-    properties: Mapping[str, str] | None,
+    options: CommitOptions,
     *,
     ordered: bool = True,
-) -> tuple[Manifest, int]:
+) -> tuple[Manifest, ChangeResult]:
     """Give rows new values of columns that the table has, in new data files of these columns alone.
 
     Parameters
@@ -212,15 +210,9 @@ def update_in_place(
         ``_rowaddr`` and the columns, of Spark's types for them; of rows that change.
     fragments : collection of int
         That rows can be of.
-    properties : mapping of str to str, optional
-        Of the transaction.
+    options : CommitOptions
     ordered : bool
         Whether the frame has whole fragments, in order.
-
-    Returns
-    -------
-    tuple of Manifest and int
-        The new version, and how many rows have new values.
 
     Raises
     ------
@@ -236,7 +228,7 @@ def update_in_place(
         patched = patched_in_order(job, table, work, rows, fragments, every=False)
     else:
         patched = patched_sorted(job, work, rows, fragments)
-    return commit_patched(table, patched, properties)
+    return commit_patched(table, patched, options)
 
 
 def _joined(parts: Sequence[list[ColumnFile] | None]) -> list[ColumnFile]:

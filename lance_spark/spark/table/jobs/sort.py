@@ -7,7 +7,7 @@ partition of the sorted frame becomes a fragment, which reads its rows out of al
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -16,6 +16,7 @@ import pyarrow as pa
 from lance_spark.errors import InvalidInputError
 from lance_spark.mutations.compaction.plan import CompactionOptions
 from lance_spark.mutations.compaction.reorder import Reorder, Reordered, commit_reordered, groups_of
+from lance_spark.mutations.compaction.task import CompactionMetrics
 from lance_spark.scan.fragment.row_meta import ROW_ADDRESS
 from lance_spark.spark.jobs.task_number import task_number
 from lance_spark.spark.read.snapshot import TableSnapshot, snapshot_of
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from lance_spark.dataset.dataset import Dataset
-    from lance_spark.mutations.compaction.task import CompactionMetrics
     from lance_spark.spark.jobs.job import Job
     from lance_spark.spark.table.base import TableBase
+    from lance_spark.table.commit.options import CommitOptions
     from lance_spark.table.manifest.manifest import Manifest
 
 
@@ -104,12 +105,11 @@ def sort_rows(
     columns: Sequence[Column],
     options: CompactionOptions,
     excluded: frozenset[int],
-    properties: Mapping[str, str],
+    commit: CommitOptions,
     *,
     curve: bool,
-) -> tuple[Manifest, CompactionMetrics | None]:
-    """Put the rows of a table in the order of columns, or on their Z-curve, and commit; None if
-    there are no rows.
+) -> tuple[Manifest, CompactionMetrics]:
+    """Put the rows of a table in the order of columns, or on their Z-curve, and commit.
 
     Raises
     ------
@@ -133,8 +133,8 @@ def sort_rows(
         work = ReorderRows(snapshot_of(table), job.tag, options.max_bytes_per_file, targets)
         written.append((group, job.run_frame(frame, work, "sort rows")))
     if not written:
-        return table.manifest, None
-    return commit_reordered(table, written, properties=properties)
+        return table.manifest, CompactionMetrics()
+    return commit_reordered(table, written, commit)
 
 
 def _ordered(

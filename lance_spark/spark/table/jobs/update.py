@@ -2,8 +2,8 @@
 
 | mode | executors write | bytes, about |
 | --- | --- | --- |
-| rows | whole rows that get values, to new fragments; deletion files where they were | of all columns, for each such row |
-| columns | new data files of the columns that get values, with all rows of a fragment | of these columns, for each row of the fragments, read and written |
+| rows | whole rows that get values, to new fragments; deletion files | all columns of these rows |
+| columns | data files of the columns that get values | these columns of all rows of the fragments |
 
 The mode "auto" finds the rows first, and takes what has fewer bytes. A frame has the addresses of
 the rows and their new values, and no other column. Who writes a row notes its address; what is
@@ -23,32 +23,31 @@ from pyroaring import BitMap
 from lance_spark.errors import (
     InvalidInputError,
     InvalidOptionError,
-    LanceError,
     UnsupportedError,
 )
 from lance_spark.file.blobs.fields import has_blobs, input_schema
 from lance_spark.file.schema.schema import Field, Schema
 from lance_spark.file.writer import check_types
+from lance_spark.mutations.commits import check_rows_writable
 from lance_spark.mutations.job_files import aborted_on_error
-from lance_spark.mutations.retry import check_rows_writable, commit_rows
 from lance_spark.mutations.rewrite.row_reader import hides_first_field
 from lance_spark.mutations.rewrite.row_rewriter import RewrittenRows, RowRewriter
-from lance_spark.mutations.rows.deletion_vectors import plan_vectors, union
-from lance_spark.mutations.rows.update import update_operation
-from lance_spark.mutations.rows.update_task import UpdateResult
+from lance_spark.mutations.rows.merge import commit_moved
 from lance_spark.scan.fragment.row_meta import ROW_ADDRESS
 from lance_spark.scan.plan import estimated_bytes, read_bytes
 from lance_spark.spark.jobs.job import Job
 from lance_spark.spark.jobs.task_number import task_number
 from lance_spark.spark.read.projection import finder
 from lance_spark.spark.read.snapshot import TableSnapshot, snapshot_of
+from lance_spark.spark.table.base import ChangeResult
 from lance_spark.spark.table.conditions import matching
 from lance_spark.spark.table.dataframes import by_fragment, cast_to, has_windows, to_column
 from lance_spark.spark.table.jobs.assigned_columns import assigned_columns
-from lance_spark.spark.table.jobs.delete import run
+from lance_spark.spark.table.jobs.delete import STEP
 from lance_spark.spark.table.jobs.find_rows import addresses_of, find_rows
 from lance_spark.spark.table.jobs.rewrite_columns import update_in_place
 from lance_spark.spark.write.input_converter import InputConverter
+from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.fragments.row_counts import counted_fragments
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import OpenTable
@@ -109,15 +108,9 @@ def update(
     condition: str | Column | None,
     values: Mapping[str, str | Column] | None,
     mode: UpdateMode,
-    properties: Mapping[str, str] | None,
-) -> tuple[Manifest, int]:
-    """Update rows of a version, once; see `LanceTable.update`.
-
-    Returns
-    -------
-    tuple of Manifest and int
-        The new version, and how many rows were updated.
-    """
+    options: CommitOptions,
+) -> tuple[Manifest, ChangeResult]:
+    """Update rows of a version, once; see `LanceTable.update`."""
     if mode not in get_args(UpdateMode):
         raise InvalidOptionError(f"mode {mode!r} is none of {', '.join(get_args(UpdateMode))}")
     table = dataset._table
@@ -130,14 +123,15 @@ def update(
     blobs = [item.name for item in fields if has_blobs(item)]
     if blobs and mode == "columns":
         raise UnsupportedError(
-            f'update: blobs of column {blobs[0]!r} cannot be set in mode "columns"; use "rows" or "auto"'
+            f'update: blobs of column {blobs[0]!r} cannot be set in mode "columns"; use "rows" or '
+            '"auto"'
         )
     results: dict[int, BitMap] | None = None
     matched = 0
     if mode == "auto":
         results = {n: item for n, item in find_rows(base, job, dataset, condition).items() if item}
         if not results:
-            return _commit(job, table, [], assigned, properties)
+            return _commit(job, table, [], assigned, options)
         matched = sum(map(len, results.values()))
         in_place = not blobs and not hides_first_field(table.manifest.fragments, ids)
         if in_place and columns_are_cheaper(table, fields, results, matched):
@@ -148,14 +142,14 @@ def update(
             base, dataset, condition, assigned, fragments=results, whole_fragments=in_order
         )
         there = results or [item.id for item in counted_fragments(table.paths, table.manifest)]
-        return update_in_place(job, table, fields, rows, there, properties, ordered=in_order)
+        return update_in_place(job, table, fields, rows, there, options, ordered=in_order)
     rows = new_values(base, dataset, condition, assigned, fragments=results)
     if results is not None and matched < _FEW_ROWS * len(results):
         # A partition of a scan is not worth a file of its own.
         rows = by_fragment(rows, -(-matched // _ROWS_PER_FILE))
     work = MoveRows(snapshot_of(table), tuple(assigned), job.tag)
     moved: list[RewrittenRows] = job.run_frame(rows, work, "write rows")
-    return _commit(job, table, moved, assigned, properties)
+    return _commit(job, table, moved, assigned, options)
 
 
 def columns_are_cheaper(
@@ -242,19 +236,8 @@ def _commit(
     table: OpenTable,
     moved: list[RewrittenRows],
     assigned: Mapping[str, object],
-    properties: Mapping[str, str] | None,
-) -> tuple[Manifest, int]:
-    rows = union((item.rows for item in moved), disjoint=True)
-    deletions = run(job, plan_vectors(table, rows, tag=job.tag)) if rows else []
-    count = sum(item.num_rows for item in moved)
-    if sum(item.num_rows for item in deletions) != count:
-        raise LanceError(
-            f"{table.store.display}: {count} rows were written anew, but not as many deleted; "
-            "nothing was changed, run it again"
-        )
-    fragments = tuple(fragment for item in moved for fragment in item.fragments)
-    fields = [item for item in table.schema.fields if item.name in assigned]
-    changed = [node.id for field in fields for node in field.walk() if node.id >= 0]
-    result = UpdateResult(new_fragments=fragments, deletions=tuple(deletions))
-    operation = update_operation(table, [result], changed, "rows")
-    return commit_rows(table, operation, properties=properties), count
+    options: CommitOptions,
+) -> tuple[Manifest, ChangeResult]:
+    count = sum(rewritten.num_rows for rewritten in moved)
+    manifest = commit_moved(table, job.runner(STEP), moved, count, assigned.keys(), options)
+    return manifest, ChangeResult(manifest.version, num_updated_rows=count)

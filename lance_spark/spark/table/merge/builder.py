@@ -2,7 +2,7 @@
 
 | clauses | rows | expressions see |
 | --- | --- | --- |
-| whenMatched... | of the table, with a row of the source for which the condition is true | both sides |
+| whenMatched... | of the table, with a row of the source that meets the condition | both sides |
 | whenNotMatched... | of the source, without such a row of the table | the source |
 | whenNotMatchedBySource... | of the table, without such a row of the source | the table |
 
@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 from lance_spark.dataset.dataset import Dataset
 from lance_spark.dataset.error_paths import names_table_by
 from lance_spark.errors import InvalidInputError, SchemaMismatchError
-from lance_spark.mutations.retry import DEFAULT_CONFLICT_RETRIES
 from lance_spark.mutations.rows.merge import primary_key
 from lance_spark.spark.jobs.job import Job
 from lance_spark.spark.read.projection import find_exactly, finder
@@ -27,8 +26,9 @@ from lance_spark.spark.table.dataframes import cast_to
 from lance_spark.spark.table.merge.clauses import SOURCE, TARGET, Action, Clause, Rows, quoted
 from lance_spark.spark.table.merge.join import texts_of
 from lance_spark.spark.table.merge.plan import column_of
-from lance_spark.spark.table.merge.task import Counts, merge
+from lance_spark.spark.table.merge.task import merge
 from lance_spark.storage.uri import parse_uri
+from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.manifest.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -47,9 +47,7 @@ class MergeBuilder:
     base : TableBase
     source : DataFrame
     condition : str or Column
-    properties : mapping of str to str, optional
-        Of the transaction.
-    conflict_retries : int
+    options : CommitOptions
     clauses : sequence of Clause
     kept : sequence of str
         Columns that updates leave as they are, as they are the same on both sides of a match.
@@ -60,17 +58,15 @@ class MergeBuilder:
         base: TableBase,
         source: DataFrame,
         condition: str | Column,
+        options: CommitOptions,
         *,
-        properties: Mapping[str, str] | None = None,
-        conflict_retries: int = DEFAULT_CONFLICT_RETRIES,
         clauses: Sequence[Clause] = (),
         kept: Sequence[str] = (),
     ) -> None:
         self._base = base
         self._source = source
         self._condition = condition
-        self._properties = properties
-        self._conflict_retries = conflict_retries
+        self._options = options
         self._clauses = tuple(clauses)
         self._kept = tuple(kept)
 
@@ -237,29 +233,21 @@ class MergeBuilder:
         """
         if not self._clauses:
             raise InvalidInputError("merge: say what is to be done, by whenMatched... and the like")
-        result = [Counts()]
 
-        def plan(job: Job, dataset: Dataset) -> Manifest:
-            manifest, result[0] = merge(
+        def plan(job: Job, dataset: Dataset) -> tuple[Manifest, ChangeResult]:
+            return merge(
                 self._base,
                 job,
                 dataset,
                 self._source,
                 self._condition,
                 self._clauses,
-                self._properties,
+                self._options,
                 self._kept,
             )
-            return manifest
 
-        manifest = self._base.change(
-            "merge",
-            plan,
-            conflict_retries=self._conflict_retries,
-            naming=texts_of(self._condition, self._clauses),
-        )
-        counts = result[0]
-        return ChangeResult(manifest.version, counts.inserted, counts.updated, counts.deleted)
+        naming = texts_of(self._condition, self._clauses)
+        return self._base._change("merge", plan, self._options, naming)
 
     def _with(
         self,
@@ -277,8 +265,7 @@ class MergeBuilder:
             self._base,
             self._source,
             self._condition,
-            properties=self._properties,
-            conflict_retries=self._conflict_retries,
+            self._options,
             clauses=(*self._clauses, Clause(rows, action, condition, values)),
             kept=self._kept,
         )
@@ -287,8 +274,7 @@ class MergeBuilder:
 def upsert(
     base: TableBase,
     source: DataFrame,
-    properties: Mapping[str, str] | None,
-    conflict_retries: int,
+    options: CommitOptions,
 ) -> ChangeResult:
     """Update and insert rows by the primary key; see `LanceTable.upsert`."""
     from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
@@ -320,8 +306,7 @@ def upsert(
         TableBase(base.spark, base.path, base.options, TARGET),
         source.alias(SOURCE),
         condition,
-        properties=properties,
-        conflict_retries=conflict_retries,
+        options,
         kept=kept,
     )
     if any(finder(base.spark)(kept, name) < 0 for name in source.columns):

@@ -28,6 +28,7 @@ from lance_spark.spark.table.dataframes import is_named, to_column
 from lance_spark.spark.table.jobs.assigned_columns import assigned_columns
 from lance_spark.spark.table.merge.clauses import TARGET, Action, Clause, Step
 from lance_spark.spark.table.merge.join import ADDRESS, GIVEN, VALUE, Join, texts_of
+from lance_spark.table.rows.addresses import OFFSET_BITS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 _PLACE = "__merge_place"
 #: Columns of a change feed, which are there to be asked for, not to be written.
 _OF_FEEDS = frozenset({"_change_type", "_commit_version", "_commit_timestamp"})
-_OFFSET_BITS = 32
 _ADAPTIVE = ("spark.sql.adaptive.enabled", "spark.sql.adaptive.coalescePartitions.enabled")
 #: Partitions for each task that can run at the same time, where Spark does not choose.
 _WAVES = 2
@@ -265,7 +265,7 @@ def _placed(
     from pyspark.sql import functions as F  # noqa: N812 - its name everywhere
 
     there = _col(ADDRESS)
-    place = F.shiftright(there, _OFFSET_BITS)
+    place = F.shiftright(there, OFFSET_BITS)
     order = [there.asc_nulls_first()]
     if any(item.action is Action.INSERT for item in clauses):
         if key:

@@ -7,7 +7,7 @@ batch to the next. What is deleted is what the tasks noted that wrote the new ro
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,29 +17,29 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lance_spark.errors import AmbiguousMergeError, LanceError
+from lance_spark.errors import AmbiguousMergeError
 from lance_spark.file.blobs.fields import input_schema
 from lance_spark.file.offsets import with_offsets
 from lance_spark.file.schema.schema import Field, Schema
 from lance_spark.file.writer import check_types
+from lance_spark.mutations.commits import check_rows_writable
 from lance_spark.mutations.job_files import aborted_on_error
-from lance_spark.mutations.retry import check_rows_writable, commit_rows
 from lance_spark.mutations.rewrite.address_reader import AddressReader
 from lance_spark.mutations.rewrite.row_rewriter import RewrittenRows, RowRewriter
-from lance_spark.mutations.rows.deletion_vectors import plan_vectors, union
 from lance_spark.mutations.rows.key_filter import KeyFilter
-from lance_spark.mutations.rows.merge import primary_key, upsert_operation
+from lance_spark.mutations.rows.merge import commit_moved, primary_key
 from lance_spark.spark.jobs.job import Job
 from lance_spark.spark.jobs.task_number import task_number
 from lance_spark.spark.read.snapshot import TableSnapshot, snapshot_of
+from lance_spark.spark.table.base import ChangeResult
 from lance_spark.spark.table.dataframes import named_in
-from lance_spark.spark.table.jobs.delete import run
+from lance_spark.spark.table.jobs.delete import STEP
 from lance_spark.spark.table.merge.clauses import Action, Step
 from lance_spark.spark.table.merge.plan import merge_frame
 from lance_spark.spark.write.input_converter import InputConverter
+from lance_spark.table.commit.options import CommitOptions
 from lance_spark.table.manifest.manifest import Manifest
-from lance_spark.table.open import OpenTable
-from lance_spark.table.rows.index import OFFSET_BITS
+from lance_spark.table.rows.addresses import OFFSET_BITS
 from lance_spark.table.rows.u64_segments import UInt64Array
 
 if TYPE_CHECKING:
@@ -71,15 +71,6 @@ class Merged:
     moved: RewrittenRows
     num_deleted: int = 0
     keys: KeyFilter | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """How many rows a merge inserted, updated and deleted."""
-
-    inserted: int = 0
-    updated: int = 0
-    deleted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,21 +264,21 @@ def merge(
     source: DataFrame,
     condition: str | Column,
     clauses: Sequence[Clause],
-    properties: Mapping[str, str] | None,
+    options: CommitOptions,
     kept: Sequence[str] = (),
-) -> tuple[Manifest, Counts]:
+) -> tuple[Manifest, ChangeResult]:
     """Merge a frame into a version, once; see `LanceTable.merge`.
 
     Parameters
     ----------
-    base, job, dataset, source, condition, clauses, properties
+    base, job, dataset, source, condition, clauses, options
     kept : sequence of str
         Columns that updates with all columns of the source leave as they are.
 
     Returns
     -------
-    tuple of Manifest and Counts
-        The new version, or the one that there was if nothing changed.
+    tuple of Manifest and ChangeResult
+        The new version, or the current one if nothing changed.
     """
     table = dataset._table
     check_rows_writable(table, data_files=True)
@@ -297,47 +288,31 @@ def merge(
     shown = _shown(dataset, condition, key)
     work = MergeRows(snapshot_of(table), frame.names, frame.steps, job.tag, shown)
     merged: list[Merged] = job.run_frame(frame.rows, work, "merge rows")
-    counts = Counts(
-        sum(item.moved.num_inserted for item in merged),
-        sum(item.moved.num_rows for item in merged),
-        sum(item.num_deleted for item in merged),
-    )
+    inserted = sum(one.moved.num_inserted for one in merged)
+    updated = sum(one.moved.num_rows for one in merged)
+    deleted = sum(one.num_deleted for one in merged)
     if not merged:
-        return table.manifest, counts
-    moved = [item.moved for item in merged]
-    rows = union((item.rows for item in moved), disjoint=True)
-    deletions = run(job, plan_vectors(table, rows, tag=job.tag)) if rows else []
-    if sum(item.num_rows for item in deletions) != counts.updated + counts.deleted:
-        raise LanceError(
-            f"{table.store.display}: {counts.updated + counts.deleted} rows were changed or went, "
-            "but not as many were deleted; "
-            "nothing was changed, run it again"
-        )
-    keys = _key_filter(table.schema) if counts.inserted else None
-    for item in merged:
-        if keys is not None and item.keys is not None:
-            keys.merge(item.keys)
-    operation = upsert_operation(
+        return table.manifest, ChangeResult(table.version)
+    keys = _key_filter(table.schema) if inserted else None
+    for one in merged:
+        if keys is not None and one.keys is not None:
+            keys.merge(one.keys)
+    updates = (step.names for step in frame.steps if step.action is Action.UPDATE)
+    manifest = commit_moved(
         table,
-        moved,
-        deletions,
-        _changed(table, frame.steps),
+        job.runner(STEP),
+        [one.moved for one in merged],
+        updated + deleted,
+        {name for names in updates for name in names},
+        options,
         None if keys is None else keys.inserted([path[-1].id for path in key]),
     )
-    return commit_rows(table, operation, properties=properties), counts
+    return manifest, ChangeResult(manifest.version, inserted, updated, deleted)
 
 
 def _key_filter(schema: Schema) -> KeyFilter | None:
     key = primary_key(schema)
     return KeyFilter([path[-1].to_arrow().type for path in key]) if key else None
-
-
-def _changed(table: OpenTable, steps: Sequence[Step]) -> list[int]:
-    """Return the ids of the fields that moved rows have new values of."""
-    updates = (item.names for item in steps if item.action is Action.UPDATE)
-    names = {name for item in updates for name in item}
-    fields = (item for item in table.schema.fields if item.name in names)
-    return [node.id for item in fields for node in item.walk() if node.id >= 0]
 
 
 def _shown(

@@ -17,7 +17,8 @@ from lance_spark.errors import CommitConflictError
 from lance_spark.proto import file_pb2, transaction_pb2
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.manifest.builder import ManifestBuilder
-from lance_spark.table.operations.base import Conflict, Operation, Rebase
+from lance_spark.table.operations.base import Operation, Rebase
+from lance_spark.table.operations.conflicts import Conflict
 
 KIND = "append"
 #: Field ids, by path.
@@ -41,33 +42,11 @@ class Append(Operation):
         that must not show what the fragments have under them. Not part of the transaction.
     """
 
-    conflicts: ClassVar[Mapping[str, Conflict]] = {
-        "append": Conflict.COMPATIBLE,
-        "delete": Conflict.COMPATIBLE,
-        "overwrite": Conflict.INCOMPATIBLE,
-        "create_index": Conflict.COMPATIBLE,
-        "rewrite": Conflict.COMPATIBLE,
-        "merge": Conflict.COMPATIBLE,
-        "restore": Conflict.INCOMPATIBLE,
-        "reserve_fragments": Conflict.COMPATIBLE,
-        "update": Conflict.COMPATIBLE,
-        "project": Conflict.COMPATIBLE,
-        "update_config": Conflict.COMPATIBLE,
-        "data_replacement": Conflict.COMPATIBLE,
-        "update_mem_wal_state": Conflict.INCOMPATIBLE,
-        "clone": Conflict.COMPATIBLE,
-        "update_bases": Conflict.COMPATIBLE,
-        "data_overlay": Conflict.COMPATIBLE,
-    }
+    kind: ClassVar[str] = KIND
 
     fragments: tuple[Fragment, ...]
     planned_fields: FieldPaths | None = field(default=None, compare=False)
     dropped_fields: frozenset[int] = field(default=frozenset(), compare=False)
-
-    @property
-    def kind(self) -> str:
-        """Name of the field of `Transaction.operation`."""
-        return KIND
 
     @classmethod
     def from_proto(cls, message: transaction_pb2.Transaction.Append, source: str) -> Append:
@@ -83,7 +62,7 @@ class Append(Operation):
         """Tell what a committed operation means for this one."""
         if committed.can_add_required_columns:
             return Conflict.RETRYABLE
-        answer = self.conflicts.get(committed.kind, Conflict.RETRYABLE)
+        answer = self.conflict_by_kind(committed)
         if answer is Conflict.COMPATIBLE and self._dropped_by(committed):
             return Conflict.REBASE
         return answer

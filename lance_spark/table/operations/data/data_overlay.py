@@ -10,7 +10,6 @@ other clients refuse them unless they are told not to. Specification: table/comm
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -22,7 +21,8 @@ from lance_spark.proto import transaction_pb2
 from lance_spark.table.fragments.files import Overlay
 from lance_spark.table.manifest import schema_changes
 from lance_spark.table.manifest.builder import ManifestBuilder
-from lance_spark.table.operations.base import Conflict, Operation
+from lance_spark.table.operations.base import Operation
+from lance_spark.table.operations.conflicts import Conflict
 
 KIND = "data_overlay"
 
@@ -37,31 +37,9 @@ class DataOverlay(Operation):
         Nobody changes the messages any more.
     """
 
-    conflicts: ClassVar[Mapping[str, Conflict]] = {
-        "append": Conflict.COMPATIBLE,
-        "delete": Conflict.COMPATIBLE,
-        "overwrite": Conflict.INCOMPATIBLE,
-        "create_index": Conflict.COMPATIBLE,
-        "rewrite": Conflict.COMPATIBLE,
-        "merge": Conflict.RETRYABLE,
-        "restore": Conflict.INCOMPATIBLE,
-        "reserve_fragments": Conflict.COMPATIBLE,
-        "update": Conflict.COMPATIBLE,
-        "project": Conflict.COMPATIBLE,
-        "update_config": Conflict.COMPATIBLE,
-        "data_replacement": Conflict.COMPATIBLE,
-        "update_mem_wal_state": Conflict.INCOMPATIBLE,
-        "clone": Conflict.COMPATIBLE,
-        "update_bases": Conflict.COMPATIBLE,
-        "data_overlay": Conflict.COMPATIBLE,
-    }
+    kind: ClassVar[str] = KIND
 
     groups: tuple[transaction_pb2.Transaction.DataOverlayGroup, ...]
-
-    @property
-    def kind(self) -> str:
-        """Name of the field of `Transaction.operation`."""
-        return KIND
 
     @cached_property
     def touched_fragments(self) -> frozenset[int]:
@@ -102,7 +80,7 @@ class DataOverlay(Operation):
             committed.moves_rows or committed.kind == "rewrite"
         ):
             return Conflict.RETRYABLE
-        return self.conflicts.get(committed.kind, Conflict.RETRYABLE)
+        return self.conflict_by_kind(committed)
 
     def apply(self, draft: ManifestBuilder) -> None:
         """Add the overlays to those that their fragments have.

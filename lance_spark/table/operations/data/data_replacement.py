@@ -2,7 +2,7 @@
 
 | field of `DataReplacement` | content |
 | --- | --- |
-| replacements | for each fragment a file, with as many rows as the fragment has, and all columns in it |
+| replacements | for each fragment a file, with all rows of the fragment, and all columns in it |
 
 All files have the same columns. The columns' values in the files of before count no more: the
 field's id becomes -2 there, and a file without any other goes out of the fragment. A column that
@@ -13,7 +13,7 @@ Specification: table/commit/transaction.md.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -24,7 +24,8 @@ from lance_spark.table.fragments.files import DataFile
 from lance_spark.table.indexes import updates as index_updates
 from lance_spark.table.manifest import schema_changes
 from lance_spark.table.manifest.builder import ManifestBuilder
-from lance_spark.table.operations.base import Conflict, Operation
+from lance_spark.table.operations.base import Operation
+from lance_spark.table.operations.conflicts import Conflict
 
 KIND = "data_replacement"
 
@@ -39,31 +40,9 @@ class DataReplacement(Operation):
         Fragment ids, and the file of each.
     """
 
-    conflicts: ClassVar[Mapping[str, Conflict]] = {
-        "append": Conflict.COMPATIBLE,
-        "delete": Conflict.COMPATIBLE,
-        "overwrite": Conflict.INCOMPATIBLE,
-        "create_index": Conflict.COMPATIBLE,
-        "rewrite": Conflict.COMPATIBLE,
-        "merge": Conflict.RETRYABLE,
-        "restore": Conflict.INCOMPATIBLE,
-        "reserve_fragments": Conflict.COMPATIBLE,
-        "update": Conflict.COMPATIBLE,
-        "project": Conflict.COMPATIBLE,
-        "update_config": Conflict.COMPATIBLE,
-        "data_replacement": Conflict.COMPATIBLE,
-        "update_mem_wal_state": Conflict.INCOMPATIBLE,
-        "clone": Conflict.COMPATIBLE,
-        "update_bases": Conflict.COMPATIBLE,
-        "data_overlay": Conflict.COMPATIBLE,
-    }
+    kind: ClassVar[str] = KIND
 
     replacements: tuple[tuple[int, DataFile], ...]
-
-    @property
-    def kind(self) -> str:
-        """Name of the field of `Transaction.operation`."""
-        return KIND
 
     @cached_property
     def touched_fragments(self) -> frozenset[int]:
@@ -118,7 +97,7 @@ class DataReplacement(Operation):
             return Conflict.RETRYABLE
         if kind == "create_index" and self.modified_fields & committed.indexed_fields:
             return Conflict.RETRYABLE
-        return self.conflicts.get(kind, Conflict.RETRYABLE)
+        return self.conflict_by_kind(committed)
 
     def apply(self, draft: ManifestBuilder) -> None:
         """Put the files in.

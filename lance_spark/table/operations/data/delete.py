@@ -12,9 +12,8 @@ in fragments that are gone, and rows that are deleted. Specification: table/comm
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import ClassVar
 
 from lance_spark.errors import CommitConflictError
@@ -22,10 +21,10 @@ from lance_spark.proto import transaction_pb2
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.indexes import updates as index_updates
 from lance_spark.table.manifest.builder import ManifestBuilder
-from lance_spark.table.operations.base import Conflict, Operation, Rebase
+from lance_spark.table.operations.base import Operation, Rebase
+from lance_spark.table.operations.conflicts import Conflict
 from lance_spark.table.operations.data.row_deletions import (
-    conflict_with_rows,
-    deletion_paths,
+    FragmentChange,
     merge_deletions,
 )
 from lance_spark.table.rows.deletions import Offsets
@@ -36,7 +35,7 @@ _ROW_CHANGES = frozenset({"delete", "update"})
 
 
 @dataclass(frozen=True)
-class Delete(Operation):
+class Delete(FragmentChange):
     """Delete rows.
 
     Attributes
@@ -52,24 +51,7 @@ class Delete(Operation):
         these fragments.
     """
 
-    conflicts: ClassVar[Mapping[str, Conflict]] = {
-        "append": Conflict.COMPATIBLE,
-        "delete": Conflict.REBASE,
-        "overwrite": Conflict.INCOMPATIBLE,
-        "create_index": Conflict.COMPATIBLE,
-        "rewrite": Conflict.RETRYABLE,
-        "merge": Conflict.RETRYABLE,
-        "restore": Conflict.INCOMPATIBLE,
-        "reserve_fragments": Conflict.COMPATIBLE,
-        "update": Conflict.REBASE,
-        "project": Conflict.COMPATIBLE,
-        "update_config": Conflict.COMPATIBLE,
-        "data_replacement": Conflict.RETRYABLE,
-        "update_mem_wal_state": Conflict.INCOMPATIBLE,
-        "clone": Conflict.COMPATIBLE,
-        "update_bases": Conflict.COMPATIBLE,
-        "data_overlay": Conflict.COMPATIBLE,
-    }
+    kind: ClassVar[str] = KIND
 
     fragments: tuple[Fragment, ...]
     deleted_fragment_ids: tuple[int, ...] = ()
@@ -77,24 +59,9 @@ class Delete(Operation):
     affected: Mapping[int, Offsets] | None = field(default=None, compare=False)
 
     @property
-    def kind(self) -> str:
-        """Name of the field of `Transaction.operation`."""
-        return KIND
-
-    @cached_property
-    def updated_fragments(self) -> Mapping[int, Fragment]:
-        """New states of fragments that stay, by id."""
-        return {fragment.id: fragment for fragment in self.fragments}
-
-    @property
     def removed_fragments(self) -> frozenset[int]:
         """Ids of fragments that go."""
         return frozenset(self.deleted_fragment_ids)
-
-    @property
-    def deletion_files(self) -> Iterable[str]:
-        """Paths below the table's root of the deletion files that it brings along."""
-        return deletion_paths(self.fragments)
 
     @classmethod
     def from_proto(cls, message: transaction_pb2.Transaction.Delete, source: str) -> Delete:
@@ -116,13 +83,11 @@ class Delete(Operation):
     def conflict(self, committed: Operation) -> Conflict:
         """Tell what a committed operation means for this one."""
         if committed.kind in _ROW_CHANGES:
-            return conflict_with_rows(
-                self.updated_fragments, self.removed_fragments, self.affected, committed
-            )
+            return self.conflict_with_rows(committed)
         if committed.kind in _FRAGMENT_CHANGES:
             apart = self.touched_fragments.isdisjoint(committed.touched_fragments)
             return Conflict.COMPATIBLE if apart else Conflict.RETRYABLE
-        return self.conflicts.get(committed.kind, Conflict.RETRYABLE)
+        return self.conflict_by_kind(committed)
 
     def rebase(self, rebase: Rebase) -> Delete:
         """Merge the deleted rows with those that others deleted.

@@ -5,7 +5,7 @@ noticed.
 | --- | --- |
 | field_ids | the columns of the key |
 | exact.key_hashes | a 64-bit hash for each key |
-| bloom.bitmap | a split-block Bloom filter: blocks of eight 32-bit words, in each of which a key sets one bit |
+| bloom.bitmap | a split-block Bloom filter: blocks of eight 32-bit words, a bit per word and key |
 | bloom.num_bits | its size |
 | bloom.number_of_items, bloom.probability | what it was sized for |
 """

@@ -2,7 +2,7 @@
 
 | field of `Merge` | content |
 | --- | --- |
-| fragments | all fragments of the new version: those there are, with their new files, and new ones behind them |
+| fragments | all fragments of the new version: existing with their new files, then new fragments |
 | schema | the columns there are afterwards; new ones have ids that no field ever had |
 | schema_metadata | set beside what the schema has |
 | preserves_nullability | rows written for the schema of before stay valid |
@@ -27,7 +27,8 @@ from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.indexes import updates as index_updates
 from lance_spark.table.manifest import schema_changes
 from lance_spark.table.manifest.builder import ManifestBuilder
-from lance_spark.table.operations.base import Conflict, Operation
+from lance_spark.table.operations.base import Operation
+from lance_spark.table.operations.conflicts import Conflict
 
 KIND = "merge"
 
@@ -48,34 +49,12 @@ class Merge(Operation):
         accepted.
     """
 
-    conflicts: ClassVar[Mapping[str, Conflict]] = {
-        "append": Conflict.RETRYABLE,
-        "delete": Conflict.RETRYABLE,
-        "overwrite": Conflict.INCOMPATIBLE,
-        "create_index": Conflict.COMPATIBLE,
-        "rewrite": Conflict.RETRYABLE,
-        "merge": Conflict.RETRYABLE,
-        "restore": Conflict.INCOMPATIBLE,
-        "reserve_fragments": Conflict.COMPATIBLE,
-        "update": Conflict.RETRYABLE,
-        "project": Conflict.INCOMPATIBLE,
-        "update_config": Conflict.COMPATIBLE,
-        "data_replacement": Conflict.RETRYABLE,
-        "update_mem_wal_state": Conflict.INCOMPATIBLE,
-        "clone": Conflict.COMPATIBLE,
-        "update_bases": Conflict.COMPATIBLE,
-        "data_overlay": Conflict.RETRYABLE,
-    }
+    kind: ClassVar[str] = KIND
 
     fragments: tuple[Fragment, ...]
     schema: tuple[file_pb2.Field, ...]
     schema_metadata: Mapping[str, bytes] = field(default_factory=dict)
     preserves_nullability: bool = False
-
-    @property
-    def kind(self) -> str:
-        """Name of the field of `Transaction.operation`."""
-        return KIND
 
     @cached_property
     def kept_fields(self) -> frozenset[int]:
@@ -114,7 +93,7 @@ class Merge(Operation):
             return Conflict.RETRYABLE
         if any(index.name == indexes.MEM_WAL for index in committed.new_indexes):
             return Conflict.RETRYABLE
-        return self.conflicts.get(committed.kind, Conflict.RETRYABLE)
+        return self.conflict_by_kind(committed)
 
     def apply(self, draft: ManifestBuilder) -> None:
         """Change schema and fragments.

@@ -4,7 +4,7 @@ table is created.
 | field of `Overwrite` | content |
 | --- | --- |
 | fragments | the new fragments; their ids are 0 until the commit gives them some |
-| schema | the new columns; field ids start from 0 again, or after the greatest one ever given (writer flag 32768) |
+| schema | the new columns; field ids start from 0, or after the greatest (writer flag 32768) |
 | schema_metadata | the new schema's, instead of the old one's |
 | config_upsert_values | configuration to set beside what the table has |
 | initial_bases | base paths of a new table |
@@ -23,7 +23,8 @@ from lance_spark.errors import CommitConflictError
 from lance_spark.proto import file_pb2, table_pb2, transaction_pb2
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.manifest.builder import ManifestBuilder
-from lance_spark.table.operations.base import Conflict, Operation
+from lance_spark.table.operations.base import Operation
+from lance_spark.table.operations.conflicts import Conflict
 
 KIND = "overwrite"
 _V = TypeVar("_V", str, bytes)
@@ -50,24 +51,7 @@ class Overwrite(Operation):
         Dictionary values of version 0.1, which the fields refer to.
     """
 
-    conflicts: ClassVar[Mapping[str, Conflict]] = {
-        "append": Conflict.COMPATIBLE,
-        "delete": Conflict.COMPATIBLE,
-        "overwrite": Conflict.RETRYABLE,
-        "create_index": Conflict.COMPATIBLE,
-        "rewrite": Conflict.COMPATIBLE,
-        "merge": Conflict.COMPATIBLE,
-        "restore": Conflict.COMPATIBLE,
-        "reserve_fragments": Conflict.COMPATIBLE,
-        "update": Conflict.COMPATIBLE,
-        "project": Conflict.COMPATIBLE,
-        "update_config": Conflict.COMPATIBLE,
-        "data_replacement": Conflict.COMPATIBLE,
-        "update_mem_wal_state": Conflict.INCOMPATIBLE,
-        "clone": Conflict.COMPATIBLE,
-        "update_bases": Conflict.COMPATIBLE,
-        "data_overlay": Conflict.COMPATIBLE,
-    }
+    kind: ClassVar[str] = KIND
 
     fragments: tuple[Fragment, ...]
     schema: tuple[file_pb2.Field, ...]
@@ -77,11 +61,6 @@ class Overwrite(Operation):
     data_storage_version: tuple[int, int] | None = field(default=None, compare=False)
     table_metadata: Mapping[str, str] = field(default_factory=dict, compare=False)
     dictionaries: bytes = field(default=b"", repr=False, compare=False)
-
-    @property
-    def kind(self) -> str:
-        """Name of the field of `Transaction.operation`."""
-        return KIND
 
     @classmethod
     def from_proto(cls, message: transaction_pb2.Transaction.Overwrite, source: str) -> Overwrite:
@@ -113,7 +92,7 @@ class Overwrite(Operation):
         """Tell what a committed operation means for this one."""
         if self.config_keys & committed.config_keys:
             return Conflict.INCOMPATIBLE
-        return self.conflicts.get(committed.kind, Conflict.RETRYABLE)
+        return self.conflict_by_kind(committed)
 
     def apply(self, draft: ManifestBuilder) -> None:
         """Replace what is there.

@@ -23,7 +23,7 @@ Specification: table/commit/transaction.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -39,7 +39,8 @@ from lance_spark.table.indexes.fragment_reuse import RemappedRows
 from lance_spark.table.indexes.updates import FragmentGroup, RewrittenIndex
 from lance_spark.table.manifest.builder import ManifestBuilder
 from lance_spark.table.manifest.manifest import Manifest
-from lance_spark.table.operations.base import Conflict, Operation, Rebase
+from lance_spark.table.operations.base import Operation, Rebase
+from lance_spark.table.operations.conflicts import Conflict
 from lance_spark.table.paths import TablePaths
 
 KIND = "rewrite"
@@ -103,34 +104,12 @@ class Rewrite(Operation):
         with such it is done as a whole.
     """
 
-    conflicts: ClassVar[Mapping[str, Conflict]] = {
-        "append": Conflict.COMPATIBLE,
-        "delete": Conflict.RETRYABLE,
-        "overwrite": Conflict.INCOMPATIBLE,
-        "create_index": Conflict.RETRYABLE,
-        "rewrite": Conflict.RETRYABLE,
-        "merge": Conflict.RETRYABLE,
-        "restore": Conflict.INCOMPATIBLE,
-        "reserve_fragments": Conflict.COMPATIBLE,
-        "update": Conflict.RETRYABLE,
-        "project": Conflict.COMPATIBLE,
-        "update_config": Conflict.COMPATIBLE,
-        "data_replacement": Conflict.RETRYABLE,
-        "update_mem_wal_state": Conflict.COMPATIBLE,
-        "clone": Conflict.COMPATIBLE,
-        "update_bases": Conflict.COMPATIBLE,
-        "data_overlay": Conflict.RETRYABLE,
-    }
+    kind: ClassVar[str] = KIND
 
     groups: tuple[RewriteGroup, ...]
     rewritten_indices: tuple[RewrittenIndex, ...] = ()
     reuse: ReuseEntry | None = field(default=None, compare=False)
     in_part: bool = field(default=False, compare=False)
-
-    @property
-    def kind(self) -> str:
-        """Name of the field of `Transaction.operation`."""
-        return KIND
 
     @property
     def removed_fragments(self) -> frozenset[int]:
@@ -191,7 +170,7 @@ class Rewrite(Operation):
             return Conflict.REBASE if deferred else Conflict.COMPATIBLE
         if committed.kind == "create_index":
             return self._conflict_with_indexes(committed.new_indexes)
-        return self.conflicts.get(committed.kind, Conflict.RETRYABLE)
+        return self.conflict_by_kind(committed)
 
     def _conflict_with_indexes(self, created: Sequence[table_pb2.IndexMetadata]) -> Conflict:
         for index in created:

@@ -10,13 +10,15 @@ anew.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from functools import cached_property
 
 import numpy as np
 
 from lance_spark.errors import CommitConflictError
 from lance_spark.table.fragments.files import DeletionFile
 from lance_spark.table.fragments.fragment import Fragment
-from lance_spark.table.operations.base import Conflict, Operation, Rebase
+from lance_spark.table.operations.base import Operation, Rebase
+from lance_spark.table.operations.conflicts import Conflict
 from lance_spark.table.paths import deletion_path
 from lance_spark.table.rows.deletions import Offsets, read_deletions
 
@@ -53,6 +55,31 @@ def conflict_with_rows(
         if committed.updated_fragments[number].files != updated[number].files:
             return Conflict.RETRYABLE
     return Conflict.REBASE
+
+
+class FragmentChange(Operation):
+    """An operation that gives fragments new states, and can delete some of their rows."""
+
+    #: Fragments that stay and change, with new deletion files or data files.
+    fragments: tuple[Fragment, ...]
+    #: Offsets of the rows that this operation deletes, by fragment.
+    affected: Mapping[int, Offsets] | None
+
+    @cached_property
+    def updated_fragments(self) -> Mapping[int, Fragment]:
+        """New states of fragments that stay, by id."""
+        return {fragment.id: fragment for fragment in self.fragments}
+
+    @property
+    def deletion_files(self) -> Iterable[str]:
+        """Paths below the table's root of the deletion files that it brings along."""
+        return deletion_paths(self.fragments)
+
+    def conflict_with_rows(self, committed: Operation) -> Conflict:
+        """Return what a committed Delete or Update means for the rows of this operation."""
+        return conflict_with_rows(
+            self.updated_fragments, self.removed_fragments, self.affected, committed
+        )
 
 
 def merge_deletions(

@@ -5,13 +5,13 @@ along.
 | --- | --- |
 | removed_fragment_ids | fragments that have no row left |
 | updated_fragments | fragments with new deletion files, or with new files for some columns |
-| new_fragments | rows with their new values, and inserted ones; ids are 0 until the commit gives them some |
+| new_fragments | rows with new values, and inserted rows; ids are 0 until the commit sets them |
 | fields_modified | fields that have new files in `updated_fragments` |
 | compacted_sstables | parts of the write-ahead log that are now in the table |
 | fields_for_preserving_frag_bitmap | fields whose values changed in rows that moved |
 | update_mode | rows (rewritten in new fragments) or columns (rewritten where they are) |
 | inserted_rows | keys of the inserted rows |
-| updated_fragment_offsets, updated_fragment_offset_bitmaps | rows that changed where they are, by fragment |
+| updated_fragment_offsets, updated_fragment_offset_bitmaps | rows changed in place, by fragment |
 
 Tables with stable row ids: a new fragment brings the ids of rows that moved, which come first. The
 others get new ones, and each attempt to commit gives them anew. Moved rows keep the version that
@@ -22,10 +22,9 @@ table/row_id_lineage.md.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from functools import cached_property
 from typing import ClassVar
 
 from pyroaring import BitMap
@@ -38,11 +37,11 @@ from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.indexes import updates as index_updates
 from lance_spark.table.manifest import schema_changes
 from lance_spark.table.manifest.builder import ManifestBuilder
-from lance_spark.table.operations.base import Conflict, Operation, Rebase
+from lance_spark.table.operations.base import Operation, Rebase
+from lance_spark.table.operations.conflicts import Conflict
 from lance_spark.table.operations.data.inserted_keys import InsertedKeys
 from lance_spark.table.operations.data.row_deletions import (
-    conflict_with_rows,
-    deletion_paths,
+    FragmentChange,
     merge_deletions,
 )
 from lance_spark.table.rows import ids as row_ids
@@ -61,7 +60,7 @@ class UpdateMode(Enum):
 
 
 @dataclass(frozen=True)
-class Update(Operation):
+class Update(FragmentChange):
     """Change rows.
 
     Attributes
@@ -86,24 +85,7 @@ class Update(Operation):
         these fragments.
     """
 
-    conflicts: ClassVar[Mapping[str, Conflict]] = {
-        "append": Conflict.COMPATIBLE,
-        "delete": Conflict.REBASE,
-        "overwrite": Conflict.INCOMPATIBLE,
-        "create_index": Conflict.COMPATIBLE,
-        "rewrite": Conflict.RETRYABLE,
-        "merge": Conflict.RETRYABLE,
-        "restore": Conflict.INCOMPATIBLE,
-        "reserve_fragments": Conflict.COMPATIBLE,
-        "update": Conflict.REBASE,
-        "project": Conflict.COMPATIBLE,
-        "update_config": Conflict.COMPATIBLE,
-        "data_replacement": Conflict.RETRYABLE,
-        "update_mem_wal_state": Conflict.COMPATIBLE,
-        "clone": Conflict.COMPATIBLE,
-        "update_bases": Conflict.COMPATIBLE,
-        "data_overlay": Conflict.RETRYABLE,
-    }
+    kind: ClassVar[str] = KIND
 
     fragments: tuple[Fragment, ...] = ()
     new_fragments: tuple[Fragment, ...] = ()
@@ -115,16 +97,6 @@ class Update(Operation):
     updated_offsets: Mapping[int, BitMap] = field(default_factory=dict, compare=False)
     compacted_sstables: tuple[table_pb2.CompactedSsTable, ...] = ()
     affected: Mapping[int, Offsets] | None = field(default=None, compare=False)
-
-    @property
-    def kind(self) -> str:
-        """Name of the field of `Transaction.operation`."""
-        return KIND
-
-    @cached_property
-    def updated_fragments(self) -> Mapping[int, Fragment]:
-        """New states of fragments that stay, by id."""
-        return {fragment.id: fragment for fragment in self.fragments}
 
     @property
     def removed_fragments(self) -> frozenset[int]:
@@ -152,11 +124,6 @@ class Update(Operation):
         return frozenset(
             compacted_sstable.shard_id.uuid for compacted_sstable in self.compacted_sstables
         )
-
-    @property
-    def deletion_files(self) -> Iterable[str]:
-        """Paths below the table's root of the deletion files that it brings along."""
-        return deletion_paths(self.fragments)
 
     @classmethod
     def from_proto(cls, message: transaction_pb2.Transaction.Update, source: str) -> Update:
@@ -221,15 +188,13 @@ class Update(Operation):
         if committed.kind in _ROW_CHANGES:
             if committed.kind == KIND and self._inserts_keys_of(committed):
                 return Conflict.RETRYABLE
-            return conflict_with_rows(
-                self.updated_fragments, self.removed_fragments, self.affected, committed
-            )
+            return self.conflict_with_rows(committed)
         if committed.kind in _FRAGMENT_CHANGES:
             apart = self.touched_fragments.isdisjoint(committed.touched_fragments)
             if committed.kind == "data_overlay" and self.mode is UpdateMode.REWRITE_COLUMNS:
                 apart = apart or self.modified_fields.isdisjoint(committed.modified_fields)
             return Conflict.COMPATIBLE if apart else Conflict.RETRYABLE
-        return self.conflicts.get(committed.kind, Conflict.RETRYABLE)
+        return self.conflict_by_kind(committed)
 
     def _inserts_keys_of(self, committed: Operation) -> bool:
         if self.inserted_rows is None:

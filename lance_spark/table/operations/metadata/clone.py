@@ -19,11 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.proto import table_pb2, transaction_pb2
 from lance_spark.table.manifest.builder import ManifestBuilder
-from lance_spark.table.operations.base import Conflict, Operation
+from lance_spark.table.operations.base import Operation
+from lance_spark.table.operations.conflicts import Conflict
 
 KIND = "clone"
 
@@ -46,6 +48,8 @@ class Clone(Operation):
         Base paths that a deep clone keeps, for what its data refers to.
     """
 
+    kind: ClassVar[str] = KIND
+
     is_shallow: bool
     ref_version: int
     ref_path: str
@@ -53,11 +57,6 @@ class Clone(Operation):
     branch_name: str | None = None
     renamed: Mapping[tuple[int | None, str], str] = field(default_factory=dict, compare=False)
     kept_bases: frozenset[int] = field(default=frozenset(), compare=False)
-
-    @property
-    def kind(self) -> str:
-        """Name of the field of `Transaction.operation`."""
-        return KIND
 
     @classmethod
     def from_proto(cls, message: transaction_pb2.Transaction.Clone, source: str) -> Clone:

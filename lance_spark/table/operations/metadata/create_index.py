@@ -2,7 +2,7 @@
 
 | field of `CreateIndex` | content |
 | --- | --- |
-| new_indices | segments whose files are written already; one with the id of another takes its place |
+| new_indices | segments whose files exist; a segment with the id of another replaces it |
 | removed_indices | segments that go, told by their ids |
 
 An index is dropped by removing all its segments. It is replaced by removing them and bringing
@@ -19,7 +19,7 @@ Specification: table/commit/transaction.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -31,7 +31,8 @@ from lance_spark.table.indexes import fragment_reuse
 from lance_spark.table.indexes import sections as indexes
 from lance_spark.table.indexes import updates as index_updates
 from lance_spark.table.manifest.builder import ManifestBuilder
-from lance_spark.table.operations.base import Conflict, Operation, Rebase
+from lance_spark.table.operations.base import Operation, Rebase
+from lance_spark.table.operations.conflicts import Conflict
 
 KIND = "create_index"
 _REWRITES_COLUMNS = frozenset({"update", "merge", "data_replacement"})
@@ -47,32 +48,10 @@ class CreateIndex(Operation):
         Nobody changes them any more.
     """
 
-    conflicts: ClassVar[Mapping[str, Conflict]] = {
-        "append": Conflict.COMPATIBLE,
-        "delete": Conflict.COMPATIBLE,
-        "overwrite": Conflict.INCOMPATIBLE,
-        "create_index": Conflict.RETRYABLE,
-        "rewrite": Conflict.RETRYABLE,
-        "merge": Conflict.REBASE,
-        "restore": Conflict.INCOMPATIBLE,
-        "reserve_fragments": Conflict.COMPATIBLE,
-        "update": Conflict.REBASE,
-        "project": Conflict.COMPATIBLE,
-        "update_config": Conflict.COMPATIBLE,
-        "data_replacement": Conflict.RETRYABLE,
-        "update_mem_wal_state": Conflict.INCOMPATIBLE,
-        "clone": Conflict.COMPATIBLE,
-        "update_bases": Conflict.COMPATIBLE,
-        "data_overlay": Conflict.COMPATIBLE,
-    }
+    kind: ClassVar[str] = KIND
 
     new_indices: tuple[table_pb2.IndexMetadata, ...]
     removed_indices: tuple[table_pb2.IndexMetadata, ...] = ()
-
-    @property
-    def kind(self) -> str:
-        """Name of the field of `Transaction.operation`."""
-        return KIND
 
     @property
     def new_indexes(self) -> Sequence[table_pb2.IndexMetadata]:
@@ -110,7 +89,7 @@ class CreateIndex(Operation):
             # The id of a column that was dropped can be that of a new column by now.
             return Conflict.RETRYABLE
         if not self._is_mem_wal and kind in ("merge", "update_mem_wal_state"):
-            return self.conflicts[kind]
+            return self.conflict_by_kind(committed)
         if kind in ("merge", "update_mem_wal_state"):
             return Conflict.RETRYABLE
         if kind == KIND:
@@ -125,7 +104,7 @@ class CreateIndex(Operation):
             # Files name the items of a list, or a packed struct, where the index names the list, or
             # a child.
             return Conflict.REBASE if apart else Conflict.RETRYABLE
-        return self.conflicts.get(kind, Conflict.RETRYABLE)
+        return self.conflict_by_kind(committed)
 
     def _conflict_with_rewrite(self, gone: BitMap) -> Conflict:
         if indexes.FRAGMENT_REUSE in _names(self):

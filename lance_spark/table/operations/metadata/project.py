@@ -4,7 +4,7 @@ null.
 | field of `Project` | content |
 | --- | --- |
 | schema | the columns there are afterwards, with the field ids that they have |
-| preserves_nullability | no column becomes one that rows written for the schema of before could break |
+| preserves_nullability | no column becomes required that rows of the old schema could lack |
 
 Data files are not rewritten. Those that no column is left of go out of their fragments; indexes on
 columns that are gone go too. Metadata of the schema stays. Specification:
@@ -22,12 +22,8 @@ from lance_spark.errors import InvalidInputError
 from lance_spark.proto import file_pb2, transaction_pb2
 from lance_spark.table.manifest import schema_changes
 from lance_spark.table.manifest.builder import ManifestBuilder
-from lance_spark.table.operations.base import (
-    SCHEMA_METADATA,
-    Conflict,
-    Operation,
-    Rebase,
-)
+from lance_spark.table.operations.base import SCHEMA_METADATA, Operation, Rebase
+from lance_spark.table.operations.conflicts import Conflict
 
 KIND = "project"
 
@@ -45,32 +41,10 @@ class Project(Operation):
         accepted.
     """
 
-    conflicts: ClassVar[Mapping[str, Conflict]] = {
-        "append": Conflict.COMPATIBLE,
-        "delete": Conflict.COMPATIBLE,
-        "overwrite": Conflict.INCOMPATIBLE,
-        "create_index": Conflict.COMPATIBLE,
-        "rewrite": Conflict.COMPATIBLE,
-        "merge": Conflict.RETRYABLE,
-        "restore": Conflict.INCOMPATIBLE,
-        "reserve_fragments": Conflict.COMPATIBLE,
-        "update": Conflict.COMPATIBLE,
-        "project": Conflict.RETRYABLE,
-        "update_config": Conflict.COMPATIBLE,
-        "data_replacement": Conflict.COMPATIBLE,
-        "update_mem_wal_state": Conflict.INCOMPATIBLE,
-        "clone": Conflict.COMPATIBLE,
-        "update_bases": Conflict.COMPATIBLE,
-        "data_overlay": Conflict.COMPATIBLE,
-    }
+    kind: ClassVar[str] = KIND
 
     schema: tuple[file_pb2.Field, ...]
     preserves_nullability: bool = False
-
-    @property
-    def kind(self) -> str:
-        """Name of the field of `Transaction.operation`."""
-        return KIND
 
     @cached_property
     def kept_fields(self) -> frozenset[int]:
@@ -101,7 +75,7 @@ class Project(Operation):
         if committed.metadata_targets - {SCHEMA_METADATA}:
             # The schema here was planned with the metadata that its fields had before.
             return Conflict.REBASE
-        return self.conflicts.get(committed.kind, Conflict.RETRYABLE)
+        return self.conflict_by_kind(committed)
 
     def rebase(self, rebase: Rebase) -> Project:
         """Take over what became of the metadata of fields, where the projection leaves it alone."""

@@ -12,13 +12,12 @@ addresses of rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from lance_spark.proto import transaction_pb2
 from lance_spark.table.manifest.builder import ManifestBuilder
-from lance_spark.table.operations.base import Conflict, Operation
+from lance_spark.table.operations.base import Operation
 
 KIND = "reserve_fragments"
 
@@ -32,31 +31,9 @@ class ReserveFragments(Operation):
     num_fragments : int
     """
 
-    conflicts: ClassVar[Mapping[str, Conflict]] = {
-        "append": Conflict.COMPATIBLE,
-        "delete": Conflict.COMPATIBLE,
-        "overwrite": Conflict.INCOMPATIBLE,
-        "create_index": Conflict.COMPATIBLE,
-        "rewrite": Conflict.COMPATIBLE,
-        "merge": Conflict.COMPATIBLE,
-        "restore": Conflict.INCOMPATIBLE,
-        "reserve_fragments": Conflict.COMPATIBLE,
-        "update": Conflict.COMPATIBLE,
-        "project": Conflict.COMPATIBLE,
-        "update_config": Conflict.COMPATIBLE,
-        "data_replacement": Conflict.COMPATIBLE,
-        "update_mem_wal_state": Conflict.COMPATIBLE,
-        "clone": Conflict.COMPATIBLE,
-        "update_bases": Conflict.COMPATIBLE,
-        "data_overlay": Conflict.COMPATIBLE,
-    }
+    kind: ClassVar[str] = KIND
 
     num_fragments: int
-
-    @property
-    def kind(self) -> str:
-        """Name of the field of `Transaction.operation`."""
-        return KIND
 
     @classmethod
     def from_proto(

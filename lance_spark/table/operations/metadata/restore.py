@@ -11,7 +11,6 @@ Specification: table/commit/transaction.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -20,7 +19,8 @@ from lance_spark.proto import transaction_pb2
 from lance_spark.table.manifest import flags
 from lance_spark.table.manifest.builder import ManifestBuilder
 from lance_spark.table.manifest.codec import check_identity
-from lance_spark.table.operations.base import Conflict, Operation
+from lance_spark.table.operations.base import Operation
+from lance_spark.table.operations.conflicts import Conflict
 
 KIND = "restore"
 
@@ -36,32 +36,10 @@ class Restore(Operation):
         `Manifest.identity` of that version, if it is known. Not stored.
     """
 
-    conflicts: ClassVar[Mapping[str, Conflict]] = {
-        "append": Conflict.COMPATIBLE,
-        "delete": Conflict.COMPATIBLE,
-        "overwrite": Conflict.COMPATIBLE,
-        "create_index": Conflict.COMPATIBLE,
-        "rewrite": Conflict.COMPATIBLE,
-        "merge": Conflict.COMPATIBLE,
-        "restore": Conflict.COMPATIBLE,
-        "reserve_fragments": Conflict.COMPATIBLE,
-        "update": Conflict.COMPATIBLE,
-        "project": Conflict.COMPATIBLE,
-        "update_config": Conflict.COMPATIBLE,
-        "data_replacement": Conflict.COMPATIBLE,
-        "update_mem_wal_state": Conflict.INCOMPATIBLE,
-        "clone": Conflict.COMPATIBLE,
-        "update_bases": Conflict.COMPATIBLE,
-        "data_overlay": Conflict.COMPATIBLE,
-    }
+    kind: ClassVar[str] = KIND
 
     version: int
     identity: tuple[int, str | None] | None = field(default=None, compare=False)
-
-    @property
-    def kind(self) -> str:
-        """Name of the field of `Transaction.operation`."""
-        return KIND
 
     @classmethod
     def from_proto(cls, message: transaction_pb2.Transaction.Restore, source: str) -> Restore:
@@ -78,7 +56,7 @@ class Restore(Operation):
         if committed.metadata_targets:
             # It would be undone unseen.
             return Conflict.INCOMPATIBLE
-        return self.conflicts.get(committed.kind, Conflict.RETRYABLE)
+        return self.conflict_by_kind(committed)
 
     def apply(self, draft: ManifestBuilder) -> None:
         """Put the version's content in the place of what there is.

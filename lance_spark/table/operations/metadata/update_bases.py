@@ -18,7 +18,6 @@ meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import count
 from typing import ClassVar
@@ -27,7 +26,8 @@ from lance_spark.errors import InvalidInputError
 from lance_spark.proto import transaction_pb2
 from lance_spark.storage.uri import parse_uri
 from lance_spark.table.manifest.builder import ManifestBuilder
-from lance_spark.table.operations.base import Conflict, Operation
+from lance_spark.table.operations.base import Operation
+from lance_spark.table.operations.conflicts import Conflict
 from lance_spark.table.paths import BasePath
 
 KIND = "update_bases"
@@ -44,32 +44,10 @@ class UpdateBases(Operation):
         Whether they take the places of those with the same ids; not part of the message.
     """
 
-    conflicts: ClassVar[Mapping[str, Conflict]] = {
-        "append": Conflict.COMPATIBLE,
-        "delete": Conflict.COMPATIBLE,
-        "overwrite": Conflict.COMPATIBLE,
-        "create_index": Conflict.COMPATIBLE,
-        "rewrite": Conflict.COMPATIBLE,
-        "merge": Conflict.COMPATIBLE,
-        "restore": Conflict.COMPATIBLE,
-        "reserve_fragments": Conflict.COMPATIBLE,
-        "update": Conflict.COMPATIBLE,
-        "project": Conflict.COMPATIBLE,
-        "update_config": Conflict.COMPATIBLE,
-        "data_replacement": Conflict.COMPATIBLE,
-        "update_mem_wal_state": Conflict.COMPATIBLE,
-        "clone": Conflict.COMPATIBLE,
-        "update_bases": Conflict.COMPATIBLE,
-        "data_overlay": Conflict.COMPATIBLE,
-    }
+    kind: ClassVar[str] = KIND
 
     new_bases: tuple[BasePath, ...]
     replaces: bool = False
-
-    @property
-    def kind(self) -> str:
-        """Name of the field of `Transaction.operation`."""
-        return KIND
 
     @classmethod
     def from_proto(
@@ -92,7 +70,7 @@ class UpdateBases(Operation):
         if self.replaces:
             # It was looked for the files of another version.
             return Conflict.RETRYABLE
-        return self.conflicts.get(committed.kind, Conflict.RETRYABLE)
+        return self.conflict_by_kind(committed)
 
     def apply(self, draft: ManifestBuilder) -> None:
         """Add the roots.

@@ -2,7 +2,7 @@
 
 | field of `UpdateConfig` | content |
 | --- | --- |
-| upsert_values, delete_keys | configuration to set, and keys of it to delete, as older writers put it |
+| upsert_values, delete_keys | configuration to set, and its keys to delete, as of older writers |
 | schema_metadata | all metadata of the schema, as older writers put it |
 | field_metadata | all metadata of some fields, by id, as older writers put it |
 | config_updates | what becomes of the configuration |
@@ -24,7 +24,8 @@ from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.schema import set_keys
 from lance_spark.proto import transaction_pb2
 from lance_spark.table.manifest.builder import ManifestBuilder
-from lance_spark.table.operations.base import SCHEMA_METADATA, Conflict, Operation
+from lance_spark.table.operations.base import SCHEMA_METADATA, Operation
+from lance_spark.table.operations.conflicts import Conflict
 
 KIND = "update_config"
 _V = TypeVar("_V", str, bytes)
@@ -87,34 +88,12 @@ class UpdateConfig(Operation):
         By field id.
     """
 
-    conflicts: ClassVar[Mapping[str, Conflict]] = {
-        "append": Conflict.COMPATIBLE,
-        "delete": Conflict.COMPATIBLE,
-        "overwrite": Conflict.COMPATIBLE,
-        "create_index": Conflict.COMPATIBLE,
-        "rewrite": Conflict.COMPATIBLE,
-        "merge": Conflict.COMPATIBLE,
-        "restore": Conflict.COMPATIBLE,
-        "reserve_fragments": Conflict.COMPATIBLE,
-        "update": Conflict.COMPATIBLE,
-        "project": Conflict.COMPATIBLE,
-        "update_config": Conflict.COMPATIBLE,
-        "data_replacement": Conflict.COMPATIBLE,
-        "update_mem_wal_state": Conflict.COMPATIBLE,
-        "clone": Conflict.COMPATIBLE,
-        "update_bases": Conflict.COMPATIBLE,
-        "data_overlay": Conflict.COMPATIBLE,
-    }
+    kind: ClassVar[str] = KIND
 
     config: MapUpdate | None = None
     table_metadata: MapUpdate | None = None
     schema_metadata: MapUpdate | None = None
     field_metadata: Mapping[int, MapUpdate] = field(default_factory=dict)
-
-    @property
-    def kind(self) -> str:
-        """Name of the field of `Transaction.operation`."""
-        return KIND
 
     @property
     def config_keys(self) -> frozenset[str]:
@@ -205,7 +184,7 @@ class UpdateConfig(Operation):
         if committed.kind == "merge" and targets:
             # Its schema may have been planned with the metadata of before.
             return Conflict.RETRYABLE
-        return self.conflicts.get(committed.kind, Conflict.RETRYABLE)
+        return self.conflict_by_kind(committed)
 
     def apply(self, draft: ManifestBuilder) -> None:
         """Change the maps.

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -22,7 +21,8 @@ from google.protobuf.message import DecodeError
 from lance_spark.errors import CorruptTableError, InvalidInputError
 from lance_spark.proto import table_pb2, transaction_pb2
 from lance_spark.table.manifest.builder import ManifestBuilder
-from lance_spark.table.operations.base import Conflict, Operation
+from lance_spark.table.operations.base import Operation
+from lance_spark.table.operations.conflicts import Conflict
 
 KIND = "update_mem_wal_state"
 INDEX = "__lance_mem_wal"
@@ -38,31 +38,9 @@ class UpdateMemWalState(Operation):
         Nobody changes the messages any more.
     """
 
-    conflicts: ClassVar[Mapping[str, Conflict]] = {
-        "append": Conflict.INCOMPATIBLE,
-        "delete": Conflict.INCOMPATIBLE,
-        "overwrite": Conflict.INCOMPATIBLE,
-        "create_index": Conflict.COMPATIBLE,
-        "rewrite": Conflict.COMPATIBLE,
-        "merge": Conflict.INCOMPATIBLE,
-        "restore": Conflict.INCOMPATIBLE,
-        "reserve_fragments": Conflict.COMPATIBLE,
-        "update": Conflict.INCOMPATIBLE,
-        "project": Conflict.INCOMPATIBLE,
-        "update_config": Conflict.COMPATIBLE,
-        "data_replacement": Conflict.INCOMPATIBLE,
-        "update_mem_wal_state": Conflict.COMPATIBLE,
-        "clone": Conflict.INCOMPATIBLE,
-        "update_bases": Conflict.COMPATIBLE,
-        "data_overlay": Conflict.INCOMPATIBLE,
-    }
+    kind: ClassVar[str] = KIND
 
     compacted_sstables: tuple[table_pb2.CompactedSsTable, ...]
-
-    @property
-    def kind(self) -> str:
-        """Name of the field of `Transaction.operation`."""
-        return KIND
 
     @cached_property
     def compacted_shards(self) -> frozenset[bytes]:
@@ -88,7 +66,7 @@ class UpdateMemWalState(Operation):
         if committed.compacted_shards:
             apart = self.compacted_shards.isdisjoint(committed.compacted_shards)
             return Conflict.COMPATIBLE if apart else Conflict.RETRYABLE
-        return self.conflicts.get(committed.kind, Conflict.RETRYABLE)
+        return self.conflict_by_kind(committed)
 
     def apply(self, draft: ManifestBuilder) -> None:
         """Note the generations.

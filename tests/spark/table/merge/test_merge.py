@@ -17,8 +17,7 @@ from lance_spark import LanceTable
 from lance_spark.dataset.dataset import open_dataset
 from lance_spark.dataset.write import write_dataset
 from lance_spark.errors import AmbiguousMergeError, InvalidInputError, SchemaMismatchError
-from lance_spark.spark.table.jobs import delete as delete_job
-from lance_spark.spark.table.merge import task as merge_job
+from lance_spark.mutations.rows import merge as row_merge
 from tests.spark.table.merge.model import ON, AmbiguousError, Row, merged, some_clauses
 from tests.spark.table.tables import checked, left_over
 from tests.spark.table.test_update import kinds
@@ -318,7 +317,7 @@ def test_others_meanwhile(
 ) -> None:
     path = tmp_path / "t"
     changes = ["k = 8", "k = 4"]
-    run = delete_job.run
+    run = row_merge.run_delete
 
     def slow(*given: Any) -> Any:
         done = run(*given)
@@ -326,7 +325,7 @@ def test_others_meanwhile(
             lance.dataset(path).delete(changes.pop(0))
         return done
 
-    monkeypatch.setattr(merge_job, "run", slow)
+    monkeypatch.setattr(row_merge, "run_delete", slow)
     source = spark.createDataFrame([(2, -1), (4, -2), (999, -3)], "k bigint, v bigint").alias("s")
     merge = small.merge(source, "t.k = s.k", commit_message="merged")
     merge = merge.whenMatchedUpdateAll().whenNotMatchedInsertAll()

@@ -17,9 +17,9 @@ from lance_spark import LanceTable
 from lance_spark.dataset.dataset import open_dataset
 from lance_spark.dataset.write import write_dataset
 from lance_spark.errors import AmbiguousMergeError, InvalidInputError, SchemaMismatchError
-from lance_spark.mutations import retry
+from lance_spark.mutations import commits
+from lance_spark.mutations.rows import merge as row_merge
 from lance_spark.mutations.rows.merge import primary_key
-from lance_spark.spark.table.merge import task as merge_job
 from lance_spark.table.operations.data.update import Update
 from tests.spark.table.merge.upsert_at_once import wait_for
 from tests.spark.table.tables import checked, left_over
@@ -148,7 +148,7 @@ def test_two_processes_insert_one_key(spark: Any, tmp_path: Path) -> None:
         text=True,
     )
     attempts = 0
-    commit = retry.commit_rows
+    commit = commits.commit_rows
 
     def together(*given: Any, **more: Any) -> Any:
         nonlocal attempts
@@ -158,7 +158,7 @@ def test_two_processes_insert_one_key(spark: Any, tmp_path: Path) -> None:
         return commit(*given, **more)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(merge_job, "commit_rows", together)
+        patch.setattr(row_merge, "commit_rows", together)
         source = spark.createDataFrame([(100, "ours"), (102, "only ours")], "id bigint, v string")
         ours = LanceTable.forPath(spark, str(path)).upsert(source)
     output, _ = other.communicate(timeout=240)
@@ -181,7 +181,7 @@ def test_pylance_inserts_the_key_meanwhile(
     path = tmp_path / "t"
     keyed(path)
     stale = lance.dataset(path)
-    commit = retry.commit_rows
+    commit = commits.commit_rows
     attempts = 0
 
     def merge_insert(dataset: Any, key: int, value: str) -> None:
@@ -196,7 +196,7 @@ def test_pylance_inserts_the_key_meanwhile(
             merge_insert(lance.dataset(path), 100 if attempts == 1 else 500, "pylance")
         return commit(*given, **more)
 
-    monkeypatch.setattr(merge_job, "commit_rows", later)
+    monkeypatch.setattr(row_merge, "commit_rows", later)
     table = LanceTable.forPath(spark, str(path))
     source = spark.createDataFrame([(100, "ours")], "id bigint, v string")
     result = table.upsert(source)

@@ -15,8 +15,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from lance_spark import LanceTable
-from lance_spark.mutations import retry
-from lance_spark.spark.table.merge import task as merge_job
+from lance_spark.mutations import commits
+from lance_spark.mutations.rows import merge as row_merge
 
 #: Nobody waits for longer.
 PATIENCE = 240.0
@@ -42,14 +42,14 @@ def main(table: str, folder: str, rows: str) -> None:
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("OFF")
-    commit = retry.commit_rows
+    commit = commits.commit_rows
 
     def held(*given: Any, **more: Any) -> Any:
         (Path(folder) / "ready").touch()
         wait_for(Path(folder) / "go")
         return commit(*given, **more)
 
-    merge_job.commit_rows = held  # type: ignore[attr-defined]
+    row_merge.commit_rows = held  # type: ignore[attr-defined]
     source = spark.createDataFrame(json.loads(rows), "id bigint, v string")
     result = LanceTable.forPath(spark, table).upsert(source)
     print(json.dumps(dataclasses.asdict(result)), flush=True)

@@ -11,8 +11,9 @@ import pytest
 
 from lance_spark.dataset.write import write_dataset
 from lance_spark.errors import CommitConflictError
-from lance_spark.table.commit.write_job import WriteJob, begin_write
-from lance_spark.table.commit.write_rebase import commit_again, on_newest
+from lance_spark.table.commit.write_commit import commit_again, on_newest
+from lance_spark.table.commit.write_job import WriteJob
+from lance_spark.table.commit.write_plan import begin_write
 from lance_spark.table.fragments.fragment import Fragment
 
 ROWS = pa.table({"id": [1, 2], "v": ["a", "b"]})

@@ -1,0 +1,197 @@
+"""Writers of rewritten rows and columns, and the files of their tasks that are not committed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from lance_spark.errors import StorageError
+from lance_spark.file.blobs.writer import BlobOptions
+from lance_spark.file.schema.schema import Schema
+from lance_spark.table.bases import Target
+from lance_spark.table.fragments.files import DataFile
+from lance_spark.table.fragments.fragment import Fragment
+from lance_spark.table.fragments.writer import (
+    DEFAULT_MAX_BYTES_PER_FILE,
+    DEFAULT_MAX_ROWS_PER_FILE,
+    FragmentWriter,
+    delete_fragments,
+)
+from lance_spark.table.paths import BasePath, TablePaths
+from lance_spark.table.rows.ids import store_lineage
+from lance_spark.table.rows.u64_segments import UInt64Array
+
+#: Limit of a file that holds all rows of a fragment, whatever their number.
+UNLIMITED = 1 << 62
+
+
+class Written:
+    """Result of a task that wrote files. Small, and can be pickled."""
+
+    __slots__ = ()
+
+    @property
+    def new_data(self) -> Iterable[Fragment]:
+        """Fragments with the data files that the task wrote, and no others."""
+        return ()
+
+    @property
+    def new_deletion_files(self) -> Iterable[str]:
+        """Paths of the deletion files that the task wrote."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile(Written):
+    """The data file of some columns of a fragment.
+
+    Attributes
+    ----------
+    fragment_id : int
+    file : DataFile
+    """
+
+    fragment_id: int
+    file: DataFile
+
+    @property
+    def new_data(self) -> Iterable[Fragment]:
+        """The data file."""
+        return (Fragment(0, [self.file], 0),)
+
+
+def undo(paths: TablePaths, results: Written | Iterable[Written]) -> None:
+    """Delete the files of tasks that are not committed.
+
+    Raises
+    ------
+    StorageError
+    """
+    results = [results] if isinstance(results, Written) else list(results)
+    paths.store.delete([path for result in results for path in result.new_deletion_files])
+    delete_fragments(paths, [fragment for result in results for fragment in result.new_data])
+
+
+def discard(paths: TablePaths, results: Iterable[Written]) -> None:
+    """Delete the files of tasks that are not committed; cleanup deletes what stays."""
+    for result in results:
+        with suppress(StorageError):
+            undo(paths, result)
+
+
+def rewrite_writer(
+    paths: TablePaths,
+    schema: Schema,
+    version: tuple[int, int],
+    base_paths: Mapping[int, BasePath],
+    *,
+    max_rows_per_file: int = DEFAULT_MAX_ROWS_PER_FILE,
+    max_bytes_per_file: int = DEFAULT_MAX_BYTES_PER_FILE,
+    tag: bytes = b"",
+    targets: Sequence[Target] = (None,),
+    first: int = 0,
+) -> FragmentWriter:
+    """Return a writer of rows that come from the table: references of blobs stay references.
+
+    Parameters
+    ----------
+    paths, schema, version, max_rows_per_file, max_bytes_per_file, tag, targets, first
+        As for `FragmentWriter`.
+    base_paths : mapping of int to BasePath
+        Base paths of the table.
+    """
+    folders = {number: base.path for number, base in base_paths.items() if not base.is_dataset_root}
+    return FragmentWriter(
+        paths,
+        schema,
+        version,
+        max_rows_per_file=max_rows_per_file,
+        max_bytes_per_file=max_bytes_per_file,
+        tag=tag,
+        blobs=BlobOptions("reference", bases=folders),
+        targets=targets,
+        first=first,
+    )
+
+
+class MovedRowsWriter:
+    """Writes rows that move to new fragments, and keeps their lineage with stable row ids.
+
+    Parameters
+    ----------
+    writer : FragmentWriter
+    stable_row_ids : bool
+        Whether the table has stable row ids.
+    """
+
+    def __init__(self, writer: FragmentWriter, stable_row_ids: bool) -> None:
+        self._writer = writer
+        self._stable = stable_row_ids
+        self._lineage: list[tuple[UInt64Array, ...]] = []
+
+    def write(self, values: pa.RecordBatch, *lineage: UInt64Array) -> None:
+        """Write rows.
+
+        Parameters
+        ----------
+        values : pa.RecordBatch
+        *lineage : uint64 array
+            Row ids, the versions that created the rows, and, unless the commit sets these, the
+            versions that last updated them. Not used without stable row ids.
+        """
+        self._writer.write(values)
+        if self._stable:
+            self._lineage.append(lineage)
+
+    def finish(self) -> list[Fragment]:
+        """Close the files; return the new fragments, with the lineage of their rows."""
+        fragments = self._writer.finish()
+        if not self._lineage:
+            return fragments
+        return with_lineage(fragments, *map(np.concatenate, zip(*self._lineage, strict=True)))
+
+    def abort(self) -> None:
+        """Delete the files.
+
+        Raises
+        ------
+        StorageError
+        """
+        self._writer.abort()
+
+
+def with_lineage(
+    fragments: Iterable[Fragment],
+    row_ids: UInt64Array,
+    created: UInt64Array,
+    updated: UInt64Array | None = None,
+) -> list[Fragment]:
+    """Return new fragments with ids and versions of their rows, one value for each row."""
+    result = []
+    start = 0
+    for fragment in fragments:
+        rows = slice(start, start + fragment.physical_rows)
+        proto = fragment.to_proto()
+        store_lineage(
+            proto,
+            row_ids=row_ids[rows],
+            created=created[rows],
+            updated=None if updated is None else updated[rows],
+        )
+        result.append(Fragment.from_proto(proto, "new fragment"))
+        start = rows.stop
+    return result
+
+
+def numbered(fragments: Iterable[Fragment], first: int) -> tuple[Fragment, ...]:
+    """Return new fragments with reserved ids, from `first` on."""
+    result = []
+    for number, fragment in enumerate(fragments, first):
+        proto = fragment.to_proto()
+        proto.id = number
+        result.append(Fragment.from_proto(proto, "new fragment"))
+    return tuple(result)

@@ -1,0 +1,127 @@
+"""Conditions that choose the rows of a mutation: parsed for each attempt, and as text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyroaring import BitMap
+
+from lance_spark.errors import InvalidInputError
+from lance_spark.mutations.rows.row_address_guard import RowAddressGuard
+from lance_spark.scan.fragment.row_meta import ROW_OFFSET, with_all
+from lance_spark.scan.predicates.tree import Predicate
+from lance_spark.scan.predicates.tuples import Comparison, parse_filters
+from lance_spark.table.open import OpenTable
+from lance_spark.table.rows.deletions import Offsets
+
+#: A condition on rows: (column, operator, value), or a predicate.
+Filter = Sequence[Any] | Predicate
+_OPERATORS = {"==": "=", "!=": "!=", "is_null": "IS NULL", "is_not_null": "IS NOT NULL"}
+#: Values of a list that the text of a condition shows.
+_SHOWN = 16
+
+
+def conditions_of(filters: str | Iterable[Filter] | None) -> list[Filter]:
+    """Return filters, or one text, so that each attempt can parse them; iterators become lists.
+
+    Raises
+    ------
+    InvalidInputError
+        A filter is not a sequence.
+    """
+    if isinstance(filters, str):
+        return [filters]
+    conditions: list[Filter] = []
+    for part in filters or ():
+        if isinstance(part, Predicate):
+            conditions.append(part)
+            continue
+        if isinstance(part, str) or not isinstance(part, Sequence):
+            raise InvalidInputError(f"a filter is (column, operator, value), not {part!r}")
+        conditions.append(tuple(list(one) if isinstance(one, Iterator) else one for one in part))
+    return conditions
+
+
+def parse_conditions(
+    table: OpenTable, filters: Iterable[Filter] | None
+) -> tuple[Comparison | Predicate, ...]:
+    """Return the conditions of the rows that change: comparisons first, then predicates.
+
+    Raises
+    ------
+    InvalidInputError
+        A filter cannot be parsed, or names row offsets, which a single fragment does not know.
+    """
+    known = with_all(table.schema)
+    given = [filters] if isinstance(filters, str) else list(filters or ())
+    predicates = [one for one in given if isinstance(one, Predicate)]
+    for text in (one for one in given if isinstance(one, str)):
+        from lance_spark.scan.predicates.sql import parse_predicate
+
+        predicates.append(parse_predicate(text, known))
+    others = [one for one in given if not isinstance(one, Predicate | str)]
+    comparisons = parse_filters(others, known)
+    conditions: tuple[Comparison | Predicate, ...] = (*comparisons, *predicates)
+    if any(path[0].id == ROW_OFFSET.id for one in conditions for path in one.paths):
+        raise InvalidInputError(
+            f"filter on {ROW_OFFSET.name!r}: rows cannot be changed by it; choose them by _rowaddr "
+            "or _rowid"
+        )
+    return conditions
+
+
+def address_check(table: OpenTable, conditions: Iterable[Filter]) -> Callable[[OpenTable], None]:
+    """Return a check that refuses newer versions whose rows moved, if conditions name addresses.
+
+    See `RowAddressGuard.check`.
+    """
+    guard = RowAddressGuard(table)
+    given = list(conditions)
+
+    def check(newer: OpenTable) -> None:
+        parsed = parse_conditions(table, given)
+        guard.check(newer, (path[0].name for one in parsed for path in one.paths))
+
+    return check
+
+
+def describe(
+    conditions: Iterable[Comparison | Predicate],
+    rows: Mapping[int, Offsets | BitMap] | None = None,
+) -> str:
+    """Return conditions as the text that a transaction records."""
+    parts = [str(one) if isinstance(one, Predicate) else _text(one) for one in conditions]
+    if rows is not None:
+        parts.insert(0, f"_rowaddr IN ({sum(map(len, rows.values()))} addresses)")
+    return " AND ".join(parts) or "true"
+
+
+def _text(comparison: Comparison) -> str:
+    name = ".".join(node.name for node in comparison.path)
+    op, value = comparison.op, comparison.value
+    if value is None:
+        return f"{name} {_OPERATORS[op]}"
+    if op in ("in", "not in"):
+        shown = [_literal(_plain(one)) for one in value[:_SHOWN]]
+        more = ", ..." if len(value) > len(shown) else ""
+        return f"{name} {op.upper()} ({', '.join(shown)}{more})"
+    return f"{name} {_OPERATORS.get(op, op)} {_literal(_plain(value))}"
+
+
+def _plain(value: pa.Scalar) -> Any:
+    try:
+        return value.as_py()
+    except (LookupError, ValueError, OverflowError):
+        # An unknown time zone, or a time out of Python's range: the stored number identifies it.
+        return getattr(value, "value", None)
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return str(value)
+    quoted = str(value).replace("'", "''")
+    return f"'{quoted}'"

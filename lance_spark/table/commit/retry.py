@@ -1,0 +1,67 @@
+"""Attempts after the first one: the waits between them, and changes that are planned again."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from lance_spark.errors import CommitConflictError
+
+_FIRST_WAIT = 0.01
+_LONGEST_WAIT = 3.0
+_State = TypeVar("_State")
+_Result = TypeVar("_Result")
+
+
+class Backoff:
+    """Waits of random length between attempts. Create it when the first attempt starts."""
+
+    def __init__(self) -> None:
+        self._longest = _FIRST_WAIT
+        self._started = time.monotonic()
+
+    def wait(self) -> None:
+        """Wait after an attempt; the next attempt starts now."""
+        # The duration of an attempt says how many writers can take turns in a while.
+        seconds = time.monotonic() - self._started
+        self._longest = min(max(2 * self._longest, seconds), _LONGEST_WAIT)
+        time.sleep(random.uniform(0, self._longest))  # noqa: S311 - no secret
+        self._started = time.monotonic()
+
+
+def replan_on_conflict(
+    attempt: Callable[[_State], _Result],
+    state: _State,
+    replan: Callable[[_State, CommitConflictError], _State | None],
+    retries: int,
+) -> _Result:
+    """Call `attempt`, and again with what `replan` returns after each conflict.
+
+    Parameters
+    ----------
+    attempt : callable
+        Plans and commits from a state.
+    state : object
+        State of the first attempt.
+    replan : callable
+        Returns the state of the next attempt from the last one and its conflict; None if the
+        change cannot be planned again.
+    retries : int
+        Number of attempts after the first one.
+
+    Raises
+    ------
+    CommitConflictError
+        The conflict of the last attempt.
+    """
+    for left in range(retries, -1, -1):
+        try:
+            return attempt(state)
+        except CommitConflictError as error:
+            newer = replan(state, error) if left else None
+            if newer is None:
+                raise
+        state = newer
+    raise AssertionError("the last attempt returns or raises")

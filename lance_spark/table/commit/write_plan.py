@@ -1,0 +1,293 @@
+"""The plan of a write: what the driver checks and chooses before tasks write data files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, get_args
+
+import pyarrow as pa
+
+from lance_spark.errors import (
+    InvalidInputError,
+    InvalidOptionError,
+    SchemaMismatchError,
+    TableExistsError,
+    UnsupportedFeatureError,
+    naming,
+)
+from lance_spark.file.blobs.fields import for_version, new_schema
+from lance_spark.file.blobs.writer import BlobOptions
+from lance_spark.file.schema.schema import Schema
+from lance_spark.file.writer import check_types
+from lance_spark.storage.options.base_paths import check_base_params
+from lance_spark.storage.store import ObjectStore
+from lance_spark.storage.uri import parse_uri
+from lance_spark.table.append_schema import filled_by
+from lance_spark.table.bases import BaseLike, Target, folders, new_bases, same_bases, targets
+from lance_spark.table.commit.options import DEFAULT_MAX_RETRIES
+from lance_spark.table.commit.write_job import (
+    STRATEGIES,
+    Mode,
+    TableSettings,
+    WriteJob,
+    WriteLimits,
+)
+from lance_spark.table.fragments import file_versions
+from lance_spark.table.fragments.fragment import check_unique
+from lance_spark.table.manifest import versions
+from lance_spark.table.manifest.manifest import Manifest
+from lance_spark.table.open import branch_of, read_latest
+from lance_spark.table.paths import BasePath, TablePaths
+from lance_spark.table.placement import check_targets
+from lance_spark.table.refs import names as ref_names
+from lance_spark.table.refs.foreign_branches import check_branch_bases
+from lance_spark.table.rows.ids import check_names
+
+#: Receives a version, the schema of appended data, and the table's name; returns the fields of the
+#: data files.
+Fit = Callable[[Manifest, Schema, str], Schema]
+_NO_LIMITS = WriteLimits()
+_NO_SETTINGS = TableSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class BaseTargets:
+    """Base paths of a write.
+
+    Attributes
+    ----------
+    initial : sequence of BasePath
+        Base paths of a new table. A table that exists must have them already.
+    names : sequence of str, optional
+        Names or paths of the base paths that new data files go to, one after the other.
+    all_bases : bool, optional
+        True: new data files go to the table itself and all base paths, one after the other; False:
+        to all base paths.
+    """
+
+    initial: Sequence[BaseLike] = ()
+    names: Sequence[str] | None = None
+    all_bases: bool | None = None
+
+
+_NO_BASES = BaseTargets()
+
+
+def begin_write(
+    uri: str,
+    schema: pa.Schema,
+    *,
+    mode: Mode = "append",
+    data_storage_version: str | None = None,
+    limits: WriteLimits = _NO_LIMITS,
+    settings: TableSettings = _NO_SETTINGS,
+    storage_options: Mapping[str, Any] | None = None,
+    blobs: BlobOptions | None = None,
+    commit_retries: int | None = None,
+    branch: str | None = None,
+    bases: BaseTargets = _NO_BASES,
+    fit: Fit | None = None,
+) -> WriteJob:
+    """Plan a write.
+
+    Parameters
+    ----------
+    uri : str
+        Root of the table, or of one of its branches: a path or a URI.
+    schema : pyarrow.Schema
+        Of the data.
+    mode : str
+        "create" makes a new table, "append" adds to one or makes it, "overwrite" replaces schema
+        and rows or makes it.
+    data_storage_version : str, optional
+        Version of the data files: "2.0", "2.1", "2.2" or "stable", or "0.1" or "legacy". The
+        table's if none is given, "stable" for a new one.
+    limits : WriteLimits
+    settings : TableSettings
+    storage_options : mapping, optional
+        Credentials, endpoint and the like, by the names that other Lance clients use; see
+        docs/reference/stores.md.
+    blobs : BlobOptions, optional
+        How values of blob columns are written.
+    commit_retries : int, optional
+        Number of times the commit starts again after other writers were faster; 20 by default.
+    branch : str, optional
+        Write to this branch, which there is; ``main`` for the main one. The one that `uri` is the
+        root of, if none is given.
+    bases : BaseTargets
+    fit : callable, optional
+        Chooses the fields of appended data: by default those of the table that the data has.
+
+    Raises
+    ------
+    TableExistsError
+        The mode is "create", and there is a table.
+    SchemaMismatchError
+        Appended data does not fit the table.
+    InvalidOptionError
+        An option has no such value, or cannot be used on this table.
+    UnsupportedFeatureError
+        The table needs more than this release does, or files of that version are not written.
+    InvalidInputError, UnsupportedTypeError
+        The schema cannot be stored.
+    CorruptTableError, StorageError
+    """
+    with naming(parse_uri(uri).display):
+        retries = DEFAULT_MAX_RETRIES if commit_retries is None else commit_retries
+        _check_options(mode, limits, retries)
+        version = None
+        if data_storage_version is not None:
+            version = file_versions.parse_version(data_storage_version)
+        data = Schema.from_arrow(schema)
+        if not data.fields:
+            raise InvalidInputError(
+                f"{parse_uri(uri).display}: data without columns cannot be written"
+            )
+        store, base = _open(uri, storage_options, branch, mode)
+        base_paths, chosen = _bases(store, base, bases, storage_options or {})
+        job = WriteJob(
+            uri=store.uri,
+            strategy=STRATEGIES[mode],
+            schema=data,
+            file_version=version or file_versions.DEFAULT,
+            read_version=base.version if base else 0,
+            read_identity=base.identity if base else None,
+            limits=limits,
+            settings=settings,
+            storage_options=dict(storage_options or {}),
+            blobs=replace(blobs or BlobOptions(), bases=folders(base_paths)),
+            commit_retries=retries,
+            base_paths=base_paths,
+            targets=chosen,
+        )
+        if base is not None:
+            job = _planned_on(job, base, version, store, fit)
+        if base is None or mode == "overwrite":
+            check_names(schema.names)
+            first = base.first_new_field_id if base is not None else 0
+            if first or for_version(schema, job.file_version) is not schema:
+                data = new_schema(schema, job.file_version, first)
+            job = replace(job, schema=data)
+        if job.file_version not in file_versions.WRITABLE:
+            raise UnsupportedFeatureError(
+                f"{store.display}: data files of version {file_versions.text(job.file_version)} "
+                f"are not written, only {file_versions.writable()}; {_way_out(job, base)}"
+            )
+        check_types(job.schema, job.file_version)
+        return job
+
+
+def _open(
+    uri: str, storage_options: Mapping[str, Any] | None, branch: str | None, mode: Mode
+) -> tuple[ObjectStore, Manifest | None]:
+    """Return the store of the branch, and its newest version; None if the table does not exist."""
+    store = ObjectStore.from_uri(uri, storage_options)
+    # A new table has the main branch alone.
+    if branch is not None and (branch != ref_names.MAIN or versions.newest(store) is not None):
+        store = branch_of(store, branch)
+    store.check_put_if_absent()
+    manifests = versions.list_newest(store)
+    if not manifests:
+        if store.exists(versions.LATEST):
+            raise versions.not_a_table(store)
+        return store, None
+    if mode == "create":
+        raise TableExistsError(
+            f"{store.display}: there is a table already, with "
+            f"{versions.describe(versions.list_manifests(store))}; append to it, overwrite it, or "
+            "choose another path"
+        )
+    versions.scheme_for_commit(store, manifests)
+    return store, read_latest(store, manifests[-1])
+
+
+def _bases(
+    store: ObjectStore,
+    base: Manifest | None,
+    wanted: BaseTargets,
+    storage_options: Mapping[str, Any],
+) -> tuple[Mapping[int, BasePath], tuple[Target, ...]]:
+    """Return the base paths of the table, and those that new data files go to."""
+    base_paths: Mapping[int, BasePath] = {path.id: path for path in new_bases(wanted.initial)}
+    if base is not None:
+        check_branch_bases(store, base)
+        if not same_bases(wanted.initial, base.base_paths.values()):
+            raise InvalidOptionError(
+                f"{store.display}: initial_bases are for a new table, and this one exists and "
+                "does not have all of them; add base paths to it by Dataset.add_bases or "
+                "LanceTable.addBases"
+            )
+        base_paths = dict(base.base_paths)
+    check_base_params(storage_options, [path.path for path in base_paths.values()], store.display)
+    chosen = targets(base_paths, wanted.names, wanted.all_bases, store)
+    paths = TablePaths(store, base_paths, storage_options)
+    check_targets(paths, base_paths, chosen)
+    return base_paths, chosen
+
+
+def _planned_on(
+    job: WriteJob,
+    base: Manifest,
+    wanted: tuple[int, int] | None,
+    store: ObjectStore,
+    fit: Fit | None,
+) -> WriteJob:
+    replaces = job.strategy.mode == "overwrite"
+    base.check_writable(store.display)
+    if job.settings.enable_stable_row_ids and not base.flags.stable_row_ids:
+        raise InvalidOptionError(
+            f"{store.display}: stable row ids can be enabled for a new table only, and there is "
+            "one already"
+        )
+    if replaces:
+        return replace(job, file_version=wanted or base.data_storage_version)
+    check_unique(base.message.fragments, base.name)
+    if wanted is not None and wanted != base.data_storage_version:
+        raise InvalidOptionError(
+            f"{store.display}: its data files are of version "
+            f"{file_versions.text(base.data_storage_version)}, which an append keeps; "
+            f"leave data storage version {file_versions.text(wanted)} away, or overwrite the table"
+        )
+    if job.settings.config or job.settings.table_metadata:
+        raise InvalidOptionError(
+            f"{store.display}: configuration and metadata are set when a table is created or "
+            "overwritten, not by an append"
+        )
+    schema = (
+        fit(base, job.schema, store.display)
+        if fit is not None
+        else filled_by(base.schema, job.schema, store.display)
+    )
+    if base.data_storage_version == (0, 1):
+        _check_complete(schema, base.schema, store.display)
+    return replace(job, schema=schema, file_version=base.data_storage_version)
+
+
+def _check_complete(schema: Schema, table: Schema, name: str) -> None:
+    """Refuse rows that lack columns, or bring new ones: files of version 0.1 must have all."""
+    own, wanted = ({node.id: node.name for node in item.walk()} for item in (schema, table))
+    different = {**own, **wanted}
+    for field_id in own.keys() ^ wanted.keys():
+        raise SchemaMismatchError(
+            f"{name}: column {different[field_id]!r} is not in "
+            f"{'the data' if field_id in wanted else 'the table'}, and data files of version 0.1 "
+            "must have all columns of a table; give all, or overwrite the table with data storage "
+            "version 2.2"
+        )
+
+
+def _check_options(mode: str, limits: WriteLimits, commit_retries: int) -> None:
+    if mode not in get_args(Mode):
+        raise InvalidOptionError(f"mode {mode!r} is none of {', '.join(get_args(Mode))}")
+    for name in ("max_rows_per_file", "max_bytes_per_file"):
+        if getattr(limits, name) < 1:
+            raise InvalidOptionError(f"{name} must be at least 1, not {getattr(limits, name)}")
+    if commit_retries < 0:
+        raise InvalidOptionError(f"commit_retries must be at least 0, not {commit_retries}")
+
+
+def _way_out(job: WriteJob, base: Manifest | None) -> str:
+    if base is not None and job.strategy.mode == "append":
+        return "overwrite the table with data storage version 2.2, or append with pylance"
+    return "set data storage version 2.2"
