@@ -18,11 +18,12 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.scan.predicates import times
+from lance_spark.scan.predicates.column_predicates import Compare
 from lance_spark.scan.predicates.common_types import decimal_for
 from lance_spark.scan.predicates.comparison import Op
 from lance_spark.scan.predicates.rounding import decimal_of, half_up, to_float32, to_float64
 from lance_spark.scan.predicates.sql_settings import SqlSettings
-from lance_spark.scan.predicates.tree import And, Column, Compare, Constant, Predicate
+from lance_spark.scan.predicates.tree import And, Column, Constant, Predicate
 from lance_spark.scan.predicates.typed_values import CLOCK, INSTANT, Typed, type_name
 
 _DAY = 86_400_000_000

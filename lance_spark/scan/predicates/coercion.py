@@ -19,6 +19,7 @@ import pyarrow.types as pat
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.schema import Field, Schema
 from lance_spark.scan.predicates.cast_bounds import bounded, order_of, places
+from lance_spark.scan.predicates.column_predicates import Compare, CompareColumns, In, IsNull, Match
 from lance_spark.scan.predicates.common_types import (
     NoCommonTypeError,
     comparison_type,
@@ -28,19 +29,7 @@ from lance_spark.scan.predicates.common_types import (
 from lance_spark.scan.predicates.comparison import Op, like_regex
 from lance_spark.scan.predicates.literal_casts import CastError, cast
 from lance_spark.scan.predicates.sql_settings import DEFAULTS, SqlSettings
-from lance_spark.scan.predicates.tree import (
-    And,
-    Column,
-    Compare,
-    CompareColumns,
-    Constant,
-    In,
-    IsNull,
-    Known,
-    Match,
-    Or,
-    Predicate,
-)
+from lance_spark.scan.predicates.tree import And, Column, Constant, Known, Or, Predicate
 from lance_spark.scan.predicates.typed_values import (
     DURATION,
     INSTANT,
@@ -315,7 +304,7 @@ def _typed(where: Column, value: Any) -> Typed:
 
 def type_of(where: Column) -> pa.DataType:
     """Return the type that Spark shows a column as, or that it is cast to."""
-    shown = shown_type(where.kind or where.field.arrow_field.type)
+    shown = shown_type(where.cast_type or where.field.arrow_field.type)
     if shown is None or pat.is_null(shown):
         raise InvalidInputError(
             f"filter on {str(where)!r}: values of type {where.field.arrow_field.type} are not "

@@ -9,8 +9,8 @@ import pytest
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.schema import Schema
+from lance_spark.scan.predicates.column_predicates import Compare
 from lance_spark.scan.predicates.sql import parse_predicate
-from lance_spark.scan.predicates.tree import Compare
 
 SCHEMA = Schema.from_arrow(pa.schema({"m": pa.decimal128(10, 2), "f": pa.float64()}))
 

@@ -10,8 +10,9 @@ import pytest
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.schema import Schema
+from lance_spark.scan.predicates.column_predicates import Compare
 from lance_spark.scan.predicates.sql import parse_predicate
-from lance_spark.scan.predicates.tree import Compare, Constant
+from lance_spark.scan.predicates.tree import Constant
 from tests.hostile.guard import guarded
 
 SCHEMA = Schema.from_arrow(

@@ -64,7 +64,7 @@ class ColumnValue(Expression):
     @property
     def dtype(self) -> pa.DataType:
         """The type of the column in Spark, or the type that it is cast to."""
-        shown = shown_type(self.column.kind or self.column.field.arrow_field.type)
+        shown = shown_type(self.column.cast_type or self.column.field.arrow_field.type)
         if shown is None:
             raise InvalidInputError(
                 f"filter on {str(self.column)!r}: expressions of type "

@@ -19,6 +19,7 @@ import pyarrow.types as pat
 from lance_spark.errors import EvaluationError, InvalidInputError
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.predicates import coercion
+from lance_spark.scan.predicates.column_predicates import IsNan, IsNull, Match
 from lance_spark.scan.predicates.common_types import NoCommonTypeError, comparison_type
 from lance_spark.scan.predicates.comparison import Op, compared, like_regex
 from lance_spark.scan.predicates.expressions import strings
@@ -38,18 +39,7 @@ from lance_spark.scan.predicates.sql.tokens import error
 from lance_spark.scan.predicates.sql.words import CURRENT
 from lance_spark.scan.predicates.sql_settings import SqlSettings
 from lance_spark.scan.predicates.times import has_zone
-from lance_spark.scan.predicates.tree import (
-    And,
-    Column,
-    Constant,
-    IsNan,
-    IsNull,
-    Known,
-    Match,
-    Or,
-    Predicate,
-    SameTruth,
-)
+from lance_spark.scan.predicates.tree import And, Column, Constant, Known, Or, Predicate, SameTruth
 from lance_spark.scan.predicates.typed_values import (
     CLOCK,
     INSTANT,
@@ -139,7 +129,7 @@ class _Binder:
         if isinstance(operand, Predicate):
             return operand
         if isinstance(operand, Column):
-            dtype = operand.kind or coercion.kind_of(operand.field)
+            dtype = operand.cast_type or coercion.kind_of(operand.field)
             if pat.is_boolean(dtype):
                 return coercion.compare(operand, "==", True)
             raise self._error(node, f"column {operand} is {dtype}, which is not a condition")
@@ -251,7 +241,7 @@ class _Binder:
         if isinstance(operand, Predicate):
             return operand
         if isinstance(operand, Column):
-            dtype = operand.kind or coercion.kind_of(operand.field)
+            dtype = operand.cast_type or coercion.kind_of(operand.field)
             if not pat.is_boolean(dtype):
                 raise self._error(
                     node, f"a condition is not compared with {operand}, which is {dtype}"
@@ -337,7 +327,7 @@ class _Binder:
             return bool(pat.is_boolean(operand.dtype) or pat.is_null(operand.dtype))
         if not isinstance(operand, Column):
             return False
-        return bool(pat.is_boolean(operand.kind or coercion.kind_of(operand.field)))
+        return bool(pat.is_boolean(operand.cast_type or coercion.kind_of(operand.field)))
 
     # Null, true, false
 
