@@ -1,8 +1,9 @@
 """A comparison of cast values as a comparison of the column's own values, which needs no cast.
 
-A cast that keeps the order of values makes of ``cast(column) < value`` a bound on the column itself: the least value of
-the column that the cast does not take below. The values of a type are numbered in their order for that, without NaN, which
-comes after all others. Statistics of pages and zone maps know the column's own values only, and so serve all literals.
+A cast that keeps the order of values makes of ``cast(column) < value`` a bound on the column
+itself: the least value of the column that the cast does not take below. The values of a type are
+numbered in their order for that, without NaN, which comes after all others. Statistics of pages and
+zone maps know the column's own values only, and so serve all literals.
 """
 
 from __future__ import annotations

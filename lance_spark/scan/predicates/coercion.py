@@ -1,8 +1,9 @@
 """Conditions from columns and literals of any type, compared as Spark compares them.
 
-`common_types` says in which type both sides are compared. A literal is cast to it (`casts`); instead of the column the
-comparison is turned into one of the column's own values (`bounds`), so that no row is cast and statistics can be asked. Two columns
-are cast both. What Spark would answer by casting each row of strings, or by clocks of a zone that go back, is refused.
+`common_types` says in which type both sides are compared. A literal is cast to it (`casts`);
+instead of the column the comparison is turned into one of the column's own values (`bounds`), so
+that no row is cast and statistics can be asked. Two columns are cast both. What Spark would answer
+by casting each row of strings, or by clocks of a zone that go back, is refused.
 """
 
 from __future__ import annotations

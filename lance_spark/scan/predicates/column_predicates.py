@@ -201,7 +201,7 @@ class IsNull(Predicate):
 
 @dataclass(frozen=True, slots=True)
 class IsNan(Predicate):
-    """Whether a column of floats is NaN; if `inverted`, whether it is not. As in Spark never null."""
+    """Whether a column of floats is NaN; if `inverted`, whether it is not. Never null."""
 
     column: Column
     inverted: bool = False

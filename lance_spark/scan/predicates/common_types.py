@@ -16,8 +16,8 @@ After AnsiTypeCoercion, TypeCoercion and DecimalPrecisionTypeCoercion of Spark 4
 | date | timestamp, timestamp_ntz | that timestamp |
 | timestamp | timestamp_ntz | timestamp |
 
-A decimal that would need more than 38 digits keeps those before the point. Nothing else has a common type. `IN` takes
-the common type of all its values, from left to right.
+A decimal that would need more than 38 digits keeps those before the point. Nothing else has a
+common type. `IN` takes the common type of all its values, from left to right.
 """
 
 from __future__ import annotations

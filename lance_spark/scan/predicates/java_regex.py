@@ -1,8 +1,9 @@
 """Regular expressions of Java as RE2 has them, as far as both find the same.
 
-Taken are characters, ``.``, classes without classes in them, ``\\d \\w \\s`` and their opposites, groups, ``|``, ``^``, ``$`` at the end,
-and quantifiers. Others are refused: what looks around or back, possessive quantifiers, flags, boundaries and
-Unicode's properties mean something else to RE2, or nothing.
+Taken are characters, ``.``, classes without classes in them, ``\\d \\w \\s`` and their opposites,
+groups, ``|``, ``^``, ``$`` at the end, and quantifiers. Others are refused: what looks around or
+back, possessive quantifiers, flags, boundaries and Unicode's properties mean something else to RE2,
+or nothing.
 """
 
 from __future__ import annotations

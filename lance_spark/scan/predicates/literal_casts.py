@@ -75,8 +75,8 @@ def cast(
     settings : SqlSettings
         The time zone is that of dates and timestamps without one.
     foldable : bool
-        Whether Spark knows the value while it plans: then it reads ``epoch``, ``now``, ``today`` and
-        the like as times.
+        Whether Spark knows the value while it plans: then it reads ``epoch``, ``now``, ``today``
+        and the like as times.
 
     Raises
     ------

@@ -1,8 +1,9 @@
 """Python values as Arrow has them, without loss.
 
-pyarrow cuts what does not fit: 2.7 becomes the integer 2, a time of day is left out of a date, microseconds are left out of
-seconds, and what is too large for a small float becomes infinite. Rows that are chosen by such a value are not those that were
-meant. Floats are rounded to the precision of their type all the same: 0.1 is meant to equal 0.1 in a column of float32.
+pyarrow cuts what does not fit: 2.7 becomes the integer 2, a time of day is left out of a date,
+microseconds are left out of seconds, and what is too large for a small float becomes infinite. Rows
+that are chosen by such a value are not those that were meant. Floats are rounded to the precision
+of their type all the same: 0.1 is meant to equal 0.1 in a column of float32.
 """
 
 from __future__ import annotations

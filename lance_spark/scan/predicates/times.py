@@ -1,7 +1,7 @@
 """Dates, timestamps and time zones as Spark reads and converts them.
 
-A time is a number of microseconds since 1970: of an instant, or of what a calendar and a clock show (local). Years beyond
-1 to 9999 are refused: Python has none, and knows no zones there.
+A time is a number of microseconds since 1970: of an instant, or of what a calendar and a clock show
+(local). Years beyond 1 to 9999 are refused: Python has none, and knows no zones there.
 """
 
 from __future__ import annotations

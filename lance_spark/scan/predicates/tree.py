@@ -1,4 +1,4 @@
-"""Predicates as in Spark: trees of conditions on columns, with the truth values true, false and null.
+"""Predicates as in Spark: trees of conditions with the truth values true, false and null.
 
 | node | true for a row |
 | --- | --- |
@@ -10,8 +10,8 @@
 | `And`, `Or`, `Known`, `Constant` | |
 
 The first three rows are in `column_predicates`; `expressions.value_predicates` has conditions on
-computed values. A filter keeps the rows for which a predicate is true. NaN equals NaN and is greater
-than all other values.
+computed values. A filter keeps the rows for which a predicate is true. NaN equals NaN and is
+greater than all other values.
 
 `candidates` returns the rows that statistics do not rule out. A `RangePruner` answers this for a
 comparison of one column. Negations are first moved down to the conditions.

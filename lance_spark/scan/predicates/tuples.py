@@ -1,11 +1,13 @@
 """Conditions that rows must meet: what they are, which rows of a batch meet them, and which rows of a file cannot.
 
-A filter is a list of comparisons that must all hold, each a column, an operator and a value, as in pyarrow's readers::
+A filter is a list of comparisons that must all hold, each a column, an operator and a value, as in
+pyarrow's readers::
 
     [("carrier", "in", ["AA", "DL"]), ("dep_delay", ">", 60), ("tailnum", "is_not_null", None)]
 
-Null compares with nothing: neither ``!=`` nor ``not in`` holds for it. NaN equals nothing and is neither less nor greater.
-Floats are compared with integers exactly, also with those that no float of the column equals.
+Null compares with nothing: neither ``!=`` nor ``not in`` holds for it. NaN equals nothing and is
+neither less nor greater. Floats are compared with integers exactly, also with those that no float
+of the column equals.
 """
 
 from __future__ import annotations

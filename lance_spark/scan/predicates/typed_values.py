@@ -66,7 +66,8 @@ class Typed:
     ----------
     value : object
         None for null; an int for integers, for dates (days since 1970), timestamps (microseconds
-        since 1970), times of day and intervals (microseconds); a float, Decimal, str, bytes or bool.
+        since 1970), times of day and intervals (microseconds); a float, Decimal, str, bytes or
+        bool.
     dtype : pa.DataType
         One of the module's table.
     written : bool
