@@ -113,7 +113,7 @@ def test_row_columns(path: Path) -> None:
 
 def test_refused(path: Path) -> None:
     dataset = lance_spark.open_dataset(str(path))
-    with pytest.raises(InvalidInputError, match="no column missing"):
+    with pytest.raises(InvalidInputError, match="column missing not found"):
         dataset.to_table(filter="missing = 1")
     with pytest.raises(InvalidInputError, match=r"leave it to DataFrame.where"):
         dataset.to_table(filter="sqrt(id) = 1")

@@ -107,7 +107,7 @@ def widened(array: pa.Array, dtype: pa.DataType) -> pa.Array:
 
 
 def exact_ticks(array: pa.Array) -> pa.Array:
-    """Return dates or timestamps as nanoseconds since 1970, in a decimal type that fits all values."""
+    """Return dates or timestamps as nanoseconds since 1970, in a decimal type that fits all."""
     import pyarrow.compute as pc
 
     if pat.is_date(array.type):

@@ -1,4 +1,4 @@
-"""The binder: it turns a syntax tree into a predicate on a table's columns, like Spark.
+"""The binder: it turns a syntax tree into a predicate on columns, as Spark's analyzer does.
 
 An operand is a column, a literal, a condition or another expression. A comparison of a column with
 literals becomes bounds on the values of the column (`coercion`), so that statistics apply. Other
