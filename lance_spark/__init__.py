@@ -16,8 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lance_spark._lazy import lazy_exports
-
-__version__ = "0.1.0"
+from lance_spark._version import __version__
 
 if TYPE_CHECKING:
     from lance_spark import errors

@@ -89,7 +89,9 @@ class EvaluationError(InvalidInputError):
 
 
 class UnsupportedError(LanceError):
-    """The table is valid, but this release lacks a feature: use another client or a newer release."""
+    """The table is valid, but this release lacks a feature: use another client or a newer
+    release.
+    """
 
 
 class UnsupportedFeatureError(UnsupportedError):
@@ -117,7 +119,9 @@ class CorruptTableError(CorruptError):
 
 
 class StorageError(LanceError):
-    """The store refused or failed a request: check path, credentials and endpoint, then try again."""
+    """The store refused or failed a request: check path, credentials and endpoint, then try
+    again.
+    """
 
 
 class MissingFileError(StorageError):

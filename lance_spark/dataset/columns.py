@@ -125,8 +125,8 @@ class ColumnMethods(HistoryMethods):
         Parameters
         ----------
         columns : sequence of str
-            Names, or dotted paths of children of structs. A struct is dropped with its last child. An
-            empty sequence commits a version with the same columns, as in pylance.
+            Names, or dotted paths of children of structs. A struct is dropped with its last child.
+            An empty sequence commits a version with the same columns, as in pylance.
         commit_message, transaction_properties
             Stored in the transaction.
         conflict_retries : int

@@ -288,8 +288,8 @@ class MaintenanceMethods(HistoryMethods):
         retain_versions : int, optional
             Keep this number of newest versions.
         versions : iterable of int, optional
-            Remove only these versions. Numbers that are not versions of the table are ignored, as in
-            pylance: an earlier cleanup may have removed them.
+            Remove only these versions. Numbers that are not versions of the table are ignored, as
+            in pylance: an earlier cleanup may have removed them.
         before_version : int, optional
             Remove only versions with a lower number.
         delete_unverified : bool

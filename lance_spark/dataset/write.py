@@ -101,8 +101,8 @@ def write_dataset(
         True: new data files go to the table's root and all base paths in turn; False: to all base
         paths in turn.
     base_store_params : mapping of str to mapping, optional
-        Storage options of base paths, by their paths; as in `open_dataset`. Each path must be a base
-        path of the table or of `initial_bases`.
+        Storage options of base paths, by their paths; as in `open_dataset`. Each path must be a
+        base path of the table or of `initial_bases`.
     storage_options : mapping, optional
         Settings of the store.
     manifest_store : ManifestStore or str, optional

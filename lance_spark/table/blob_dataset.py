@@ -15,20 +15,32 @@ Specification: field 17 of `Manifest`, reserved now.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from lance_spark.errors import UnsupportedFeatureError
 
 if TYPE_CHECKING:
     from lance_spark.file.schema.schema import Field
-    from lance_spark.table.manifest.manifest import Manifest
 
 _STORAGE_CLASS = "lance-schema:storage-class"
 _BLOB = b"blob"
-_WAY_OUT = "The second table can be opened by itself, at that version, and joined by _rowid: see docs/howto/blobs.md"
+_WAY_OUT = (
+    "The second table can be opened by itself, at that version, and joined by _rowid: see "
+    "docs/howto/blobs.md"
+)
 
 
-def check_columns(manifest: Manifest, fields: Iterable[Field]) -> None:
+class _Manifest(Protocol):
+    """The attributes of `Manifest` that this module needs; the manifest imports this module."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def message(self) -> Any: ...
+
+
+def check_columns(manifest: _Manifest, fields: Iterable[Field]) -> None:
     """Refuse to read columns whose values are in the second table.
 
     Parameters
@@ -60,7 +72,7 @@ def check_columns(manifest: Manifest, fields: Iterable[Field]) -> None:
         )
 
 
-def check_changeable(manifest: Manifest, table: str) -> None:
+def check_changeable(manifest: _Manifest, table: str) -> None:
     """Refuse a commit to a table with a second table for its blobs.
 
     Raises

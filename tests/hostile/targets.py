@@ -159,14 +159,14 @@ def index_section(data: bytes) -> None:
     proto = table_pb2.Manifest()
     section = indexes.section_of(manifest_file.Manifest(proto, "m", index_section=data))
     for index in section.indices:
-        indexes.kind(index), indexes.uuid_of(index), indexes.holds_addresses(index, True)
-    entry = fragment_reuse.find(section)
+        indexes.type_of_index(index), indexes.uuid_of(index), indexes.holds_addresses(index, True)
+    entry = fragment_reuse.find_entry(section)
     if entry is not None:
         content = fragment_reuse.inline_content(entry)
         for index in section.indices:
             bitmap = indexes.fragment_bitmap(index)
             if bitmap is not None and content is not None:
-                fragment_reuse.translate(bitmap, content)
+                fragment_reuse.remap_fragments(bitmap, content)
 
 
 def row_ids(data: bytes) -> None:

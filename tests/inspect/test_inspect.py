@@ -350,7 +350,7 @@ def test_invalid_arguments_of_the_command(
         ([path, "--version", "9"], "9"),
         ([path, "--option", "region"], "KEY=VALUE"),
         ([path, "--columns", "texts,nothing"], "nothing"),
-        ([f"{path}.nowhere"], "no Lance table"),
+        ([f"{path}.nowhere"], "not a Lance table"),
     ]:
         assert main(["inspect", *arguments]) == 1
         assert why in capsys.readouterr().err

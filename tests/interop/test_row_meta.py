@@ -17,7 +17,7 @@ from lance_spark.errors import CorruptTableError, InvalidInputError
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.manifest.codec import encode, read_manifest
 from lance_spark.table.manifest.versions import list_manifests
-from lance_spark.table.rows.ids import carry
+from lance_spark.table.rows.ids import store_lineage
 from tests.support.interop.blobs import extended, marked, table
 from tests.support.tables.lineage import lived_in, versions_of
 
@@ -56,7 +56,7 @@ def with_row_ids(path: Path, ids: Any) -> None:
     proto = manifest.to_proto()
     proto.fragments[0].ClearField("inline_row_ids")
     if ids is not None:
-        carry(proto.fragments[0], row_ids=ids)
+        store_lineage(proto.fragments[0], row_ids=ids)
     (path / location.path).write_bytes(encode(proto, None, manifest.transaction_section))
 
 

@@ -18,6 +18,7 @@ from lance_spark.encoding.levels import BoolArray, LayerSlots
 from lance_spark.encoding.meta import ColumnMeta, PageLocation, PageMeta
 from lance_spark.encoding.rows import Rows, split_rows
 from lance_spark.encoding.v2_1.fixed_width import bounds
+from lance_spark.encoding.v2_1.layouts.opening import open_page
 from lance_spark.encoding.v2_1.leaf_columns import (
     Leaf,
     child_fields,
@@ -25,7 +26,7 @@ from lance_spark.encoding.v2_1.leaf_columns import (
     leaf_fields,
     storage_field,
 )
-from lance_spark.encoding.v2_1.page import SlottedReader, SlottedRows, errors_at, open_page
+from lance_spark.encoding.v2_1.page import SlottedReader, SlottedRows, errors_at
 from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
 from lance_spark.storage.source import ReadPlan, gather_plans
 

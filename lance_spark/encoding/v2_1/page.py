@@ -12,7 +12,6 @@ from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
-from google.protobuf.message import DecodeError
 
 from lance_spark.encoding.levels import IndexArray, Layer, LayerSlots, Levels, Step
 from lance_spark.encoding.levels_read import unravel
@@ -76,23 +75,6 @@ class SlottedReader(Protocol):
         ...
 
 
-def open_page(meta: PageMeta, leaf: Leaf) -> PageReader:
-    """Return the reader for a page by its layout.
-
-    Raises
-    ------
-    CorruptFileError
-        The page's message cannot be parsed, or contradicts the page's buffers.
-    UnsupportedEncodingError
-        The layout is not known to this release.
-    """
-    try:
-        message = parse_layout(meta.encoding)
-    except DecodeError as error:
-        raise CorruptFileError(f"the page's description cannot be parsed: {error}") from None
-    return open_layout(message, meta, leaf)
-
-
 def parse_layout(encoding: bytes) -> pb.PageLayout:
     """Parse the description of a page, or return what was parsed of the same bytes; nobody is to
     change it.
@@ -111,28 +93,6 @@ def parse_layout(encoding: bytes) -> pb.PageLayout:
 def _parse_short(encoding: bytes) -> pb.PageLayout:
     message: pb.PageLayout = pb.PageLayout.FromString(encoding)
     return message
-
-
-def open_layout(message: pb.PageLayout, meta: PageMeta, leaf: Leaf) -> PageReader:
-    """Return the reader for a page by its parsed layout; see `open_page`."""
-    layout = message.WhichOneof("layout")
-    if layout == "mini_block_layout":
-        from lance_spark.encoding.v2_1.layouts.mini_block_read import MiniBlockPage
-
-        return MiniBlockPage(message.mini_block_layout, meta, leaf)
-    if layout == "full_zip_layout":
-        from lance_spark.encoding.v2_1.layouts.full_zip_read import FullZipPage
-
-        return FullZipPage(message.full_zip_layout, meta, leaf)
-    if layout == "constant_layout":
-        from lance_spark.encoding.v2_1.layouts.constant_read import ConstantPage
-
-        return ConstantPage(message.constant_layout, meta, leaf)
-    if layout == "blob_layout":
-        from lance_spark.encoding.v2_1.layouts.blob_read import BlobPage
-
-        return BlobPage(message.blob_layout, meta, leaf)
-    raise UnsupportedEncodingError(f"page layout {layout or 'unknown'!r} cannot be read")
 
 
 def check_layers(layers: tuple[Layer, ...], leaf: Leaf) -> tuple[Layer, ...]:

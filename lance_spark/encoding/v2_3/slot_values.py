@@ -27,11 +27,12 @@ from lance_spark.encoding.levels import BoolArray, Layer, Step
 from lance_spark.encoding.meta import PageMeta
 from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v2_1.fixed_width import bounds
+from lance_spark.encoding.v2_1.layouts.opening import open_layout
 from lance_spark.encoding.v2_1.leaf_columns import Leaf
-from lance_spark.encoding.v2_1.page import PageReader, buffer_at, open_layout
-from lance_spark.encoding.v2_3.page import as_layout
+from lance_spark.encoding.v2_1.page import PageReader, buffer_at
 from lance_spark.encoding.v2_3.payload import has_payload
 from lance_spark.encoding.v2_3.sequence import Sequence, decode_sequence
+from lance_spark.encoding.v2_3.value_layout import as_layout
 from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_3_pb2 as pb
 from lance_spark.storage.source import ReadPlan

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     # Planning imports this module for the names of the columns, and is spared the other modules.
     from lance_spark.table.paths import TablePaths
     from lance_spark.table.rows.sequences import RowIds
-    from lance_spark.table.rows.u64_segments import Offsets, Words
+    from lance_spark.table.rows.u64_segments import Offsets, UInt64Array
 
 ROW_ID = Field("_rowid", Lineage.ROW_IDS.field_id, "uint64")
 CREATED_AT = Field("_row_created_at_version", Lineage.CREATED.field_id, "uint64")
@@ -237,7 +237,7 @@ class RowMeta:
         self._first_position = first_position
         self._deleted = deleted
         self._row_ids: RowIds | None = None
-        self._versions: dict[int, tuple[Words, Offsets]] = {}
+        self._versions: dict[int, tuple[UInt64Array, Offsets]] = {}
 
     def locate(self, field: Field) -> list[FieldPart] | None:
         """Return the source of a row metadata column; None if the field is another column.
@@ -248,9 +248,9 @@ class RowMeta:
             return None
         lineage = _LINEAGE.get(field.id)
         if lineage is not None and self._fragment.has_lineage_column(lineage):
-            from lance_spark.table.rows.ids import file_with
+            from lance_spark.table.rows.ids import column_file_index
 
-            return [FieldPart(file_with(self._fragment, lineage), field)]
+            return [FieldPart(column_file_index(self._fragment, lineage), field)]
         return [FieldPart(COMPUTED, field)]
 
     def array(self, field: Field, rows: Rows) -> pa.Array:
@@ -277,7 +277,7 @@ class RowMeta:
             return pa.array(np.full(len(rows), self._fragment.id, np.int32))
         return pa.array(self._values(field.id, rows))
 
-    def _values(self, field_id: int, rows: Rows) -> Words:
+    def _values(self, field_id: int, rows: Rows) -> UInt64Array:
         if field_id == ROW_OFFSET.id:
             return self._offsets(rows)
         if field_id in (CREATED_AT.id, UPDATED_AT.id):
@@ -288,7 +288,7 @@ class RowMeta:
 
         return _numbers(rows).astype(np.uint64) + np.uint64(first_address(self._fragment))
 
-    def _offsets(self, rows: Rows) -> Words:
+    def _offsets(self, rows: Rows) -> UInt64Array:
         if self._first_position is None:
             raise InvalidInputError(
                 f"{ROW_OFFSET.name} cannot be read of one fragment alone, only of a whole table"
@@ -298,7 +298,7 @@ class RowMeta:
             numbers = numbers - np.searchsorted(deleted, numbers)
         return (numbers + self._first_position).astype(np.uint64)
 
-    def _stable_ids(self, rows: Rows) -> Words | None:
+    def _stable_ids(self, rows: Rows) -> UInt64Array | None:
         if self._row_ids is None:
             from lance_spark.table.rows.ids import sequence_of
 
@@ -312,7 +312,7 @@ class RowMeta:
             return self._row_ids.slice(rows.start, rows.stop)
         return self._row_ids.take(rows)
 
-    def _version_of(self, field_id: int, rows: Rows) -> Words:
+    def _version_of(self, field_id: int, rows: Rows) -> UInt64Array:
         runs = self._versions.get(field_id)
         if runs is None:
             from lance_spark.table.rows.ids import sequence_of

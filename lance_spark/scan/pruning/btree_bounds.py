@@ -63,7 +63,7 @@ class BTreeBounds:
 
 def is_btree(index: table_pb2.IndexMetadata) -> bool:
     """Return whether a segment is a BTREE of a supported version."""
-    return indexes.is_of_column(index, _KIND, _VERSIONS)
+    return indexes.is_single_column_index(index, _KIND, _VERSIONS)
 
 
 def read_bounds(paths: TablePaths, index: table_pb2.IndexMetadata) -> BTreeBounds | None:

@@ -46,12 +46,12 @@ _MAX_ROWS = 512 * 1024
 
 _Flags = npt.NDArray[np.bool_]
 #: Minimum and maximum; both null if all values are null.
-Extremes = tuple[pa.Scalar, pa.Scalar]
+MinMax = tuple[pa.Scalar, pa.Scalar]
 
 
 def min_max_from_metadata(
     table: OpenTable, fragments: Sequence[Fragment], path: Sequence[str]
-) -> Extremes | None:
+) -> MinMax | None:
     """Return the minimum and the maximum of a column over all live rows, if indexes know them.
 
     Parameters
@@ -169,7 +169,7 @@ class _ColumnStatistics:
         check_columns(table.manifest, path[:1])
         segments = [
             index
-            for index in indexes.section_for_reading(table.manifest).indices
+            for index in indexes.read_section(table.manifest).indices
             if list(index.fields) == [path[-1].id]
         ]
         if not any(is_btree(index) or zone_maps.is_zone_map(index) for index in segments):
@@ -262,7 +262,7 @@ class _ZoneReader:
         self._depth = len(column.path) - 1
         self._schema = Schema((alone(column.path),))
         self._readers: dict[int, FragmentReader] = {}
-        self._results: dict[int, Extremes] = {}
+        self._results: dict[int, MinMax] = {}
 
     def __enter__(self) -> _ZoneReader:
         return self
@@ -279,7 +279,7 @@ class _ZoneReader:
         first, last = np.searchsorted(reader.deleted(), [rows.start, rows.stop])
         return 0 if last - first == len(rows) else len(rows)
 
-    def read(self, zone: int) -> Extremes:
+    def read(self, zone: int) -> MinMax:
         """Return the minimum and the maximum of a zone's live rows."""
         result = self._results.get(zone)
         if result is None:
@@ -298,7 +298,7 @@ class _ZoneReader:
             self._readers[index] = reader
         return reader, range(first - base, stop - base)
 
-    def _decode(self, zone: int) -> Extremes:
+    def _decode(self, zone: int) -> MinMax:
         reader, rows = self._locate(zone)
         ends: list[pa.Scalar] = []
         for batch in reader.live(rows):
@@ -312,7 +312,7 @@ class _ZoneReader:
         return _min_max_of(ends, self._column.dtype)
 
 
-def _min_max_of(values: Sequence[pa.Scalar], dtype: pa.DataType) -> Extremes:
+def _min_max_of(values: Sequence[pa.Scalar], dtype: pa.DataType) -> MinMax:
     result = min_max(pa.chunked_array([pa.array(values, dtype)]))
     assert result is not None
     return result

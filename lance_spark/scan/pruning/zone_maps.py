@@ -224,14 +224,14 @@ def starts_of(fragments: Sequence[Fragment]) -> RowNumbers:
 
 def segments_of(manifest: Manifest) -> Iterator[table_pb2.IndexMetadata]:
     """Yield the segments that are zone maps of a supported version."""
-    for index in indexes.section_for_reading(manifest).indices:
+    for index in indexes.read_section(manifest).indices:
         if is_zone_map(index):
             yield index
 
 
 def is_zone_map(index: table_pb2.IndexMetadata) -> bool:
     """Return whether a segment is a zone map of a supported version."""
-    return indexes.is_of_column(index, _KIND, _VERSIONS)
+    return indexes.is_single_column_index(index, _KIND, _VERSIONS)
 
 
 def is_overlaid(fragment: Fragment, ids: Collection[int]) -> bool:

@@ -1,10 +1,12 @@
 """The change feed of a table as a DataFrame: rows that versions inserted, updated and deleted.
 
-    spark.read.format("lance").option("readChangeFeed", True).option("startingVersion", 5).load(path)
+    spark.read.format("lance").option("readChangeFeed", True).option("startingVersion",
+    5).load(path)
 
-Versions are told of one by one, so that a row which was changed by three versions comes three times. The columns are those of the
-last version that is read, and `_change_type`, `_commit_version` and `_commit_timestamp`. What has been cleaned up cannot be told of:
-that is an error, never a part of the changes. The rule of Spark's optimizer leaves change feeds alone.
+Versions are told of one by one, so that a row which was changed by three versions comes three
+times. The columns are those of the last version that is read, and `_change_type`, `_commit_version`
+and `_commit_timestamp`. What has been cleaned up cannot be told of: that is an error, never a part
+of the changes. The rule of Spark's optimizer leaves change feeds alone.
 """
 
 from __future__ import annotations
@@ -90,7 +92,9 @@ class ChangeFeedReader(DataSourceReader):
         return [ChangePartition(task) for task in tasks] or [ChangePartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one partition, in batches of exactly the Arrow schema that Spark expects."""
+        """Yield the rows of one partition, in batches of exactly the Arrow schema that Spark
+        expects.
+        """
         assert isinstance(partition, ChangePartition)
         if partition.task is not None:
             yield from spark_rows(partition.task, self.spark_schema, self.options)
@@ -128,12 +132,14 @@ class Span:
         first = first_version(table, feed)
         if first is None or first > table.version + 1:
             raise VersionNotFoundError(
-                f"{table.store.display}: startingVersion is {first}, but the newest version is {table.version}"
+                f"{table.store.display}: startingVersion is {first}, but the newest version is "
+                f"{table.version}"
             )
         # Nothing may have been committed between two times.
         if first > last + 1:
             raise InvalidOptionError(
-                f"{table.store.display}: the changes of a feed begin with version {first}, and end with version {last}: "
+                f"{table.store.display}: the changes of a feed begin with version {first}, and end "
+                f"with version {last}: "
                 "give an end that is not before the start"
             )
         return cls(table, first, last)
@@ -193,14 +199,15 @@ def tasks_of(
     ).to_arrow()
     names: list[str] = []
     for field in schema:
-        at = find(visible.names, field.name)
-        if at < 0:
+        position = find(visible.names, field.name)
+        if position < 0:
             raise SchemaMismatchError(
-                f"table {display(options.path)} has no column {field.name} in version {manifest.version}; there are "
+                f"table {display(options.path)} has no column {field.name} in version "
+                f"{manifest.version}; there are "
                 f"{', '.join(visible.names[:50])}"
             )
-        if visible.names[at] not in _OWN:
-            names.append(visible.names[at])
+        if visible.names[position] not in _OWN:
+            names.append(visible.names[position])
     columns = FeedColumns.of(manifest, names, options.blob_handling)
     BatchConverter(columns.to_arrow(), batch_schema(schema), reading=True)
     return plan_changes(
@@ -240,7 +247,8 @@ def first_version(table: OpenTable, feed: FeedOptions) -> int | None:
     Raises
     ------
     VersionNotFoundError
-        What there was before the time that is named has been cleaned up, so that nobody knows which version was its first.
+        What there was before the time that is named has been cleaned up, so that nobody knows which
+        version was its first.
     """
     if feed.starting_timestamp is None:
         return feed.starting_version
@@ -254,7 +262,8 @@ def _first_since(store: ObjectStore, timestamp: datetime) -> int:
         oldest = list_manifests(store)[0].version
         if oldest > 1:
             raise VersionNotFoundError(
-                f"{error}; what was committed before has been cleaned up, so that nobody knows which version was the first of "
+                f"{error}; what was committed before has been cleaned up, so that nobody knows "
+                "which version was the first of "
                 f"that time: give startingVersion, {oldest + 1} or later"
             ) from None
         return oldest
@@ -267,7 +276,8 @@ def _last(table: OpenTable, feed: FeedOptions) -> int:
         return table.version
     if feed.ending_version > table.version:
         raise VersionNotFoundError(
-            f"{table.store.display}: endingVersion is {feed.ending_version}, but the newest version is {table.version}"
+            f"{table.store.display}: endingVersion is {feed.ending_version}, but the newest "
+            f"version is {table.version}"
         )
     return feed.ending_version
 
@@ -277,7 +287,8 @@ def _manifest(table: OpenTable, version: int) -> Manifest:
 
 
 def _chosen(options: ReadOptions, manifest: Manifest, *, whole: bool = False) -> list[str] | None:
-    """Return the columns that options choose, and those about rows that they ask for; None for all of the table's.
+    """Return the columns that options choose, and those about rows that they ask for; None for all
+    of the table's.
 
     Raises
     ------
@@ -294,12 +305,13 @@ def _chosen(options: ReadOptions, manifest: Manifest, *, whole: bool = False) ->
     if options.columns is not None:
         chosen = []
         for name in options.columns:
-            at = find(own + more, name)
-            if at < 0:
+            position = find(own + more, name)
+            if position < 0:
                 raise InvalidOptionError(
-                    f"option columns: a change feed of table {display(options.path)} has no column {name}; there are "
+                    f"option columns: a change feed of table {display(options.path)} has no column "
+                    f"{name}; there are "
                     f"{', '.join(own[:50])}, and no children of structs"
                 )
-            chosen.append((own + more)[at])
+            chosen.append((own + more)[position])
     flags = ((ROW_ID.name, options.with_row_id), (ROW_ADDRESS.name, options.with_row_address))
     return [*chosen, *(name for name, wanted in flags if wanted and name not in chosen)]

@@ -7,10 +7,11 @@
 | `snapshot` | true while all rows of the version are read, at the start of a stream |
 | `seen` | time and transaction of the last version that was read of, by which one of the same number is told from it; not there if there is none |
 
-`{"version": 0, "index": 0, "snapshot": false}` is the beginning of a stream that was told no version to begin with: it starts with a
-snapshot of the version that is the newest at its first batch. Which one that was, is said by the end of that batch: version V and a
-snapshot, or V + 1 if it has all of V. So a batch is known by its start and its end alone, and a position that has nothing left of a
-version is always the next version's: Spark compares positions as texts.
+`{"version": 0, "index": 0, "snapshot": false}` is the beginning of a stream that was told no
+version to begin with: it starts with a snapshot of the version that is the newest at its first
+batch. Which one that was, is said by the end of that batch: version V and a snapshot, or V + 1 if
+it has all of V. So a batch is known by its start and its end alone, and a position that has nothing
+left of a version is always the next version's: Spark compares positions as texts.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ class Position:
             if whole and version >= 0 and index >= 0 and isinstance(seen, str):
                 return cls(version, index, snapshot, seen)
         raise InvalidInputError(
-            f"{str(value)[:200]} is no position in a Lance table: the checkpoint is of another source or of a newer release; "
+            f"{str(value)[:200]} is no position in a Lance table: the checkpoint is of another "
+            "source or of a newer release; "
             "start the stream with a new checkpointLocation"
         )
 

@@ -8,11 +8,12 @@
 | overwrite of a table without rows | its fragments |
 | update of rows, overwrite, restore, replaced or overlaid columns, what nobody knows | error, or nothing with skipChangeCommits |
 
-A stream of a change feed reads what `changes.version_changes` tells of a version, all of it in one batch.
-At the start of a stream the fragments of one version are read, before those that later versions brought.
+A stream of a change feed reads what `changes.version_changes` tells of a version, all of it in one
+batch. At the start of a stream the fragments of one version are read, before those that later
+versions brought.
 
-Fragments are read as they are in the version that brought them, so that later compactions and deletions make no difference; that
-version has to be there still.
+Fragments are read as they are in the version that brought them, so that later compactions and
+deletions make no difference; that version has to be there still.
 """
 
 from __future__ import annotations
@@ -103,7 +104,8 @@ class _Budget:
 
 @dataclass(slots=True)
 class StreamPlan:
-    """Plans the batches of a stream. What has been read of the last manifests is kept until `forget`.
+    """Plans the batches of a stream. What has been read of the last manifests is kept until
+    `forget`.
 
     Attributes
     ----------
@@ -134,7 +136,8 @@ class StreamPlan:
         Raises
         ------
         VersionNotFoundError
-            A version has been cleaned up before it was read; or the table is another one than that which was read.
+            A version has been cleaned up before it was read; or the table is another one than that
+            which was read.
         UnsupportedError
             A version changed rows.
         """
@@ -142,27 +145,29 @@ class StreamPlan:
         if newest > start.last:
             self.check_same(start)
         budget = _Budget(limit)
-        at = Position(newest, 0, True) if start.is_beginning else start
-        if at.snapshot:
-            at = self._advance(at, budget)
-            if at.snapshot or start.is_beginning:
+        position = Position(newest, 0, True) if start.is_beginning else start
+        if position.snapshot:
+            position = self._advance(position, budget)
+            if position.snapshot or start.is_beginning:
                 # A batch that begins at the beginning names its version by its end.
-                return at
-        last = newest if limit.versions is None else min(newest, at.version + limit.versions - 1)
-        while at.version <= last:
+                return position
+        last = (
+            newest if limit.versions is None else min(newest, position.version + limit.versions - 1)
+        )
+        while position.version <= last:
             try:
-                after = self._advance(at, budget)
+                after = self._advance(position, budget)
             except UnsupportedError:
-                if at == start:
+                if position == start:
                     raise
                 # What comes before is read first.
                 break
-            if after == at:
+            if after == position:
                 break
-            at = after
-            if at.index:
+            position = after
+            if position.index:
                 break
-        return at
+        return position
 
     def parts(self, start: Position, end: Position) -> Iterator[Part]:
         """Yield what a batch reads, version by version.
@@ -174,26 +179,27 @@ class StreamPlan:
         """
         if start == end and start.seen == end.seen:
             return
-        # Before 4.2 Spark asks for the newest position alone: of a table that has replaced this one, it may lie anywhere.
+        # Before 4.2 Spark asks for the newest position alone: of a table that has replaced this
+        # one, it may lie anywhere.
         self._check_not_behind(start, end.last)
         self.check_same(start)
         self.check_same(end)
         if start == end:
             return
-        at = start
+        position = start
         if start.is_beginning:
-            at = Position(end.version if end.snapshot else end.version - 1, 0, True)
-        if at.snapshot:
+            position = Position(end.version if end.snapshot else end.version - 1, 0, True)
+        if position.snapshot:
             stop = end.index if end.snapshot else None
-            yield self._cut(self._part(at.version, snapshot=True), at.index, stop)
+            yield self._cut(self._part(position.version, snapshot=True), position.index, stop)
             if end.snapshot:
                 return
-            at = Position(at.version + 1)
-        for version in range(at.version, end.version + 1):
+            position = Position(position.version + 1)
+        for version in range(position.version, end.version + 1):
             stop = end.index if version == end.version else None
             if stop == 0:
                 return
-            first = at.index if version == at.version else 0
+            first = position.index if version == position.version else 0
             yield self._cut(self._part(version, snapshot=False), first, stop)
 
     def forget(self, end: Position) -> None:
@@ -201,7 +207,8 @@ class StreamPlan:
         self._parts = {key: part for key, part in self._parts.items() if key[0] >= end.version}
 
     def same_life(self, version: int, newest: int) -> bool:
-        """Tell whether field ids mean the same columns in two versions: nothing was overwritten or restored in between.
+        """Tell whether field ids mean the same columns in two versions: nothing was overwritten or
+        restored in between.
 
         False if nobody knows, as some of the versions have been cleaned up.
         """
@@ -290,15 +297,17 @@ class StreamPlan:
         before = self._manifest(version - 1) if version > 1 and kind != "clone" else None
         if before is None or (kind == "overwrite" and not before.num_rows):
             return Part(manifest, fragments)
-        known = {one.id for one in before.fragments}
-        new = tuple(one for one in fragments if one.id not in known)
+        known = {fragment.id for fragment in before.fragments}
+        new = tuple(fragment for fragment in fragments if fragment.id not in known)
         if _only_adds(operation):
             return Part(manifest, new)
         if _only_deletes(operation) or self.skip_changes:
             return Part(manifest)
         raise UnsupportedError(
-            f"{self.table.store.display}: version {version} ({kind or 'unknown'}) changed rows that a stream may have handed on: "
-            "set the option skipChangeCommits to pass over such versions, or readChangeFeed to read inserted, updated and "
+            f"{self.table.store.display}: version {version} ({kind or 'unknown'}) changed rows "
+            "that a stream may have handed on: "
+            "set the option skipChangeCommits to pass over such versions, or readChangeFeed to "
+            "read inserted, updated and "
             "deleted rows"
         )
 
@@ -332,22 +341,30 @@ class StreamPlan:
 
     def _replaced(self, what: str) -> VersionNotFoundError:
         return VersionNotFoundError(
-            f"{self.table.store.display}: the stream has read {what}: the table was replaced by another one; start the stream with a "
+            f"{self.table.store.display}: the stream has read {what}: the table was replaced by "
+            "another one; start the stream with a "
             "new checkpointLocation"
         )
 
     def _gone(self, version: int) -> LanceError:
         there = describe(list_manifests(self.table.store))
         return VersionNotFoundError(
-            f"{self.table.store.display}: version {version}, or the one before it, was cleaned up before the stream had read it: "
-            f"the table has {there}. Rows may be lost to the stream; start it with a new checkpointLocation, which begins with "
-            "a snapshot, or at a version that is there by startingVersion, and keep versions for as long as streams may lag"
+            f"{self.table.store.display}: version {version}, or the one before it, was cleaned up "
+            "before the stream had read it: "
+            f"the table has {there}. Rows may be lost to the stream; start it with a new "
+            "checkpointLocation, which begins with "
+            "a snapshot, or at a version that is there by startingVersion, and keep versions for "
+            "as long as streams may lag"
         )
 
 
 def as_inserted(manifest: Manifest, fragments: Sequence[Fragment]) -> VersionChanges:
     """Return the live rows of some fragments of a version as if it had inserted them."""
-    changes = [ChangedRows("insert", one, None, one.num_rows) for one in fragments if one.num_rows]
+    changes = [
+        ChangedRows("insert", fragment, None, fragment.num_rows)
+        for fragment in fragments
+        if fragment.num_rows
+    ]
     stamp = manifest.timestamp_us
     return VersionChanges(manifest.version, stamp, "append", None, manifest, tuple(changes))
 
@@ -361,7 +378,7 @@ def _held(part: Part) -> int:
 def _fragments(part: Part) -> tuple[Fragment, ...]:
     if part.changes is None:
         return part.fragments
-    return tuple(one.fragment for one in part.changes.changes)
+    return tuple(change.fragment for change in part.changes.changes)
 
 
 def _share(changed: ChangedRows) -> int:

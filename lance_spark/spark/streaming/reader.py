@@ -1,11 +1,14 @@
-"""A table as the source of a stream: first a snapshot, then what later versions bring; or the changes that they make.
+"""A table as the source of a stream: first a snapshot, then what later versions bring; or the
+changes that they make.
 
     spark.readStream.format("lance").load(path)
-    spark.readStream.format("lance").option("readChangeFeed", True).option("startingVersion", 5).load(path)
+    spark.readStream.format("lance").option("readChangeFeed", True).option("startingVersion",
+    5).load(path)
 
-Spark asks one object, in one Python process for as long as the query runs, where batches end and what partitions they have; other
-copies of it read the partitions. What a batch reads follows from where it starts and where it ends (`stream_offsets`), so that a
-batch which is made again after a restart has the same rows.
+Spark asks one object, in one Python process for as long as the query runs, where batches end and
+what partitions they have; other copies of it read the partitions. What a batch reads follows from
+where it starts and where it ends (`stream_offsets`), so that a batch which is made again after a
+restart has the same rows.
 
 | Spark | |
 | --- | --- |
@@ -73,10 +76,12 @@ except ImportError:
         """Stands for what this release of Spark does not have."""
 
 
-#: Rows that tasks of small versions are put together to at least, and at most so many partitions are aimed at.
+#: Rows that tasks of small versions are put together to at least, and at most so many partitions
+#: are aimed at.
 _SMALL_ROWS = 100_000
 _PARTITIONS = 2 * MIN_PARTITIONS
-#: Versions that a batch looks at, at most, and changes of so many that are planned together: manifests of large tables are large.
+#: Versions that a batch looks at, at most, and changes of so many that are planned together:
+#: manifests of large tables are large.
 MOST_VERSIONS = 1_000
 _TOGETHER = 32
 _NO_LIMIT = 2**31 - 1
@@ -128,7 +133,8 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._text: OptionText | None = None
         if not HAS_LIMITS and (feed.max_fragments or feed.max_bytes):
             raise UnsupportedError(
-                "options maxFragmentsPerTrigger and maxBytesPerTrigger need Spark 4.2 or later, which asks a source where the "
+                "options maxFragmentsPerTrigger and maxBytesPerTrigger need Spark 4.2 or later, "
+                "which asks a source where the "
                 "next batch ends; leave them out"
             )
 
@@ -177,7 +183,8 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxFiles(self.feed.max_fragments)
         if self.feed.max_bytes is not None:
             return ReadMaxBytes(self.feed.max_bytes)
-        # Without a limit of its own a batch has one all the same: of versions. `once` alone asks for all.
+        # Without a limit of its own a batch has one all the same: of versions. `once` alone asks
+        # for all.
         return ReadMaxFiles(_NO_LIMIT)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
@@ -209,7 +216,9 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _together(tasks, self._text)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one partition, in batches of exactly the Arrow schema that Spark expects."""
+        """Yield the rows of one partition, in batches of exactly the Arrow schema that Spark
+        expects.
+        """
         assert isinstance(partition, StreamPartition)
         if partition.text is not None:
             partition.text.check()
@@ -233,7 +242,8 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return BEGINNING
         if first > table.version + 1:
             raise VersionNotFoundError(
-                f"{table.store.display}: startingVersion is {first}, but the newest version is {table.version}"
+                f"{table.store.display}: startingVersion is {first}, but the newest version is "
+                f"{table.version}"
             )
         return Position(first)
 
@@ -244,7 +254,9 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._plan
 
     def _end_of(self, version: int) -> Position:
-        """Return the end of a version. Before Spark 4.2 it asks again and again, whether there is more or not."""
+        """Return the end of a version. Before Spark 4.2 it asks again and again, whether there is
+        more or not.
+        """
         if self._end is None or self._end.last != version:
             manifest = read_version(self._planned().table.store, version)
             self._end = Position(version + 1, seen=seen(manifest))
@@ -254,7 +266,9 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return latest(self._planned().table.store).version
 
     def _changes(self, told: list[VersionChanges], now: Manifest) -> list[ChangeTask]:
-        """Return what reads changes, in the columns that the newest version has, or the last of their own."""
+        """Return what reads changes, in the columns that the newest version has, or the last of
+        their own.
+        """
         plan, last = self._planned(), told[-1].after
         own = {field.name for field in now.schema.fields} | {field.name for field in CHANGE_FIELDS}
         if any(name not in own and name not in META_FIELDS for name in self.spark_schema.names):
@@ -269,7 +283,8 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not self._has_columns_of(now, part.manifest):
             if self.options.filter is not None:
                 raise SchemaMismatchError(
-                    f"table {display(self.options.path)}: version {part.manifest.version} has not the columns that the stream "
+                    f"table {display(self.options.path)}: version {part.manifest.version} has not "
+                    "the columns that the stream "
                     "reads, which were added or renamed later; read it without the option filter"
                 )
             return self._changes([as_inserted(part.manifest, part.fragments)], now)
@@ -292,12 +307,14 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def _has_columns_of(self, now: Manifest, manifest: Manifest) -> bool:
-        """Tell whether a version has the columns that are read under the names and ids that they have now."""
+        """Tell whether a version has the columns that are read under the names and ids that they
+        have now.
+        """
         there = {field.name: field.id for field in manifest.schema.fields}
         later = {field.name: field.id for field in now.schema.fields}
         for name in self.spark_schema.names:
-            at = find(list(later), name)
-            wanted = name if at < 0 else list(later)[at]
+            position = find(list(later), name)
+            wanted = name if position < 0 else list(later)[position]
             if wanted in later and there.get(wanted) != later[wanted]:
                 return False
         return True
@@ -308,15 +325,15 @@ def _together(
 ) -> list[StreamPartition]:
     """Put the tasks of small versions together, in their order."""
     enough = max(_SMALL_ROWS, sum(task.num_rows for task in tasks) // _PARTITIONS)
-    found: list[StreamPartition] = []
+    results: list[StreamPartition] = []
     current: list[ScanTask | ChangeTask] = []
     rows = 0
     for task in tasks:
         if current and rows + task.num_rows > enough:
-            found.append(StreamPartition(current, text))
+            results.append(StreamPartition(current, text))
             current, rows = [], 0
         current.append(task)
         rows += task.num_rows
     if current:
-        found.append(StreamPartition(current, text))
-    return found
+        results.append(StreamPartition(current, text))
+    return results

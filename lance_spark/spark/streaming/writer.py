@@ -2,20 +2,22 @@
 
     frame.writeStream.format("lance").option("checkpointLocation", folder).start(path)
 
-Spark runs a batch again if it was stopped after the table had it and before the checkpoint did. So the transaction says which
-batch of which query it is, and a commit looks for that in the history and in what others commit meanwhile (`table.once`): a batch
-that is there already is thrown away.
+Spark runs a batch again if it was stopped after the table had it and before the checkpoint did. So
+the transaction says which batch of which query it is, and a commit looks for that in the history
+and in what others commit meanwhile (`table.once`): a batch that is there already is thrown away.
 
 | property of the transaction | value |
 | --- | --- |
 | `lance.streaming.queryId` | option streamingQueryId, or the id that the query's checkpoint has |
 | `lance.streaming.epochId` | number of the batch |
 
-Append: a batch without rows makes no version. Complete: each batch overwrites the table. The query's id stays what it is over
-restarts, and is another one for another checkpoint, so that a query which starts afresh is not taken for the one before.
+Append: a batch without rows makes no version. Complete: each batch overwrites the table. The
+query's id stays what it is over restarts, and is another one for another checkpoint, so that a
+query which starts afresh is not taken for the one before.
 
-Spark makes a writer in one process, which it pickles to the tasks, and another one, in another process, which commits what the
-messages of the tasks say: the write is planned when the writer is pickled, and travels with the messages.
+Spark makes a writer in one process, which it pickles to the tasks, and another one, in another
+process, which commits what the messages of the tasks say: the write is planned when the writer is
+pickled, and travels with the messages.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ from lance_spark.errors import (
     LanceError,
 )
 from lance_spark.spark.options.options import WriteOptions
-from lance_spark.spark.write.writer import LanceCommitMessage, LanceWriter, make_writer
+from lance_spark.spark.write.planning import make_writer
+from lance_spark.spark.write.writer import LanceCommitMessage, LanceWriter
 from lance_spark.table.commit.idempotency import DEFAULT_LOOKBACK, WriteToken
 from lance_spark.table.commit.transaction import with_message
 from lance_spark.table.commit.write_job import WriteJob
@@ -124,9 +127,10 @@ class LanceStreamWriter(DataSourceArrowWriter, DataSourceStreamWriter):
         """
         if any(message is None for message in messages):
             raise LanceError(
-                f"a task of batch {batchId} sent no result: nothing was committed; start the query again"
+                f"a task of batch {batchId} sent no result: nothing was committed; start the query "
+                "again"
             )
-        fragments = [one for message in _ours(messages) for one in message.fragments]
+        fragments = [fragment for message in _ours(messages) for fragment in message.fragments]
         if not fragments and not self.overwrite:
             return
         first = next(iter(_ours(messages)), None)
@@ -148,7 +152,9 @@ class LanceStreamWriter(DataSourceArrowWriter, DataSourceStreamWriter):
         messages: list[WriterCommitMessage | None],
         batchId: int,  # noqa: N803 - Spark's name
     ) -> None:
-        """Remove the files that the tasks wrote, unless a commit was tried; see `LanceWriter.abort`."""
+        """Remove the files that the tasks wrote, unless a commit was tried; see
+        `LanceWriter.abort`.
+        """
         if any(message is None for message in messages):
             for message in _ours(messages)[:1]:
                 message.job.abort_all()
@@ -168,8 +174,10 @@ class LanceStreamWriter(DataSourceArrowWriter, DataSourceStreamWriter):
         rules = OverwriteOptions.parse(self.options, self.overwrite)
         if rules.once is not None or rules.replaces_part:
             raise InvalidOptionError(
-                "options txnAppId, txnVersion, replaceWhere and partitionOverwriteMode are for writes of one DataFrame: a stream "
-                "numbers its batches itself, and appends, or in complete mode overwrites the table; for more, use "
+                "options txnAppId, txnVersion, replaceWhere and partitionOverwriteMode are for "
+                "writes of one DataFrame: a stream "
+                "numbers its batches itself, and appends, or in complete mode overwrites the "
+                "table; for more, use "
                 "writeStream.foreachBatch"
             )
 
@@ -182,10 +190,11 @@ def _query_of_task() -> str:
     from pyspark import TaskContext
 
     context = TaskContext.get()
-    found = None if context is None else context.getLocalProperty(_SPARK_QUERY_ID)
-    if not found:
+    result = None if context is None else context.getLocalProperty(_SPARK_QUERY_ID)
+    if not result:
         raise InvalidInputError(
-            "nobody says which query this stream is, so that its batches could not be told apart: set the option "
+            "nobody says which query this stream is, so that its batches could not be told apart: "
+            "set the option "
             "streamingQueryId, to the same name after each restart"
         )
-    return str(found)
+    return str(result)

@@ -1,7 +1,8 @@
 """Arrow arrays taken apart and put together anew over the same buffers.
 
-Arrays may be slices: every function reads the window of its argument alone and returns arrays without an offset, so that
-validity bitmaps start at bit 0 and 32-bit offsets reach over what the window holds, not over what lies before it.
+Arrays may be slices: every function reads the window of its argument alone and returns arrays
+without an offset, so that validity bitmaps start at bit 0 and 32-bit offsets reach over what the
+window holds, not over what lies before it.
 
     list             validity bitmap | offsets, length + 1 | values
     fixed-size list  validity bitmap | values, length * size
@@ -128,7 +129,8 @@ def vectors_to_list(array: pa.Array, target: pa.DataType, child: Child) -> pa.Ar
 
 
 def to_vectors(array: pa.Array, target: pa.DataType, child: Child, column: str) -> pa.Array:
-    """Make lists, every one of the target's size, a fixed-size list; what stands in a null is made up.
+    """Make lists, every one of the target's size, a fixed-size list; what stands in a null is made
+    up.
 
     Raises
     ------
@@ -165,7 +167,8 @@ def _dense_values(array: pa.Array, size: int, column: str) -> pa.Array:
     bad = np.flatnonzero(wrong & present)
     if bad.size:
         raise InvalidInputError(
-            f"column {column} is vectors of {size} values, and a row holds one of {int(lengths[bad[0]])}"
+            f"column {column} is vectors of {size} values, and a row holds one of "
+            f"{int(lengths[bad[0]])}"
         )
     if not present.any():
         return pa.nulls(len(array) * size, array.type.value_type)

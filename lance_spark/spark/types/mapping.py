@@ -1,10 +1,12 @@
-"""Arrow types of Lance tables and Spark's types, both ways; docs/reference/types.md is this table in words.
+"""Arrow types of Lance tables and Spark's types, both ways; docs/reference/types.md is this table
+in words.
 
-Reading widens where Spark has no type so narrow (unsigned integers, half floats), and flattens kinds that Spark has one of
-(large, dictionary-encoded and fixed-size types). What would change a value is refused by the conversion of the batches
-(`lance_spark.spark.types.convert`); what has no counterpart at all is refused here, by the column's name. A field's metadata keeps what
-Spark's type does not say (`arrow.fixed-size-list.size` and its like, spelt as the Java connector spells them), so that a DataFrame
-that was read and is written again makes the same columns: vectors stay vectors.
+Reading widens where Spark has no type so narrow (unsigned integers, half floats), and flattens
+kinds that Spark has one of (large, dictionary-encoded and fixed-size types). What would change a
+value is refused by the conversion of the batches (`lance_spark.spark.types.convert`); what has no
+counterpart at all is refused here, by the column's name. A field's metadata keeps what Spark's type
+does not say (`arrow.fixed-size-list.size` and its like, spelt as the Java connector spells them),
+so that a DataFrame that was read and is written again makes the same columns: vectors stay vectors.
 """
 
 from __future__ import annotations
@@ -105,8 +107,10 @@ def to_spark_type(arrow: pa.DataType, column: str) -> spark.DataType:
     if kind.is_decimal(arrow):
         if arrow.precision > MAX_PRECISION or not 0 <= arrow.scale <= arrow.precision:
             raise UnsupportedTypeError(
-                f"column {column}: {arrow} has no counterpart in Spark, whose decimals have at most {MAX_PRECISION} "
-                "digits and a scale between 0 and the precision; leave the column out by the option columns"
+                f"column {column}: {arrow} has no counterpart in Spark, whose decimals have at "
+                f"most {MAX_PRECISION} "
+                "digits and a scale between 0 and the precision; leave the column out by the "
+                "option columns"
             )
         return spark.DecimalType(arrow.precision, arrow.scale)
     if kind.is_timestamp(arrow):
@@ -130,7 +134,8 @@ def to_spark_type(arrow: pa.DataType, column: str) -> spark.DataType:
             arrow.item_field.nullable,
         )
     raise UnsupportedTypeError(
-        f"column {column}: {arrow} has no counterpart in Spark; leave the column out by the option columns"
+        f"column {column}: {arrow} has no counterpart in Spark; leave the column out by the option "
+        "columns"
     )
 
 
@@ -164,7 +169,8 @@ def to_arrow_schema(
     ----------
     schema : StructType
     column_metadata : mapping, optional
-        By column in lower case, what options of the write say, as keys and values of the field's metadata.
+        By column in lower case, what options of the write say, as keys and values of the field's
+        metadata.
     large_var_types : bool
         Whether strings and binary values have 64-bit offsets.
 
@@ -203,7 +209,8 @@ def check_names(names: list[str], where: str) -> None:
     for name in names:
         if not name or "." in name:
             raise SchemaMismatchError(
-                f"{where} has a column {name!r}: Lance takes no empty name and no dot in the name of a column; rename it"
+                f"{where} has a column {name!r}: Lance takes no empty name and no dot in the name "
+                "of a column; rename it"
             )
         if names.count(name) > 1:
             raise SchemaMismatchError(f"{where} has more than one column {name!r}; rename one")
@@ -216,33 +223,33 @@ def _spark_field(field: pa.Field, column: str) -> spark.StructField:
 
 
 def _spark_metadata(field: pa.Field) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for key, value in (field.metadata or {}).items():
         # What says where blobs are is no blob, so the mark would lie to the next write.
         described = pa.types.is_struct(field.type) and key.endswith((b":blob", b":packed"))
         if key.startswith(_ENCODING_PREFIX.encode()) and not (described and _is_blob(field)):
-            found[key.decode(errors="replace")] = value.decode(errors="replace")
+            results[key.decode(errors="replace")] = value.decode(errors="replace")
     if is_json(field):
-        found[EXTENSION_NAME] = ARROW_JSON
+        results[EXTENSION_NAME] = ARROW_JSON
     item = _item_of(field)
     if item is not field and _is_blob(item) and not pa.types.is_struct(item.type):
         # Spark's arrays have no place for the metadata of their elements.
-        found |= _blob_marks(item.metadata)
+        results |= _blob_marks(item.metadata)
     arrow = field.type
     if pa.types.is_map(arrow) and pa.types.is_fixed_size_list(arrow.item_type):
         arrow = arrow.item_type
     if pa.types.is_fixed_size_list(arrow):
-        found[VECTOR_SIZE] = arrow.list_size
+        results[VECTOR_SIZE] = arrow.list_size
         arrow = arrow.value_type
     if pa.types.is_float16(arrow):
-        found[FLOAT16] = "true"
+        results[FLOAT16] = "true"
     elif pa.types.is_large_string(arrow):
-        found[LARGE_STRING] = "true"
+        results[LARGE_STRING] = "true"
     elif pa.types.is_large_binary(arrow):
-        found[LARGE_BINARY] = "true"
+        results[LARGE_BINARY] = "true"
     elif pa.types.is_fixed_size_binary(arrow) and not pa.types.is_decimal(arrow):
-        found[BYTE_WIDTH] = arrow.byte_width
-    return found
+        results[BYTE_WIDTH] = arrow.byte_width
+    return results
 
 
 def _is_blob(field: pa.Field) -> bool:
@@ -292,7 +299,8 @@ def _arrow_field(
             _arrow_type(field.dataType, column, {**marks, key: None}, large)
         ):
             raise InvalidOptionError(
-                f"option {column}.{key} does not fit the column, which is {field.dataType.simpleString()}"
+                f"option {column}.{key} does not fit the column, which is "
+                f"{field.dataType.simpleString()}"
             )
     if of_blobs and pa.types.is_list(arrow):
         # The elements of the array are the blobs.
@@ -303,7 +311,8 @@ def _arrow_field(
             metadata[EXTENSION_NAME] = ARROW_JSON
         elif _is_set(extra or {}, JSON):
             raise InvalidOptionError(
-                f"option {column}.{JSON} does not fit the column, which is {field.dataType.simpleString()}"
+                f"option {column}.{JSON} does not fit the column, which is "
+                f"{field.dataType.simpleString()}"
             )
     return pa.field(field.name, arrow, field.nullable, metadata or None)
 
@@ -351,7 +360,8 @@ def _arrow_type(
     arrow = _TO_ARROW.get(type(data_type))
     if arrow is None:
         raise UnsupportedTypeError(
-            f"column {column}: {data_type.simpleString()} has no counterpart in a Lance table; cast or drop the column"
+            f"column {column}: {data_type.simpleString()} has no counterpart in a Lance table; "
+            "cast or drop the column"
         )
     return arrow
 

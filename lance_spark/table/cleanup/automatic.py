@@ -80,7 +80,7 @@ class AutoCleanup:
     delete_concurrency: int | None = None
 
 
-def after_commit(store: ObjectStore, manifest: Manifest) -> CleanupStats | None:
+def clean_up_after_commit(store: ObjectStore, manifest: Manifest) -> CleanupStats | None:
     """Clean up after a commit, if the configuration requests it. Errors are logged, not raised.
 
     Parameters
@@ -100,7 +100,7 @@ def after_commit(store: ObjectStore, manifest: Manifest) -> CleanupStats | None:
         return None
 
 
-def wanted(config: Mapping[str, str], version: int) -> AutoCleanup | None:
+def requested_cleanup(config: Mapping[str, str], version: int) -> AutoCleanup | None:
     """Return the cleanup that a configuration requests after a version, or None.
 
     Raises
@@ -170,7 +170,7 @@ def _number(config: Mapping[str, str], key: str, least: int) -> int | None:
 
 
 def _clean_up(store: ObjectStore, manifest: Manifest) -> CleanupStats | None:
-    auto = wanted(manifest.config, manifest.version)
+    auto = requested_cleanup(manifest.config, manifest.version)
     if auto is None:
         return None
     if auto.branches:
@@ -200,7 +200,7 @@ def _clean_up_branches(store: ObjectStore, manifest: Manifest, parent: AutoClean
             continue
         root = branch_store(main, name)
         newest = read_latest(root)
-        auto = wanted(newest.config, newest.version)
+        auto = requested_cleanup(newest.config, newest.version)
         if auto is not None:
             cleanup(
                 root,

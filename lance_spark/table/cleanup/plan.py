@@ -140,7 +140,7 @@ class CleanupPlan:
     folders: list[str] = field(default_factory=list)
 
 
-class Planner:
+class CleanupPlanner:
     """Plans one cleanup: `plan` first, and `look_again` after the transaction files were deleted.
 
     Parameters

@@ -33,7 +33,7 @@ from lance_spark.arguments import check_least
 from lance_spark.errors import InvalidInputError, StorageError
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.cleanup.files import FileKind
-from lance_spark.table.cleanup.plan import CleanupPlan, CleanupPolicy, Planner
+from lance_spark.table.cleanup.plan import CleanupPlan, CleanupPlanner, CleanupPolicy
 
 DEFAULT_AGE = datetime.timedelta(days=14)
 DEFAULT_DELETE_CONCURRENCY = 16
@@ -195,7 +195,7 @@ def cleanup(
     ):
         if value is not None:
             check_least(option, value, 1)
-    planner = Planner(store, policy, branch)
+    planner = CleanupPlanner(store, policy, branch)
     plan = planner.plan(read_version)
     files, manifests = _files_of(plan)
     if dry_run:

@@ -150,9 +150,9 @@ def commit(
                 "writing again"
             ) from error
         if base is not None and _AUTO_CLEANUP in manifest.message.config:
-            from lance_spark.table.cleanup.automatic import after_commit
+            from lance_spark.table.cleanup.automatic import clean_up_after_commit
 
-            after_commit(store, manifest)
+            clean_up_after_commit(store, manifest)
         return manifest
 
 

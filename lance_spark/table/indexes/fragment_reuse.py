@@ -67,7 +67,7 @@ class RemappedRows:
     new: tuple[Fragment, ...]
 
 
-def find(section: table_pb2.IndexSection) -> table_pb2.IndexMetadata | None:
+def find_entry(section: table_pb2.IndexSection) -> table_pb2.IndexMetadata | None:
     """Return the fragment reuse entry of an index section, or None."""
     return next((entry for entry in section.indices if entry.name == NAME), None)
 
@@ -77,7 +77,7 @@ def is_tagged(entry: table_pb2.IndexMetadata) -> bool:
     return entry.index_version > 0
 
 
-def check_plain(entry: table_pb2.IndexMetadata, table: str) -> None:
+def check_untagged(entry: table_pb2.IndexMetadata, table: str) -> None:
     """Raise an error if an entry is tagged; `table` is the name of the table in errors.
 
     Raises
@@ -130,7 +130,7 @@ def read_content(paths: TablePaths, entry: table_pb2.IndexMetadata) -> _Content:
     return _parse(data[file.offset : file.offset + file.size], name)
 
 
-def translate(bitmap: BitMap, content: _Content) -> BitMap:
+def remap_fragments(bitmap: BitMap, content: _Content) -> BitMap:
     """Replace the old fragments in a fragment bitmap by the new fragments that hold their rows.
 
     A group of which the bitmap has only some old fragments is left out: the index covers only a
@@ -148,7 +148,7 @@ def translate(bitmap: BitMap, content: _Content) -> BitMap:
     return covered
 
 
-def build(
+def build_entry(
     paths: TablePaths, section: table_pb2.IndexSection, moves: Sequence[RemappedRows], version: int
 ) -> tuple[table_pb2.IndexMetadata, str | None]:
     """Build the entry of a new version from the previous entry and the rows that moved.
@@ -175,10 +175,10 @@ def build(
         The previous entry is tagged.
     CorruptTableError, StorageError
     """
-    previous = find(section)
+    previous = find_entry(section)
     content = _Content()
     if previous is not None:
-        check_plain(previous, paths.store.display)
+        check_untagged(previous, paths.store.display)
         content.CopyFrom(read_content(paths, previous))
     added = content.legacy_versions.add(dataset_version=version + 1)
     for move in moves:

@@ -72,12 +72,12 @@ def section_of(manifest: Manifest) -> table_pb2.IndexSection:
     CorruptTableError
         The section cannot be parsed, or segments of one index have different fields.
     """
-    section = section_for_reading(manifest)
+    section = read_section(manifest)
     check_names(section, manifest.name)
     return section
 
 
-def section_for_reading(manifest: Manifest) -> table_pb2.IndexSection:
+def read_section(manifest: Manifest) -> table_pb2.IndexSection:
     """Parse the index section of a version, without the check of names (`check_names`).
 
     Readers use single segments, so they need no consistent names.
@@ -160,15 +160,21 @@ def uuid_of(index: table_pb2.IndexMetadata) -> str:
     return str(uuid.UUID(bytes=data))
 
 
-def kind(index: table_pb2.IndexMetadata) -> str:
+def type_of_index(index: table_pb2.IndexMetadata) -> str:
     """Return the type of an index, such as ``BTREE``; the name in its type URL, if unknown."""
     name = index.index_details.type_url.rsplit("/", 1)[-1].rsplit(".", 1)[-1]
     return _TYPES.get(name, name or "UNKNOWN")
 
 
-def is_of_column(index: table_pb2.IndexMetadata, wanted: str, versions: Collection[int]) -> bool:
+def is_single_column_index(
+    index: table_pb2.IndexMetadata, wanted: str, versions: Collection[int]
+) -> bool:
     """Return whether an index has one column, a certain type, and one of some index versions."""
-    return kind(index) == wanted and len(index.fields) == 1 and index.index_version in versions
+    return (
+        type_of_index(index) == wanted
+        and len(index.fields) == 1
+        and index.index_version in versions
+    )
 
 
 def is_system(index: table_pb2.IndexMetadata) -> bool:
@@ -205,7 +211,7 @@ def holds_addresses(index: table_pb2.IndexMetadata, stable_row_ids: bool) -> boo
     Without stable row ids, all segments do. With stable row ids, zone maps, Bloom filters and newer
     BTREE indexes do.
     """
-    index_type = kind(index)
+    index_type = type_of_index(index)
     if index_type in _ZONED or not stable_row_ids:
         return True
     return index_type == "BTREE" and index.index_version >= _BTREE_WITH_ADDRESSES

@@ -11,7 +11,7 @@
 | DataReplacement | `prune_fields` with each fragment and the fields of its new file |
 | DataOverlay | none: readers compare the version of the overlay with that of the index |
 | Overwrite | `ManifestBuilder.drop_content` |
-| Rewrite | `follow_rewrite`, `prune_stale_overlays` |
+| Rewrite | `follow_compaction`, `prune_stale_overlays` |
 
 The functions change the section in place. If `ManifestBuilder.has_indices` is false, they need not
 be called. Their `fields` are the field messages of a manifest (`ManifestBuilder.proto.fields`).
@@ -242,7 +242,7 @@ def replace_segments(
     section.MergeFrom(copies)
 
 
-def follow_rewrite(
+def follow_compaction(
     section: table_pb2.IndexSection,
     groups: Sequence[FragmentGroup],
     *,
@@ -278,7 +278,7 @@ def follow_rewrite(
                 raise CorruptTableError(
                     f"index {index.name!r} was remapped, but has no fragment bitmap"
                 )
-            set_fragment_bitmap(index, moved(bitmap, groups, index.name))
+            set_fragment_bitmap(index, replace_fragments(bitmap, groups, index.name))
             index.uuid.uuid = segment.new_id
             index.ClearField("files")
             index.files.extend(segment.details.files)
@@ -288,7 +288,7 @@ def follow_rewrite(
             if holds_addresses(index, True):
                 bitmap -= BitMap(number for group in groups for number in group.old)
             else:
-                bitmap = moved(bitmap, groups, index.name)
+                bitmap = replace_fragments(bitmap, groups, index.name)
             set_fragment_bitmap(index, bitmap)
 
 
@@ -332,7 +332,7 @@ def prune_stale_overlays(
                 set_fragment_bitmap(index, bitmap - BitMap([*group.old, *group.new]))
 
 
-def moved(bitmap: BitMap, groups: Iterable[FragmentGroup], name: str) -> BitMap:
+def replace_fragments(bitmap: BitMap, groups: Iterable[FragmentGroup], name: str) -> BitMap:
     """Return a bitmap with the old fragments of groups replaced by the new ones.
 
     Raises
@@ -358,11 +358,11 @@ def moved(bitmap: BitMap, groups: Iterable[FragmentGroup], name: str) -> BitMap:
 
 def _covered_fragments(section: table_pb2.IndexSection, bitmap: BitMap) -> BitMap | None:
     """Apply the fragment reuse index to a bitmap; None if its content is tagged or in a file."""
-    entry = fragment_reuse.find(section)
+    entry = fragment_reuse.find_entry(section)
     if entry is None:
         return bitmap
     content = None if fragment_reuse.is_tagged(entry) else fragment_reuse.inline_content(entry)
-    return None if content is None else fragment_reuse.translate(bitmap, content)
+    return None if content is None else fragment_reuse.remap_fragments(bitmap, content)
 
 
 def _paths_by_field(fragment: table_pb2.DataFragment, wanted: frozenset[int]) -> dict[int, str]:

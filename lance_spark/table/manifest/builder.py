@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 
-from lance_spark import __version__
+from lance_spark._version import __version__
 from lance_spark.errors import (
     CorruptFileError,
     CorruptTableError,
@@ -319,7 +319,7 @@ class ManifestBuilder:
             self.proto.max_fragment_id = next_id
             next_id += 1
             if self.stable_row_ids:
-                self.proto.next_row_id = row_ids.assign(
+                self.proto.next_row_id = row_ids.assign_lineage(
                     added, self.proto.next_row_id, self.proto.version
                 )
 

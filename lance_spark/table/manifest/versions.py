@@ -420,7 +420,9 @@ def create_manifest(store: ObjectStore, location: ManifestLocation, data: bytes)
 
 
 def write_hint(store: ObjectStore, version: int) -> None:
-    """Write the hint of the newest version, where it helps. Errors are ignored: the commit is done."""
+    """Write the hint of the newest version, where it helps. Errors are ignored: the commit is
+    done.
+    """
     if store.lists_in_order or store.manifest_store is not None:
         return
     with suppress(LanceError):

@@ -229,7 +229,7 @@ def _create(
     transaction = Transaction.new(source.manifest.version, operation)
     builder = ManifestBuilder(source.manifest, paths=source.paths)
     for fragment in builder.proto.fragments:
-        row_ids.take_in(fragment, source.paths)
+        row_ids.inline_external_sequences(fragment, source.paths)
     operation.make(builder)
     message = transaction.encode()
     path = f"{FOLDER}/{transaction.file_name}"

@@ -33,7 +33,7 @@ from lance_spark.table.fragments.fragment import Fragment
 if TYPE_CHECKING:
     from lance_spark.table.paths import TablePaths
     from lance_spark.table.rows.sequences import RowIds
-    from lance_spark.table.rows.u64_segments import Words
+    from lance_spark.table.rows.u64_segments import UInt64Array
 
 _MAX_U64 = 2**64 - 1
 
@@ -59,7 +59,7 @@ def check_names(names: Iterable[str]) -> None:
             )
 
 
-def assign(fragment: table_pb2.DataFragment, next_row_id: int, version: int) -> int:
+def assign_lineage(fragment: table_pb2.DataFragment, next_row_id: int, version: int) -> int:
     """Assign row ids and versions to the rows of a new fragment that have none yet.
 
     The fragment may already have ids and versions of its first rows, if these rows come from other
@@ -105,7 +105,7 @@ def assign(fragment: table_pb2.DataFragment, next_row_id: int, version: int) -> 
     else:
         carried = parse_row_ids(fragment.inline_row_ids, "new fragment")
         num_new = _complete(fragment, carried, next_row_id, version)
-    versions = one_version(rows, version)
+    versions = constant_versions(rows, version)
     for lineage in (Lineage.CREATED, Lineage.UPDATED):
         group, inline, _ = lineage.value
         if fragment.WhichOneof(group) is None:
@@ -113,7 +113,7 @@ def assign(fragment: table_pb2.DataFragment, next_row_id: int, version: int) -> 
     return next_row_id + num_new
 
 
-def one_version(rows: int, version: int) -> bytes:
+def constant_versions(rows: int, version: int) -> bytes:
     """Return the bytes of a row version sequence with the same version for all rows."""
     run = rowids_pb2.RowDatasetVersionRun(span=_range(0, rows), version=version)
     data: bytes = rowids_pb2.RowDatasetVersionSequence(runs=[run]).SerializeToString()
@@ -148,12 +148,12 @@ def _check_count(carried: RowIds, rows: int) -> None:
         raise InvalidInputError(f"a new fragment has {carried.num_rows} row ids for {rows} rows")
 
 
-def carry(
+def store_lineage(
     fragment: table_pb2.DataFragment,
     *,
-    row_ids: Words | None = None,
-    created: Words | None = None,
-    updated: Words | None = None,
+    row_ids: UInt64Array | None = None,
+    created: UInt64Array | None = None,
+    updated: UInt64Array | None = None,
 ) -> None:
     """Store ids and versions of rows that come from other fragments, in the inline form.
 
@@ -186,7 +186,7 @@ def carry(
         fragment.inline_last_updated_at_versions = encode_versions(updated)
 
 
-def row_ids_of(fragment: Fragment, paths: TablePaths) -> Words | None:
+def row_ids_of(fragment: Fragment, paths: TablePaths) -> UInt64Array | None:
     """Return the stable row ids of a fragment, in whatever form they are stored.
 
     Parameters
@@ -207,7 +207,7 @@ def row_ids_of(fragment: Fragment, paths: TablePaths) -> Words | None:
     return None if row_ids is None else row_ids.to_array()
 
 
-def created_versions_of(fragment: Fragment, paths: TablePaths) -> Words | None:
+def created_versions_of(fragment: Fragment, paths: TablePaths) -> UInt64Array | None:
     """Return the version that created each physical row; None if it is not recorded.
 
     See `row_ids_of`.
@@ -215,7 +215,7 @@ def created_versions_of(fragment: Fragment, paths: TablePaths) -> Words | None:
     return _versions_of(fragment, paths, Lineage.CREATED)
 
 
-def updated_versions_of(fragment: Fragment, paths: TablePaths) -> Words | None:
+def updated_versions_of(fragment: Fragment, paths: TablePaths) -> UInt64Array | None:
     """Return the version that last updated each physical row; None if it is not recorded.
 
     See `row_ids_of`.
@@ -223,7 +223,9 @@ def updated_versions_of(fragment: Fragment, paths: TablePaths) -> Words | None:
     return _versions_of(fragment, paths, Lineage.UPDATED)
 
 
-def created_versions_by_id(fragments: Iterable[Fragment], paths: TablePaths) -> tuple[Words, Words]:
+def created_versions_by_id(
+    fragments: Iterable[Fragment], paths: TablePaths
+) -> tuple[UInt64Array, UInt64Array]:
     """Return the row ids of fragments with the versions that created the rows.
 
     Returns
@@ -247,7 +249,9 @@ def created_versions_by_id(fragments: Iterable[Fragment], paths: TablePaths) -> 
     return all_ids[order], np.concatenate(versions)[order]
 
 
-def with_created_versions(fragment: Fragment, known: tuple[Words, Words], version: int) -> Fragment:
+def with_created_versions(
+    fragment: Fragment, known: tuple[UInt64Array, UInt64Array], version: int
+) -> Fragment:
     """Add the versions that created the rows to a new fragment whose rows have ids already.
 
     Parameters
@@ -319,7 +323,7 @@ def sequence_of(
     return data, f"{fragment.name}: {file}"
 
 
-def take_in(
+def inline_external_sequences(
     proto: table_pb2.DataFragment, paths: TablePaths, lineages: Iterable[Lineage] = Lineage
 ) -> None:
     """Replace external sequences of a fragment message by the same sequences in the inline form.
@@ -336,7 +340,7 @@ def take_in(
                 setattr(proto, lineage.value[1], sequence[0])
 
 
-def file_with(fragment: Fragment, lineage: Lineage) -> int:
+def column_file_index(fragment: Fragment, lineage: Lineage) -> int:
     """Return the index of the data file that has a sequence as a column.
 
     Raises
@@ -353,7 +357,7 @@ def file_with(fragment: Fragment, lineage: Lineage) -> int:
     )
 
 
-def _versions_of(fragment: Fragment, paths: TablePaths, lineage: Lineage) -> Words | None:
+def _versions_of(fragment: Fragment, paths: TablePaths, lineage: Lineage) -> UInt64Array | None:
     from lance_spark.table.rows.sequences import decode_versions
 
     sequence = sequence_of(fragment, paths, lineage)
@@ -362,13 +366,13 @@ def _versions_of(fragment: Fragment, paths: TablePaths, lineage: Lineage) -> Wor
     return _read_column(fragment, paths, lineage) if fragment.has_lineage(lineage) else None
 
 
-def _read_column(fragment: Fragment, paths: TablePaths, lineage: Lineage) -> Words:
+def _read_column(fragment: Fragment, paths: TablePaths, lineage: Lineage) -> UInt64Array:
     # Imported here: only tables with sequences in data files need these modules.
     from lance_spark.file.open import open_file
     from lance_spark.file.schema.schema import Field
     from lance_spark.table.fragments.row_counts import check_row_count
 
-    file = fragment.files[file_with(fragment, lineage)]
+    file = fragment.files[column_file_index(fragment, lineage)]
     reader = open_file(paths.open_data_file(file), file.fields)
     try:
         check_row_count(reader, fragment)
@@ -381,7 +385,7 @@ def _read_column(fragment: Fragment, paths: TablePaths, lineage: Lineage) -> Wor
         raise CorruptTableError(
             f"{reader.source.name}: column {lineage.field_id} ({lineage.value[0]}) has nulls"
         )
-    values: Words = column.to_numpy()
+    values: UInt64Array = column.to_numpy()
     return values
 
 

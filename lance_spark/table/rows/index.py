@@ -25,7 +25,7 @@ from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.paths import TablePaths
 from lance_spark.table.rows.deletions import read_deletions
 from lance_spark.table.rows.ids import parsed_row_ids_of
-from lance_spark.table.rows.u64_segments import Offsets, Words
+from lance_spark.table.rows.u64_segments import Offsets, UInt64Array
 
 #: Bits of a row address below the fragment id.
 OFFSET_BITS = 32
@@ -58,7 +58,7 @@ class RowIndex:
         Row address of the first row of each run.
     """
 
-    def __init__(self, firsts: Words, counts: Offsets, addresses: Words) -> None:
+    def __init__(self, firsts: UInt64Array, counts: Offsets, addresses: UInt64Array) -> None:
         self._firsts, self._counts, self._addresses = firsts, counts, addresses
 
     @classmethod
@@ -78,7 +78,7 @@ class RowIndex:
         CorruptFileError, MissingFileError, StorageError
         """
         single_runs: list[tuple[int, int, int]] = []
-        parts: list[tuple[Words, Offsets, Words]] = []
+        parts: list[tuple[UInt64Array, Offsets, UInt64Array]] = []
         others: list[Fragment] = []
         for fragment in fragments:
             run = None if fragment.deletion_file is not None else _single_range(fragment)
@@ -114,7 +114,7 @@ class RowIndex:
             return None
         return int(self._firsts[-1]) + int(self._counts[-1]) - 1
 
-    def addresses(self, row_ids: Words) -> tuple[_Mask, Words]:
+    def addresses(self, row_ids: UInt64Array) -> tuple[_Mask, UInt64Array]:
         """Look up row ids.
 
         Parameters
@@ -140,8 +140,8 @@ class RowIndex:
 
 
 def live_addresses(
-    paths: TablePaths, fragments: Iterable[Fragment], addresses: Words
-) -> tuple[_Mask, Words]:
+    paths: TablePaths, fragments: Iterable[Fragment], addresses: UInt64Array
+) -> tuple[_Mask, UInt64Array]:
     """Look up row addresses, which are the row ids of tables without stable row ids.
 
     Reads the deletion files of the fragments that the addresses refer to.
@@ -192,7 +192,7 @@ def _single_range(fragment: Fragment) -> tuple[int, int] | None:
     return (ids.start, count) if count == fragment.physical_rows else None
 
 
-def _live_runs(paths: TablePaths, fragment: Fragment) -> tuple[Words, Offsets, Words]:
+def _live_runs(paths: TablePaths, fragment: Fragment) -> tuple[UInt64Array, Offsets, UInt64Array]:
     """Return the runs of the live rows of a fragment: first ids, counts, first addresses."""
     ids = parsed_row_ids_of(fragment, paths)
     if ids is None:

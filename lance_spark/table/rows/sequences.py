@@ -24,7 +24,7 @@ from lance_spark.table.rows.u64_segments import (
     Array,
     Offsets,
     Range,
-    Words,
+    UInt64Array,
     fill_segment,
     parse_segment,
     run_starts,
@@ -58,11 +58,11 @@ class RowIds:
         self.num_rows = int(self._ends[-1]) if self._segments else 0
 
     @classmethod
-    def of(cls, values: Words) -> RowIds:
+    def of(cls, values: UInt64Array) -> RowIds:
         """Return an array of ids as `RowIds`."""
         return cls((Array(values),))
 
-    def slice(self, start: int, stop: int) -> Words:
+    def slice(self, start: int, stop: int) -> UInt64Array:
         """Return the ids of rows `start` to `stop - 1` as a uint64 array.
 
         Raises
@@ -72,7 +72,7 @@ class RowIds:
         """
         self._check(start, stop)
         first = int(np.searchsorted(self._ends, start, "right"))
-        parts: list[Words] = []
+        parts: list[UInt64Array] = []
         for i in range(first, len(self._segments)):
             before = int(self._ends[i - 1]) if i else 0
             if before >= stop:
@@ -81,7 +81,7 @@ class RowIds:
             parts.append(self._segments[i].take(np.arange(low, high)))
         return concatenate(parts)
 
-    def take(self, offsets: Offsets) -> Words:
+    def take(self, offsets: Offsets) -> UInt64Array:
         """Return the ids of rows by their offsets, in the order of the offsets.
 
         Parameters
@@ -112,11 +112,11 @@ class RowIds:
             ids[rows] = self._segments[i].take(offsets[rows] - before)
         return ids
 
-    def to_array(self) -> Words:
+    def to_array(self) -> UInt64Array:
         """Return all ids, in row order, as a uint64 array."""
         return self.slice(0, self.num_rows)
 
-    def runs(self) -> tuple[Words, Offsets, Offsets]:
+    def runs(self) -> tuple[UInt64Array, Offsets, Offsets]:
         """Return the ids as runs of consecutive ids.
 
         Returns
@@ -128,7 +128,7 @@ class RowIds:
         int64 array
             Number of ids in each run.
         """
-        firsts: list[Words] = []
+        firsts: list[UInt64Array] = []
         offsets: list[Offsets] = []
         counts: list[Offsets] = []
         before = 0
@@ -187,7 +187,7 @@ def parse_row_ids(data: bytes, name: str, num_rows: int | None = None) -> RowIds
     return RowIds(segments)
 
 
-def encode_row_ids(row_ids: Words | Sequence[int]) -> bytes:
+def encode_row_ids(row_ids: UInt64Array | Sequence[int]) -> bytes:
     """Encode row ids as a `RowIdSequence` of (nearly) minimal size.
 
     As in pylance, increasing ids become one range, range with holes, range with bitmap or sorted
@@ -211,7 +211,7 @@ def encode_row_ids(row_ids: Words | Sequence[int]) -> bytes:
     return message.SerializeToString()
 
 
-def decode_versions(data: bytes, num_rows: int, name: str) -> Words:
+def decode_versions(data: bytes, num_rows: int, name: str) -> UInt64Array:
     """Decode a `RowDatasetVersionSequence`.
 
     Parameters
@@ -236,7 +236,7 @@ def decode_versions(data: bytes, num_rows: int, name: str) -> Words:
     return np.repeat(versions, counts)
 
 
-def parse_versions(data: bytes, num_rows: int, name: str) -> tuple[Words, Offsets]:
+def parse_versions(data: bytes, num_rows: int, name: str) -> tuple[UInt64Array, Offsets]:
     """Parse a `RowDatasetVersionSequence` to runs.
 
     Returns
@@ -268,7 +268,7 @@ def parse_versions(data: bytes, num_rows: int, name: str) -> tuple[Words, Offset
     return versions, counts
 
 
-def _parse_versions(data: bytes, num_rows: int, name: str) -> tuple[Words, Offsets]:
+def _parse_versions(data: bytes, num_rows: int, name: str) -> tuple[UInt64Array, Offsets]:
     try:
         runs = rowids_pb2.RowDatasetVersionSequence.FromString(data).runs
     except DecodeError as error:
@@ -295,7 +295,7 @@ def _parse_versions(data: bytes, num_rows: int, name: str) -> tuple[Words, Offse
     return versions, np.array(counts, dtype=np.int64)
 
 
-def encode_versions(versions: Words | Sequence[int]) -> bytes:
+def encode_versions(versions: UInt64Array | Sequence[int]) -> bytes:
     """Encode the versions of all rows as a `RowDatasetVersionSequence`.
 
     Parameters
@@ -316,7 +316,7 @@ def encode_versions(versions: Words | Sequence[int]) -> bytes:
     return encode_runs(starts.astype(np.uint64), ends.astype(np.uint64), values[starts])
 
 
-def without(values: Words, deleted: Offsets) -> Words:
+def without_deleted(values: UInt64Array, deleted: Offsets) -> UInt64Array:
     """Return the values of the live rows.
 
     Parameters
@@ -329,7 +329,7 @@ def without(values: Words, deleted: Offsets) -> Words:
     return np.delete(values, deleted) if len(deleted) else values
 
 
-def concatenate(parts: Sequence[Words]) -> Words:
+def concatenate(parts: Sequence[UInt64Array]) -> UInt64Array:
     """Concatenate row ids or versions of several fragments; the result is empty for no parts."""
     if len(parts) == 1:
         return parts[0]
@@ -340,7 +340,7 @@ def _concatenate_offsets(parts: Sequence[Offsets]) -> Offsets:
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 
-def _segment_bounds(values: Words) -> list[tuple[int, int]]:
+def _segment_bounds(values: UInt64Array) -> list[tuple[int, int]]:
     """Return the bounds of the segments: one segment, or long runs and the values between them."""
     size = len(values)
     if not size:

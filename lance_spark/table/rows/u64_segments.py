@@ -26,7 +26,7 @@ from lance_spark.errors import CorruptTableError
 from lance_spark.proto import rowids_pb2
 
 #: An array of row ids or versions.
-Words = npt.NDArray[np.uint64]
+UInt64Array = npt.NDArray[np.uint64]
 #: An array of row offsets within a fragment.
 Offsets = npt.NDArray[np.int64]
 
@@ -41,9 +41,9 @@ class Range:
 
     start: int
     count: int
-    holes: Words | None = None
+    holes: UInt64Array | None = None
 
-    def take(self, ranks: Offsets) -> Words:
+    def take(self, ranks: Offsets) -> UInt64Array:
         """Return the ids at positions in the range."""
         values = ranks.astype(np.uint64) + np.uint64(self.start)
         if self.holes is None:
@@ -58,14 +58,14 @@ class Range:
 class Array:
     """An array of ids."""
 
-    values: Words
+    values: UInt64Array
 
     @property
     def count(self) -> int:
         """Number of ids."""
         return len(self.values)
 
-    def take(self, ranks: Offsets) -> Words:
+    def take(self, ranks: Offsets) -> UInt64Array:
         """Return the ids at positions in the array."""
         return self.values[ranks]
 
@@ -82,7 +82,7 @@ def segment_run_starts(segment: Range | Array) -> Offsets:
     return starts[starts < segment.count]
 
 
-def run_starts(values: Words) -> Offsets:
+def run_starts(values: UInt64Array) -> Offsets:
     """Return the positions at which runs of consecutive values start."""
     if not len(values):
         return np.empty(0, np.int64)
@@ -147,7 +147,7 @@ def _parse_holes(body: rowids_pb2.U64Segment.RangeWithHoles, name: str, limit: i
     return Range(body.start, count, holes if len(holes) else None)
 
 
-def _parse_array(message: rowids_pb2.EncodedU64Array, name: str) -> Words:
+def _parse_array(message: rowids_pb2.EncodedU64Array, name: str) -> UInt64Array:
     encoding = message.WhichOneof("array")
     if encoding is None:
         raise CorruptTableError(f"{name}: an array of row ids has an unknown encoding")
@@ -192,7 +192,7 @@ class _Sizes:
     array: int
 
     @classmethod
-    def of(cls, values: Words) -> _Sizes:
+    def of(cls, values: UInt64Array) -> _Sizes:
         smallest, greatest = int(values.min()), int(values.max())
         slots = greatest - smallest + 1
         width = _width(smallest, greatest)
@@ -206,13 +206,13 @@ class _Sizes:
         )
 
 
-def size_of(values: Words) -> int:
+def size_of(values: UInt64Array) -> int:
     """Return the approximate bytes that `fill_segment` uses for ids; `values` must not be empty."""
     sizes = _Sizes.of(values)
     return min(sizes.holes, sizes.bitmap, sizes.array) if sizes.increasing else sizes.array
 
 
-def fill_segment(segment: rowids_pb2.U64Segment, values: Words) -> None:
+def fill_segment(segment: rowids_pb2.U64Segment, values: UInt64Array) -> None:
     """Store unique ids in an empty segment, in the smallest encoding."""
     if not len(values):
         segment.range.start = segment.range.end = 0
@@ -242,7 +242,7 @@ def fill_segment(segment: rowids_pb2.U64Segment, values: Words) -> None:
         bits.bitmap = np.packbits(present, bitorder="little").tobytes()
 
 
-def _fill_array(message: rowids_pb2.EncodedU64Array, values: Words) -> None:
+def _fill_array(message: rowids_pb2.EncodedU64Array, values: UInt64Array) -> None:
     smallest = int(values.min())
     width = _width(smallest, int(values.max()))
     if width == 8:

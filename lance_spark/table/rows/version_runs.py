@@ -20,7 +20,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from lance_spark.table.rows.u64_segments import Offsets, Words
+from lance_spark.table.rows.u64_segments import Offsets, UInt64Array
 
 #: Protobuf tags: a message or number in field 1 or 2.
 _MESSAGE = 0x0A
@@ -37,7 +37,7 @@ _Bytes = npt.NDArray[np.uint8]
 _Mask = npt.NDArray[np.bool_]
 
 
-def encode_runs(starts: Words, ends: Words, versions: Words) -> bytes:
+def encode_runs(starts: UInt64Array, ends: UInt64Array, versions: UInt64Array) -> bytes:
     """Encode runs as a `RowDatasetVersionSequence`.
 
     Parameters
@@ -49,7 +49,7 @@ def encode_runs(starts: Words, ends: Words, versions: Words) -> bytes:
     return b"".join(_encode_chunk(starts[chunk], ends[chunk], versions[chunk]) for chunk in chunks)
 
 
-def parse_runs(data: bytes) -> tuple[Words, Words, Words] | None:
+def parse_runs(data: bytes) -> tuple[UInt64Array, UInt64Array, UInt64Array] | None:
     """Parse a `RowDatasetVersionSequence` whose runs all have the form above.
 
     Returns
@@ -80,7 +80,7 @@ def parse_runs(data: bytes) -> tuple[Words, Words, Words] | None:
     return (starts, ends, versions) if valid.all() else None
 
 
-def _encode_chunk(starts: Words, ends: Words, versions: Words) -> bytes:
+def _encode_chunk(starts: UInt64Array, ends: UInt64Array, versions: UInt64Array) -> bytes:
     first, first_used = _encode_numbers(starts, _FIRST)
     second, second_used = _encode_numbers(ends, _SECOND)
     version, version_used = _encode_numbers(versions, _SECOND)
@@ -94,7 +94,7 @@ def _encode_chunk(starts: Words, ends: Words, versions: Words) -> bytes:
     return rows[used].tobytes()
 
 
-def _encode_numbers(values: Words, tag: int) -> tuple[_Bytes, _Mask]:
+def _encode_numbers(values: UInt64Array, tag: int) -> tuple[_Bytes, _Mask]:
     """Return the tag and varint of each value, and which of these bytes are used; none for 0."""
     shifts = np.arange(_MAX_VARINT_BYTES, dtype=np.uint64) * np.uint64(7)
     remaining = values[:, None] >> shifts
@@ -108,7 +108,7 @@ def _encode_numbers(values: Words, tag: int) -> tuple[_Bytes, _Mask]:
 
 def _read_numbers(
     buffer: _Bytes, positions: Offsets, end: Offsets, tag: int
-) -> tuple[Words, Offsets]:
+) -> tuple[UInt64Array, Offsets]:
     """Return the number at each position, 0 where another tag is, and the positions after them."""
     values = np.zeros(len(positions), np.uint64)
     # A position beyond the end of its message is corrupt. It reads zeros from the end of the

@@ -11,7 +11,7 @@ import lance_spark
 from lance_spark.errors import InvalidInputError
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.cleanup import automatic as auto_cleanup
-from lance_spark.table.cleanup.automatic import parse_duration, wanted
+from lance_spark.table.cleanup.automatic import parse_duration, requested_cleanup
 from tests.support.tables.cleanup import files, versions
 
 KEY = "lance.auto_cleanup."
@@ -149,12 +149,12 @@ def test_invalid_durations_are_refused(text: str) -> None:
 
 
 def test_huge_values_are_bounded() -> None:
-    auto = wanted({KEY + "interval": "1", KEY + "older_than": f"{2**64 - 1}y"}, 5)
+    auto = requested_cleanup({KEY + "interval": "1", KEY + "older_than": f"{2**64 - 1}y"}, 5)
     assert auto is not None
     assert auto.policy.before_ns is not None
     assert auto.policy.before_ns < 0
     with pytest.raises(InvalidInputError, match="interval"):
-        wanted({KEY + "interval": str(2**64)}, 5)
+        requested_cleanup({KEY + "interval": str(2**64)}, 5)
 
 
 def test_no_requests_without_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -168,13 +168,13 @@ def during(monkeypatch: pytest.MonkeyPatch, step: str, action: Callable[[], obje
 
         monkeypatch.setattr(cleanup_plan, "list_files", listing)
         return
-    decide = cleanup_plan.Planner._sort_versions
+    decide = cleanup_plan.CleanupPlanner._sort_versions
 
     def deciding(self: Any, *arguments: Any) -> None:
         decide(self, *arguments)
         run()
 
-    monkeypatch.setattr(cleanup_plan.Planner, "_sort_versions", deciding)
+    monkeypatch.setattr(cleanup_plan.CleanupPlanner, "_sort_versions", deciding)
 
 
 def append_written_files(path: Path) -> None:

@@ -442,7 +442,9 @@ class TestSections:
     def test_groups_that_are_covered_in_part(self) -> None:
         found = section(("a", [0], [1]))
         with pytest.raises(CommitConflictError, match="covers only some"):
-            index_updates.follow_rewrite(found, [FragmentGroup((1, 2), (3,))], stable_row_ids=True)
+            index_updates.follow_compaction(
+                found, [FragmentGroup((1, 2), (3,))], stable_row_ids=True
+            )
 
     def test_damage(self) -> None:
         found = section(("a", [0], [1]))
@@ -463,9 +465,9 @@ class TestReuse:
                 group.old_fragments.add(id=number)
             for number in new:
                 group.new_fragments.add(id=number)
-        assert set(fragment_reuse.translate(BitMap([0, 1, 2, 3, 4]), content)) == {0, 7, 8}
-        assert set(fragment_reuse.translate(BitMap([0, 1, 2]), content)) == {0}
-        assert set(fragment_reuse.translate(BitMap([1, 3, 9]), content)) == {9}
+        assert set(fragment_reuse.remap_fragments(BitMap([0, 1, 2, 3, 4]), content)) == {0, 7, 8}
+        assert set(fragment_reuse.remap_fragments(BitMap([0, 1, 2]), content)) == {0}
+        assert set(fragment_reuse.remap_fragments(BitMap([1, 3, 9]), content)) == {9}
 
     def test_entries_of_another_kind_are_kept_and_not_extended(self, tmp_path: Path) -> None:
         uri = table(tmp_path / "table")
@@ -474,7 +476,7 @@ class TestReuse:
         entry = found.indices.add(name=fragment_reuse.NAME, index_version=1)
         entry.uuid.uuid = bytes(16)
         with pytest.raises(UnsupportedFeatureError, match="version 1"):
-            fragment_reuse.build(opened.paths, found, (), 5)
+            fragment_reuse.build_entry(opened.paths, found, (), 5)
         index_updates.prune_fields(found, [1], [0], opened.manifest.message.fields)
         assert covered(found)[0] == set()
 

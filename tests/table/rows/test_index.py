@@ -85,7 +85,7 @@ def test_corrupt_fragments_are_refused() -> None:
     paths = TablePaths.open("/nowhere")
     with pytest.raises(CorruptTableError, match=r"m.manifest: fragment 3 has no row ids"):
         RowIndex.build(paths, [fragment(3, None)])
-    with pytest.raises(CorruptTableError, match="no id of a fragment"):
+    with pytest.raises(CorruptTableError, match="not a valid fragment id"):
         first_address(fragment(2**40, []))
     short = fragment(3, range(10)).to_proto()
     short.physical_rows = 9
@@ -101,7 +101,7 @@ def test_one_hundred_thousand_fragments_are_as_many_runs() -> None:
     fragments, next_id = [], 0
     for number in range(100_000):
         message = table_pb2.DataFragment(id=number, physical_rows=1_000_000)
-        next_id = row_ids.assign(message, next_id, 1)
+        next_id = row_ids.assign_lineage(message, next_id, 1)
         fragments.append(Fragment.from_proto(message, "m.manifest"))
     index = RowIndex.build(TablePaths.open("/nowhere"), fragments)
     asked = np.array([0, 999_999, 1_000_000, 10**11 - 1, 10**11], np.uint64)

@@ -29,16 +29,16 @@ from lance_spark.table.rows.sequences import (
     encode_row_ids,
     encode_versions,
     parse_row_ids,
-    without,
+    without_deleted,
 )
-from lance_spark.table.rows.u64_segments import Words
+from lance_spark.table.rows.u64_segments import UInt64Array
 from lance_spark.table.rows.version_runs import parse_runs
 from tests.support.tables.lineage import lived_in, versions_of
 
 MAX = 2**64 - 1
 
 
-def words(values: object) -> Words:
+def words(values: object) -> UInt64Array:
     return np.array(values, dtype=np.uint64)
 
 
@@ -59,11 +59,11 @@ def sequence(*segments: dict[str, object]) -> bytes:
 
 
 @st.composite
-def ids(draw: st.DrawFn) -> Words:
+def ids(draw: st.DrawFn) -> UInt64Array:
     """Unique ids: parts of ranges, with gaps or shuffled, near to or far from each other."""
     seed = draw(st.integers(0, 2**32 - 1))
     rng = np.random.default_rng(seed)
-    parts: list[Words] = []
+    parts: list[UInt64Array] = []
     start = 0
     for _ in range(draw(st.integers(0, 5))):
         start += draw(st.sampled_from([0, 1, 5, 300, 2**17, 2**33]))
@@ -80,7 +80,7 @@ def ids(draw: st.DrawFn) -> Words:
 
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(ids(), st.randoms(use_true_random=False))
-def test_row_ids_survive_encoding(values: Words, random: object) -> None:
+def test_row_ids_survive_encoding(values: UInt64Array, random: object) -> None:
     data = encode_row_ids(values)
     assert np.array_equal(parse_row_ids(data, "t", len(values)).to_array(), values)
     parsed = parse_row_ids(data, "t")
@@ -189,7 +189,7 @@ def test_examples_of_every_encoding() -> None:
     ]
     versions = pb.RowDatasetVersionSequence(runs=runs).SerializeToString()
     assert decode_versions(versions, 6, "t").tolist() == [7, 7, 9, 9, 1, 1]
-    assert without(words([4, 5, 6]), np.array([1])).tolist() == [4, 6]
+    assert without_deleted(words([4, 5, 6]), np.array([1])).tolist() == [4, 6]
     assert concatenate([words([1]), words([]), words([0])]).tolist() == [1, 0]
     assert concatenate([]).dtype == np.uint64
 
@@ -251,20 +251,20 @@ def test_wrong_numbers_of_versions_are_refused() -> None:
 
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(ids(), st.integers(0, 10**9), st.integers(0, 255))
-def test_flipped_bytes_are_refused_or_decoded(values: Words, at: int, byte: int) -> None:
+def test_flipped_bytes_are_refused_or_decoded(values: UInt64Array, at: int, byte: int) -> None:
     data = bytearray(encode_row_ids(values))
     data[at % len(data)] = byte
     with contextlib.suppress(CorruptTableError):
         assert len(parse_row_ids(bytes(data), "t", len(values)).to_array()) == len(values)
 
 
-def change_fragment(path: Path, **given: Words) -> None:
+def change_fragment(path: Path, **given: UInt64Array) -> None:
     """Rewrite the newest manifest with other lineage of its only fragment."""
     store = ObjectStore.from_uri(path)
     location = list_manifests(store)[0]
     manifest = read_manifest(store, location)
     proto = manifest.to_proto()
-    row_ids.carry(proto.fragments[0], **given)
+    row_ids.store_lineage(proto.fragments[0], **given)
     proto.next_row_id = 2**63
     data = encode(proto, manifest.index_section, manifest.transaction_section)
     (path / location.path).write_bytes(data)
@@ -332,7 +332,7 @@ def test_sequences_of_pylance_are_read(tmp_path: Path, spill: bool) -> None:
                 found = read(fragment, paths)
                 assert found is not None
                 assert len(found) == fragment.physical_rows
-                assert np.array_equal(without(found, deleted), expected[column].to_numpy())
+                assert np.array_equal(without_deleted(found, deleted), expected[column].to_numpy())
     assert bool(hidden) == spill
 
 
@@ -348,7 +348,7 @@ def test_a_table_without_stable_row_ids(tmp_path: Path) -> None:
 def test_carry_refuses_wrong_numbers_of_values() -> None:
     message = table_pb2.DataFragment(id=4, physical_rows=3)
     with pytest.raises(InvalidInputError, match=r"fragment 4: 2 .* for 3 rows"):
-        row_ids.carry(message, row_ids=words([1, 2]))
-    row_ids.carry(message, updated=words([1, 2, 2]))
+        row_ids.store_lineage(message, row_ids=words([1, 2]))
+    row_ids.store_lineage(message, updated=words([1, 2, 2]))
     assert not message.inline_row_ids
     assert not message.inline_created_at_versions

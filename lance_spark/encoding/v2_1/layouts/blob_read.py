@@ -17,13 +17,15 @@ again, by pylance neither. Specification: format/file/encoding, "Blob page layou
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from lance_spark.encoding.levels import Levels, max_definition, parse_layers
 from lance_spark.encoding.meta import PageMeta
 from lance_spark.encoding.rows import Rows
 from lance_spark.encoding.v2_1.leaf_columns import Leaf
-from lance_spark.encoding.v2_1.page import PageReader, PageRows, check_layers, open_layout
+from lance_spark.encoding.v2_1.page import PageReader, PageRows, check_layers
 from lance_spark.errors import CorruptFileError, UnsupportedEncodingError
 from lance_spark.proto import encodings_v2_1_pb2 as pb
 from lance_spark.storage.source import ReadPlan
@@ -37,7 +39,9 @@ class BlobPage(PageReader):
     layout : BlobLayout
     meta : PageMeta
     leaf : Leaf
-        Of a struct of position and size.
+        Leaf of a struct of position and size.
+    open_layout : callable
+        Opens the reader of the inner layout.
 
     Raises
     ------
@@ -47,7 +51,13 @@ class BlobPage(PageReader):
         The column is below a list.
     """
 
-    def __init__(self, layout: pb.BlobLayout, meta: PageMeta, leaf: Leaf) -> None:
+    def __init__(
+        self,
+        layout: pb.BlobLayout,
+        meta: PageMeta,
+        leaf: Leaf,
+        open_layout: Callable[[pb.PageLayout, PageMeta, Leaf], PageReader],
+    ) -> None:
         self._layers = check_layers(parse_layers(layout.layers), leaf)
         if any(layer.is_list for layer in self._layers):
             raise UnsupportedEncodingError(
