@@ -1,4 +1,4 @@
-"""Decimals in predicates that are given as text."""
+"""Decimals in the text of predicates."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_decimals(text: str, number: str) -> None:
         "'abc'",
     ],
 )
-def test_decimals_that_have_no_value(text: str) -> None:
+def test_decimals_that_are_refused(text: str) -> None:
     with pytest.raises(InvalidInputError, match="filter"):
         parse_predicate(f"m = {text}", SCHEMA)
 
