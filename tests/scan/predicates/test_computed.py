@@ -168,7 +168,7 @@ def test_python_values_as_times_and_intervals(clocks: lance_spark.Dataset) -> No
         ("d > INTERVAL '1-2' YEAR TO MONTH", "years or months"),
         ("d > INTERVAL '1 24' DAY TO HOUR", "the hour must be below 24"),
         ("d > INTERVAL '1' DAY TO SECOND", "is not an interval DAY TO SECOND"),
-        ("d > INTERVAL '1 2' DAYS TO HOURS", "no intervals DAYS TO HOURS"),
+        ("d > INTERVAL '1 2' DAYS TO HOURS", "INTERVAL DAYS TO HOURS is not supported"),
         ("d > INTERVAL '1.5' DAY", "only seconds have a fraction"),
         ("d > INTERVAL 1.5 DAYS", "only seconds have a fraction"),
         ("d > INTERVAL '106751992' DAY", "out of Spark's range"),
