@@ -23,7 +23,6 @@ from lance_spark.scan.predicates.common_types import NoCommonTypeError, comparis
 from lance_spark.scan.predicates.comparison import Op, compared
 from lance_spark.scan.predicates.expressions import strings
 from lance_spark.scan.predicates.expressions.conditionals import choice, nullif
-from lance_spark.scan.predicates.expressions.functions import FUNCTIONS
 from lance_spark.scan.predicates.expressions.intervals import Interval, interval, interval_between
 from lance_spark.scan.predicates.expressions.node import Expression, Literal, Truth, folded
 from lance_spark.scan.predicates.expressions.value_predicates import CompareValues, ValueIsNull
@@ -351,7 +350,7 @@ class _Binder:
         if isinstance(left, Column) and isinstance(text, Typed):
             return coercion.match(Column(left.path), _MATCHERS[node.detail], text.value)
         values = [computed.value_of(left), computed.value_of(text)]
-        return _as_predicate(FUNCTIONS[node.detail][1](values, self._settings))
+        return _as_predicate(computed.FUNCTIONS[node.detail][1](values, self._settings))
 
     # Casts and functions
 
@@ -367,7 +366,7 @@ class _Binder:
             return self._functions[name](node)
         if name in CAST_FUNCTIONS and len(node.args) == 1:
             return cast_to(self.operand(node.args[0]), CAST_FUNCTIONS[name], self._settings)
-        if name in FUNCTIONS:
+        if name in computed.FUNCTIONS:
             return computed.call(name, list(map(self.operand, node.args)), self._settings)
         raise self._error(
             node,

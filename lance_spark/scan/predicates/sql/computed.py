@@ -11,10 +11,8 @@ import pyarrow.types as pat
 
 from lance_spark.scan.predicates.common_types import NoCommonTypeError, comparison_type, list_type
 from lance_spark.scan.predicates.comparison import Op
-from lance_spark.scan.predicates.expressions import arithmetic, dates, strings
+from lance_spark.scan.predicates.expressions import arithmetic, conditionals, dates, strings
 from lance_spark.scan.predicates.expressions.casts import casted
-from lance_spark.scan.predicates.expressions.conditionals import truth
-from lance_spark.scan.predicates.expressions.functions import FUNCTIONS
 from lance_spark.scan.predicates.expressions.intervals import Interval
 from lance_spark.scan.predicates.expressions.node import (
     Call,
@@ -41,6 +39,13 @@ from lance_spark.scan.predicates.typed_values import (
 #: A bound part of a predicate. Computed booleans are `Predicate`s.
 Operand = Column | Typed | Predicate | Expression | Interval
 
+#: The possible numbers of arguments and the builder of each function, by its name in SQL.
+FUNCTIONS = {
+    **arithmetic.FUNCTIONS,
+    **strings.FUNCTIONS,
+    **dates.FUNCTIONS,
+    **conditionals.FUNCTIONS,
+}
 _ORDERED: tuple[Op, ...] = ("<", "<=", ">", ">=")
 _INT64 = range(-(1 << 63), 1 << 63)
 
@@ -78,7 +83,7 @@ def operand_of(expression: Expression) -> Operand:
         return result.column
     if isinstance(result, Truth):
         return result.predicate
-    return truth(result) if pat.is_boolean(result.dtype) else result
+    return conditionals.truth(result) if pat.is_boolean(result.dtype) else result
 
 
 def operate(op: str, operands: Sequence[Operand], settings: SqlSettings) -> Operand:
