@@ -144,7 +144,7 @@ def _parse(part: Sequence[Any], schema: Schema) -> Comparison:
             scalar = to_scalar(value, dtype)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise InvalidInputError(
-            f"filter on {name!r}: {value!r} is not a {dtype}: {error}"
+            f"filter on {name!r}: {value!r} is not a value of type {dtype}: {error}"
         ) from None
     if op in ("in", "not in"):
         return Comparison(path, op, _value_set(name, values))
