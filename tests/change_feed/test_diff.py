@@ -197,7 +197,9 @@ def test_updated_rows_that_there_are_not(tmp_path: Path) -> None:
         done.updated_fragment_offset_bitmaps[1] = every.serialize()
 
     uri = forged(tmp_path, change)
-    with pytest.raises(CorruptTableError, match=r"fragment 1: .*row 4294967295 is out of range.* 5 rows"):
+    with pytest.raises(
+        CorruptTableError, match=r"fragment 1: .*row 4294967295 is out of range.* 5 rows"
+    ):
         feed(uri, 2, 2)
 
 
