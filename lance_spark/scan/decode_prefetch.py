@@ -23,7 +23,7 @@ WORTH_NS = 20_000_000
 def read_ahead(
     pieces: Generator[T, None, None], worth_ns: int = WORTH_NS
 ) -> Generator[T, None, None]:
-    """Yield the items of a generator. Once an item took long, a thread makes the next ones.
+    """Yield the items of a generator. After an item that took long, a thread makes the others.
 
     The calling thread makes the first item, so that a generator of one item starts no thread.
 

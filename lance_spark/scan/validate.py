@@ -45,7 +45,7 @@ from lance_spark.table.rows.index import RowIndex
 
 #: Most problems that an error lists. The check stops at the next problem.
 MAX_PROBLEMS = 10
-_HIDDEN = frozenset(kind.field_id for kind in Lineage)
+_HIDDEN = frozenset(lineage.field_id for lineage in Lineage)
 
 
 def validate(table: OpenTable) -> None:

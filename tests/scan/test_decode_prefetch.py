@@ -1,4 +1,4 @@
-"""Reading ahead: the same items, one ahead at most, nothing left behind."""
+"""Prefetch by a thread: it yields the same items, at most one ahead, and leaves no thread."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def no_threads_left() -> Iterator[None]:
 
 
 class Counted:
-    """A generator of numbers that tells how far it is."""
+    """A generator of numbers that records its progress."""
 
     def __init__(self, count: int, fails_at: int = -1) -> None:
         self.count, self.fails_at = count, fails_at
@@ -55,7 +55,7 @@ def test_items(count: int) -> None:
     assert len(source.threads) == min(count, 2)
 
 
-def test_one_ahead() -> None:
+def test_at_most_one_item_ahead() -> None:
     source = Counted(10)
     items = read_ahead(source.items(), 0)
     for number in range(1, 11):
@@ -90,7 +90,7 @@ def test_closed_early(taken: int, fails_at: int) -> None:
     assert source.made <= taken + 1
 
 
-def test_items_made_at_once_need_no_thread() -> None:
+def test_fast_items_start_no_thread() -> None:
     source = Counted(20)
     items = read_ahead(source.items(), 10**12)
     assert next(items) == 1
@@ -105,7 +105,7 @@ def test_items_made_at_once_need_no_thread() -> None:
     assert source.closed
 
 
-def test_overlaps() -> None:
+def test_producer_and_consumer_overlap() -> None:
     def slow() -> Generator[int, None, None]:
         for number in range(5):
             time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""What `Dataset.explain` says is what a scan does."""
+"""`Dataset.explain` describes the scan that follows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a scan keeps in memory: pages of a mapped file are given back, and batches keep to a size."""
+"""Memory of a scan: pages of a mapped file are released, and batches have a size limit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def file_pages() -> int:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_pages_of_maps_are_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_of_mapped_files_are_released(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "f"
     content = np.random.default_rng(1).integers(0, 255, 64 * MIB, np.uint8)
     path.write_bytes(content.tobytes())
@@ -50,7 +52,7 @@ def test_pages_of_maps_are_given_back(tmp_path: Path, monkeypatch: pytest.Monkey
     assert most(8 * MIB) < 16 * MIB
 
 
-def test_batches_keep_to_a_size(tmp_path: Path) -> None:
+def test_batches_have_a_size_limit(tmp_path: Path) -> None:
     path = tmp_path / "t.lance"
     vectors = pa.FixedSizeListArray.from_arrays(np.zeros(20_000 * 768, np.float32), 768)
     text = pa.array(["x" * 1000] * 20_000)
@@ -64,7 +66,7 @@ def test_batches_keep_to_a_size(tmp_path: Path) -> None:
 
 
 def test_long_items_of_dictionaries(tmp_path: Path) -> None:
-    """A page that repeats a few long texts takes little of a file, however many rows it has."""
+    """A page that repeats a few long texts is small in the file for any number of rows."""
     path = tmp_path / "t.lance"
     rng = np.random.default_rng(5)
     texts = ["".join(chr(c) for c in rng.integers(97, 123, 4_000)) for _ in range(50)]

@@ -1,4 +1,4 @@
-"""Counters of scans, on local disks and elsewhere; and what a store of many connections is asked at once."""
+"""Counters of scans on local and remote stores, and the requests that run in parallel."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_rows_that_statistics_rule_out(tmp_path: Path) -> None:
 
 
 class SlowFileSystem(LocalFileSystem):
-    """Answers late, and knows how many wait."""
+    """Answers late, and counts the requests that wait."""
 
     protocol = "slow"
     lock = threading.Lock()
@@ -130,7 +130,7 @@ def test_reads_at_once(path: Path, slow: type[SlowFileSystem], io_threads: int) 
 
 
 @pytest.mark.parametrize("value", ["0", "many", "-1", "100000"])
-def test_no_number_of_threads(path: Path, value: str) -> None:
+def test_invalid_numbers_of_threads_are_refused(path: Path, value: str) -> None:
     with pytest.raises(InvalidOptionError, match="io_threads"):
         lance_spark.open_dataset(str(path), storage_options={"io_threads": value})
 
@@ -152,7 +152,7 @@ def test_long_reads_are_sent_in_parts(
     assert source.counts.bytes == 4 * PART + 77
 
 
-def test_one_connection_answers_one_after_the_other(
+def test_one_connection_answers_requests_in_sequence(
     tmp_path: Path, slow: type[SlowFileSystem]
 ) -> None:
     file = tmp_path / "f"

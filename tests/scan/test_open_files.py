@@ -18,7 +18,7 @@ class File:
         self.forgotten += 1
 
 
-def test_a_file_is_in_one_pair_of_hands() -> None:
+def test_a_file_is_taken_out_once() -> None:
     files, file = OpenFiles(), File()
     assert files.take_out(None, "a") is None
     files.give_back(None, "a", file)  # type: ignore[arg-type]
@@ -29,7 +29,7 @@ def test_a_file_is_in_one_pair_of_hands() -> None:
     assert not file.closed
 
 
-def test_the_second_of_the_same_file_is_closed() -> None:
+def test_a_second_reader_of_one_file_is_closed() -> None:
     files, first, second = OpenFiles(), File(), File()
     files.give_back(None, "a", first)  # type: ignore[arg-type]
     files.give_back(None, "a", second)  # type: ignore[arg-type]
@@ -37,7 +37,7 @@ def test_the_second_of_the_same_file_is_closed() -> None:
     assert files.take_out(None, "a") is first
 
 
-def test_files_used_longest_ago_are_closed() -> None:
+def test_the_least_recently_used_files_are_closed() -> None:
     files, opened = OpenFiles(2), [File() for _ in range(3)]
     for number, file in enumerate(opened[:2]):
         files.give_back(None, str(number), file)  # type: ignore[arg-type]
@@ -48,7 +48,7 @@ def test_files_used_longest_ago_are_closed() -> None:
     assert [file.closed for file in opened] == [0, 1, 0]
 
 
-def test_files_do_not_travel() -> None:
+def test_files_are_not_pickled() -> None:
     files = OpenFiles(7)
     files.give_back(None, "a", File())  # type: ignore[arg-type]
     copy = pickle.loads(pickle.dumps(files))

@@ -1,4 +1,4 @@
-"""Packing fragments into tasks, and numbering rows that are left after deletions."""
+"""Fragments are packed into tasks, and live rows are mapped to row offsets."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def test_one_huge_fragment_is_cut_evenly() -> None:
     assert max(sizes) < 1.05 * min(sizes)
 
 
-def test_no_group_is_far_over_the_target() -> None:
+def test_no_group_has_more_than_1_5_times_the_target() -> None:
     groups = pack(fragments([900_000, 900_000, 10, 600_000, 400_000, 1_400_000]), 1_000_000)
     assert all(sum(p.num_rows for p in group) <= 1_500_000 for group in groups)
 
 
-def test_target_shares_the_work_and_stays_above_what_a_task_costs() -> None:
+def test_target_shares_the_work_and_is_not_below_the_cost_of_a_task() -> None:
     assert default_target_rows(8_000_000, 64_000_000, 2) == 4_000_000
     # Fewer rows make no task of their own, and still fewer if they are wide or have many columns.
     assert default_target_rows(10_000, 80_000, 8) == 1024 * 1024
@@ -66,7 +66,7 @@ def test_target_shares_the_work_and_stays_above_what_a_task_costs() -> None:
 
 @pytest.mark.parametrize("stored", [2**45, 2**63])
 @pytest.mark.parametrize("columns", [1, 1_000])
-def test_bytes_that_a_manifest_claims_make_no_tasks_without_end(stored: int, columns: int) -> None:
+def test_claimed_bytes_do_not_make_too_many_tasks(stored: int, columns: int) -> None:
     rows = 2**32 - 1
     target = default_target_rows(rows, stored, 1, columns)
     assert 16_000 < rows / target <= 16 * 1024

@@ -1,4 +1,4 @@
-"""Scans that a predicate cuts: every layout of a table, beside what pylance finds by the same words."""
+"""Scans with a predicate return the rows of pylance, for every layout of a table."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_rows(path: Path, text: str) -> None:
     assert len(ours) > 0 or text in ("id < 0", "deep IS NULL")
 
 
-def test_columns_need_not_be_read(path: Path) -> None:
+def test_filter_columns_need_not_be_selected(path: Path) -> None:
     dataset = lance_spark.open_dataset(str(path))
     theirs = lance.dataset(str(path)).to_table(["id"], filter="number = 5 AND deep.n = 5")
     assert dataset.to_table(["id"], filter="number = 5 AND deep.n = 5").equals(theirs)
@@ -86,7 +86,7 @@ def test_columns_need_not_be_read(path: Path) -> None:
         ("pair.late = 6 AND late > 0", 300),
     ],
 )
-def test_columns_that_fragments_lack(tmp_path: Path, text: str, skipped: int) -> None:
+def test_columns_that_no_file_of_a_fragment_has(tmp_path: Path, text: str, skipped: int) -> None:
     path = str(tmp_path / "t.lance")
     dataset = lance.write_dataset(pa.table({"id": range(300)}), path)
     dataset.add_columns(
@@ -104,16 +104,16 @@ def test_columns_that_fragments_lack(tmp_path: Path, text: str, skipped: int) ->
     assert metrics.rows_skipped == skipped
 
 
-def test_row_columns(path: Path) -> None:
+def test_row_metadata_columns(path: Path) -> None:
     dataset = lance_spark.open_dataset(str(path))
     second = lance.dataset(str(path)).get_fragments()[1].to_table(columns=["id"])["id"].to_pylist()
     found = dataset.to_table(["id", "_fragid"], filter=f"_fragid = 1 AND id < {second[5]}")
     assert found["id"].to_pylist() == second[:5]
 
 
-def test_refused(path: Path) -> None:
+def test_refused_predicates(path: Path) -> None:
     dataset = lance_spark.open_dataset(str(path))
-    with pytest.raises(InvalidInputError, match="no column missing"):
+    with pytest.raises(InvalidInputError, match="column missing not found"):
         dataset.to_table(filter="missing = 1")
     with pytest.raises(InvalidInputError, match=r"leave it to DataFrame.where"):
         dataset.to_table(filter="sqrt(id) = 1")

@@ -1,4 +1,4 @@
-"""Widths of values, and types whose values nobody can make: what a schema of a hundred bytes may claim."""
+"""Widths of values, and types too wide for a null, which a small schema can claim."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FINE = [
 
 
 @pytest.mark.parametrize("kind", TOO_WIDE, ids=str)
-def test_values_that_are_too_wide(kind: pa.DataType) -> None:
+def test_types_that_are_too_wide(kind: pa.DataType) -> None:
     assert is_too_wide(kind)
     with pytest.raises(UnsupportedTypeError, match="column 'c': no data file holds it"):
         nulls(1, pa.field("c", kind))
@@ -41,13 +41,13 @@ def test_values_that_are_too_wide(kind: pa.DataType) -> None:
 
 
 @pytest.mark.parametrize("kind", FINE, ids=str)
-def test_values_that_are_not(kind: pa.DataType) -> None:
+def test_types_that_are_not_too_wide(kind: pa.DataType) -> None:
     assert not is_too_wide(kind)
 
 
 @pytest.mark.parametrize("width", [0, 1, 2**28, 2**29, 2**29 + 3, MOST])
 def test_binary_of_any_width(width: int) -> None:
-    """`bit_width` of Arrow is one of 32 bits."""
+    """Arrow's `bit_width` overflows 32 bits."""
     assert fixed_width(pa.binary(width)) == width
     assert fixed_width(pa.list_(pa.binary(width), 2)) == 2 * width
     assert arrow_blocks.fixed_width(pa.binary(width)) == 8 * width

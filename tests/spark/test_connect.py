@@ -345,7 +345,7 @@ def test_texts_are_read_by_the_settings_of_the_client(found: dict[str, Any]) -> 
     assert ansi[0] == "[1, 2, 4]"
     assert "overflows int" in ansi[1]
     assert escaped == ["[1, 3]", "[3]"]
-    assert "there is no column G" in case[0]
+    assert "column G not found" in case[0]
     assert case[1] == "[2, 4]"
     assert zone[0] == "[1]"
 

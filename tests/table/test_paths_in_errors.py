@@ -275,7 +275,7 @@ MAP = pa.table({"m": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int32()))})
             "'n' must not be null",
         ),
         (lambda uri: lance_spark.open_dataset(uri).to_table(["x"]), "no field 'x'"),
-        (lambda uri: lance_spark.open_dataset(uri).to_table(filter="x = 1"), "no column x"),
+        (lambda uri: lance_spark.open_dataset(uri).to_table(filter="x = 1"), "column x not found"),
         (lambda uri: lance_spark.open_dataset(uri).add_columns({"n": 1}), "column 'n' already"),
     ],
 )

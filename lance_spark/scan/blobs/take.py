@@ -79,7 +79,7 @@ def take_blobs(
         finally:
             reader.close()
         blobs += [(loader, descriptors, index) for index in range(len(offsets))]
-    return [_file(*blobs[number], buffer_size) for number in map(int, inverse)]
+    return [_file(*blobs[int(number)], buffer_size) for number in inverse.tolist()]
 
 
 def _file(

@@ -310,9 +310,8 @@ class RunFiles(FragmentFiles):
 
     def only(self, kept: BoolArray) -> RunFiles:
         """Return the files of some of the fragments."""
-        return RunFiles(
-            self.paths, [self._opened[number] for number in np.flatnonzero(kept).tolist()]
-        )
+        numbers = np.flatnonzero(kept).tolist()
+        return RunFiles(self.paths, [self._opened[number] for number in numbers])
 
     def _open(self, number: int) -> DataFileReader:
         files = [member.files[number] for member in self._opened]

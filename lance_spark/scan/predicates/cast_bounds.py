@@ -1,8 +1,9 @@
-"""A comparison of cast values as a comparison of the column's own values, which needs no cast.
+"""Bounds on a column that replace a comparison of the cast column.
 
-A cast that keeps the order of values makes of ``cast(column) < value`` a bound on the column itself: the least value of
-the column that the cast does not take below. The values of a type are numbered in their order for that, without NaN, which
-comes after all others. Statistics of pages and zone maps know the column's own values only, and so serve all literals.
+If a cast keeps the order of values, ``cast(column) < value`` holds for the values of the column
+below a bound: the least value whose cast is not below. To find it by bisection, the values of a
+type are numbered in their order, without NaN, which comes after all other values. Page statistics
+and zone maps have bounds of uncast values, so that they apply to the result.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from lance_spark.scan.predicates import times
+from lance_spark.scan.predicates.column_predicates import Compare
 from lance_spark.scan.predicates.common_types import decimal_for
 from lance_spark.scan.predicates.comparison import Op
 from lance_spark.scan.predicates.rounding import decimal_of, half_up, to_float32, to_float64
 from lance_spark.scan.predicates.sql_settings import SqlSettings
-from lance_spark.scan.predicates.tree import And, Column, Compare, Constant, Predicate
+from lance_spark.scan.predicates.tree import And, Column, Constant, Predicate
 from lance_spark.scan.predicates.typed_values import CLOCK, INSTANT, Typed, type_name
 
 _DAY = 86_400_000_000
@@ -31,13 +33,14 @@ _TICKS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 class Order(ABC):
-    """The values of a type by their places in its order, from `low` to `high`.
+    """The values of a type, numbered in their order. A *place* is the number of a value.
 
     Attributes
     ----------
     dtype : pa.DataType
-        Of the scalars: as kernels take the column's values.
+        Of the scalars: the type of the values of a `Column`.
     low, high : int
+        The first and the last place.
     """
 
     def __init__(self, dtype: pa.DataType, low: int, high: int) -> None:
@@ -45,19 +48,19 @@ class Order(ABC):
 
     @abstractmethod
     def number(self, place: int) -> Any:
-        """Return the value at a place: an exact number, a float, or of dates days, of other times microseconds."""
+        """Return the value at a place: a number; for dates days, for other times microseconds."""
 
     @abstractmethod
     def scalar(self, place: int) -> pa.Scalar:
         """Return the value at a place as a scalar of Arrow."""
 
     def places(self, value: Any) -> tuple[int, int]:
-        """Return the first place that is not below a value, and the first that is above it."""
+        """Return the first place that is not below a value, and the first place above it."""
         first = self.first(lambda place: self.number(place) >= value)
         return first, self.first(lambda place: self.number(place) > value)
 
     def first(self, holds: Callable[[int], bool]) -> int:
-        """Return the first place for which something holds that holds for all later ones; one past the last for none."""
+        """Return the first place from which on a condition holds; `high` + 1 if it never holds."""
         low, high = self.low, self.high + 1
         while low < high:
             middle = (low + high) // 2
@@ -93,7 +96,7 @@ class _Steps(Order):
 
 
 class _Floats(Order):
-    """Floats of 32 or 64 bits: the bits of those from 0 on are in their order. Both zeros have one place."""
+    """Floats of 32 or 64 bits. Bits of positive floats are in order. Both zeros have one place."""
 
     def __init__(self, dtype: pa.DataType) -> None:
         single = pat.is_float32(dtype)
@@ -106,25 +109,24 @@ class _Floats(Order):
         return -size if place < 0 else size
 
     def places(self, value: Any) -> tuple[int, int]:
-        # The least place of a float of this size that is not below the value.
-        rounded = to_float32 if self._codes[0] == "<f" else to_float64
-        near = rounded(value)
-        (bits,) = struct.unpack(self._codes[1], struct.pack(self._codes[0], abs(near)))
-        place = -bits if near < 0 else bits
-        first = place if near >= value else place + 1
-        return first, first + (near == value)
+        # The nearest float is on either side of the value.
+        nearest = (to_float32 if self._codes[0] == "<f" else to_float64)(value)
+        (bits,) = struct.unpack(self._codes[1], struct.pack(self._codes[0], abs(nearest)))
+        place = -bits if nearest < 0 else bits
+        first = place if nearest >= value else place + 1
+        return first, first + (nearest == value)
 
     def scalar(self, place: int) -> pa.Scalar:
         return pa.scalar(self.number(place) if place <= self.high else math.nan, self.dtype)
 
 
 def order_of(dtype: pa.DataType) -> Order | None:
-    """Return the order of the values of a column; None if it is not one of numbers or times.
+    """Return the order of the values of a column; None for types other than numbers and times.
 
     Parameters
     ----------
     dtype : pa.DataType
-        As `Column.values` gives them.
+        Type of the result of `Column.values`.
     """
     if pat.is_integer(dtype):
         signed = pat.is_signed_integer(dtype)
@@ -153,16 +155,16 @@ def bounded(
     literal: Typed,
     settings: SqlSettings,
 ) -> Predicate:
-    """Return the condition that a column, cast to a literal's type, stands in an order to it.
+    """Return the comparison of a column, cast to a literal's type, with the literal.
 
     Parameters
     ----------
     column : Column
-        Without a type to cast to.
+        Without a cast.
     order : Order
         Of its values.
     shown : pa.DataType
-        The type that Spark shows the column as.
+        The Spark type of the column.
     op : str
     literal : Typed
         Not null; of the type in which both are compared.
@@ -179,10 +181,13 @@ def bounded(
 def places(
     order: Order, shown: pa.DataType, literal: Typed, settings: SqlSettings
 ) -> tuple[int, int]:
-    """Return the first place whose value, cast, is not below a literal, and the first above it; see `bounded`."""
+    """Return the first place whose cast value is not below a literal, and the first above it.
+
+    Parameters and errors are those of `bounded`.
+    """
     common, value = literal.dtype, literal.value
     if isinstance(value, float) and math.isnan(value):
-        # NaN comes after all other values, and only floats have it.
+        # NaN comes after all other values. Only floats can be NaN.
         nan = order.high + 1
         return nan, nan + isinstance(order, _Floats)
     if pat.is_decimal(common):
@@ -206,7 +211,7 @@ def places(
 def _check_digits(shown: pa.DataType, common: pa.DataType) -> None:
     dtype = decimal_for(shown) if pat.is_integer(shown) else shown
     if dtype.precision - dtype.scale > common.precision - common.scale:
-        raise ValueError(f"{type_name(common)}, in which both are compared, has too few digits")
+        raise ValueError(f"they are compared as {type_name(common)}, which has too few digits")
 
 
 def _rounded(order: Order, cast: Callable[[Any], Any], value: Any) -> tuple[int, int]:
@@ -217,22 +222,22 @@ def _rounded(order: Order, cast: Callable[[Any], Any], value: Any) -> tuple[int,
 def _days(order: Order, common: pa.DataType, value: int, zone: str | None) -> tuple[int, int]:
     if common.equals(INSTANT):
         day = times.to_local(value, zone) // _DAY
-        begins = times.start_of_day(day, zone) == value
+        is_start = times.start_of_day(day, zone) == value
     else:
-        day, rest = divmod(value, _DAY)
-        begins = not rest
-    first, after = day if begins else day + 1, day + 1
+        day, remainder = divmod(value, _DAY)
+        is_start = not remainder
+    first, after = day if is_start else day + 1, day + 1
     return order.places(first)[0], order.places(after)[0]
 
 
 def _compared(column: Column, order: Order, op: Op, first: int, after: int) -> Predicate:
-    """Return a comparison with the values from one place up to another."""
+    """Return the comparison with a literal that equals the values `first` to `after` - 1."""
     if op in ("==", "!="):
         equal = _equal(column, order, first, after)
         return equal if op == "==" else equal.negated()
     place = first if op in ("<", ">=") else after
     if isinstance(order, _Floats):
-        # NaN has the place after the last.
+        # NaN has the place after the last place.
         if place > order.high + 1:
             return Constant(op in ("<", "<="), column)
         below: Op = "<" if op in ("<", "<=") else ">="

@@ -1,23 +1,27 @@
 """The type in which Spark compares values of two or more types.
 
-After AnsiTypeCoercion, TypeCoercion and DecimalPrecisionTypeCoercion of Spark 4:
+The rules are those of AnsiTypeCoercion, TypeCoercion and DecimalPrecisionTypeCoercion of Spark 4:
 
-| one side | other side | compared as |
-| --- | --- | --- |
-| a type | the same, or null | that type |
-| integer | wider integer | the wider |
-| integer, decimal | decimal | a decimal of both sides' digits; an integer that is a literal has only its own |
-| integer | float, double | double; without ANSI, float beside a float |
-| float | double | double |
-| decimal | float, double | double |
-| string | integer | bigint; without ANSI, that integer type |
-| string | float, double, decimal | double; without ANSI, float beside a float, and a decimal of scale 0 beside one |
-| string | boolean, binary, date, timestamp, timestamp_ntz, time | that type |
-| date | timestamp, timestamp_ntz | that timestamp |
-| timestamp | timestamp_ntz | timestamp |
+| one side | other side | compared as | without ANSI mode |
+| --- | --- | --- | --- |
+| a type | the same, or null | that type | |
+| integer | wider integer | the wider type | |
+| integer, decimal | decimal | a decimal with the digits of both | |
+| integer | float | double | float |
+| integer | double | double | |
+| float | double | double | |
+| decimal | float, double | double | |
+| string | integer | bigint | that integer type |
+| string | float | double | float |
+| string | double | double | |
+| string | decimal | double | the decimal, if its scale is 0 |
+| string | boolean, binary, date, timestamp, timestamp_ntz, time | that type | |
+| date | timestamp, timestamp_ntz | that timestamp | |
+| timestamp | timestamp_ntz | timestamp | |
 
-A decimal that would need more than 38 digits keeps those before the point. Nothing else has a common type. `IN` takes
-the common type of all its values, from left to right.
+An integer literal beside a decimal has only the digits of its value. A decimal that would need more
+than 38 digits keeps the digits before the point. Other pairs have no common type. The values of an
+``IN`` have the common type of all, from left to right.
 """
 
 from __future__ import annotations
@@ -49,7 +53,7 @@ _WIDEST = 76
 
 
 class NoCommonTypeError(ValueError):
-    """Two types have no common type, or none that is known here."""
+    """Types have no common type or no common operation, in Spark or in this package."""
 
 
 def comparison_type(
@@ -60,89 +64,89 @@ def comparison_type(
     Parameters
     ----------
     left, right : pa.DataType or Typed
-        The type of a column, as `typed.shown_type` gives it, or a literal.
+        The Spark type of a column (`shown_type`), or a literal.
     settings : SqlSettings
 
     Raises
     ------
     NoCommonTypeError
     """
-    one, other = _dtype(left), _dtype(right)
-    if pat.is_decimal(one) and pat.is_integer(other):
-        return wider_decimal(one, _digits_of(right, other, settings), settings)
-    if pat.is_integer(one) and pat.is_decimal(other):
-        return wider_decimal(_digits_of(left, one, settings), other, settings)
-    return wider_type(one, other, settings)
+    a, b = _dtype(left), _dtype(right)
+    if pat.is_decimal(a) and pat.is_integer(b):
+        return wider_decimal(a, _digits_of(right, b, settings), settings)
+    if pat.is_integer(a) and pat.is_decimal(b):
+        return wider_decimal(_digits_of(left, a, settings), b, settings)
+    return wider_type(a, b, settings)
 
 
 def list_type(
     types: Iterable[pa.DataType], settings: SqlSettings, *, strings: bool = False
 ) -> pa.DataType:
-    """Return the type that the values of an ``IN``, or of several branches, are cast to.
+    """Return the type to which the values of an ``IN``, or of several branches, are cast.
 
     Parameters
     ----------
     types : iterable of pa.DataType
     settings : SqlSettings
     strings : bool
-        Whether values can be cast to strings each, as Spark does without ANSI mode.
+        Whether the caller can cast each value to a string, as Spark does without ANSI mode.
 
     Raises
     ------
     NoCommonTypeError
     """
-    given = list(types)
+    dtypes = list(types)
     if not settings.ansi:
-        others = {one for one in given if not (pat.is_null(one) or is_text(one))}
-        if others and any(is_text(one) for one in given):
-            if strings and not any(is_bytes(one) or pat.is_boolean(one) for one in others):
+        others = {dtype for dtype in dtypes if not (pat.is_null(dtype) or is_text(dtype))}
+        if others and any(map(is_text, dtypes)):
+            if strings and not any(is_bytes(dtype) or pat.is_boolean(dtype) for dtype in others):
                 return pa.string()
             raise NoCommonTypeError(
-                "without ANSI mode Spark compares strings with other types in IN as strings, "
-                "which is not done here; write literals of one type"
+                "without ANSI mode Spark compares strings and other types in IN as strings, "
+                "which is not supported; write literals of one type"
             )
     common = pa.null()
-    for one in given:
-        common = wider_type(common, one, settings)
+    for dtype in dtypes:
+        common = wider_type(common, dtype, settings)
     return common
 
 
-def wider_type(one: pa.DataType, other: pa.DataType, settings: SqlSettings) -> pa.DataType:
+def wider_type(left: pa.DataType, right: pa.DataType, settings: SqlSettings) -> pa.DataType:
     """Return the common type of two types.
 
     Raises
     ------
     NoCommonTypeError
     """
-    if one.equals(other) or pat.is_null(other):
-        return one
-    if pat.is_null(one):
-        return other
-    if is_text(one) or is_text(other):
-        return _beside_string(other if is_text(one) else one, settings)
-    if is_number(one) and is_number(other):
-        return _wider_number(one, other, settings)
-    if is_datetime(one) and is_datetime(other):
-        return INSTANT if INSTANT in (one, other) else CLOCK
+    if left.equals(right) or pat.is_null(right):
+        return left
+    if pat.is_null(left):
+        return right
+    if is_text(left) or is_text(right):
+        return _beside_string(right if is_text(left) else left, settings)
+    if is_number(left) and is_number(right):
+        return _wider_number(left, right, settings)
+    if is_datetime(left) and is_datetime(right):
+        return INSTANT if INSTANT in (left, right) else CLOCK
     raise NoCommonTypeError(
-        f"Spark does not compare {type_name(one)} with {type_name(other)}; cast one of them"
+        f"Spark does not compare {type_name(left)} with {type_name(right)}; cast one of them"
     )
 
 
-def wider_decimal(one: pa.DataType, other: pa.DataType, settings: SqlSettings) -> pa.DataType:
-    """Return the decimal that has the digits of two, or as many as Spark keeps of them.
+def wider_decimal(left: pa.DataType, right: pa.DataType, settings: SqlSettings) -> pa.DataType:
+    """Return a decimal with the digits of both, or with as many as Spark keeps.
 
     Raises
     ------
     NoCommonTypeError
-        Both have more digits than any decimal of Arrow.
+        Both together have more digits than any decimal of Arrow.
     """
-    scale = max(one.scale, other.scale)
-    precision = max(one.precision - one.scale, other.precision - other.scale) + scale
-    if not all(is_spark_decimal(side.precision, side.scale) for side in (one, other)):
-        # Spark has no such column: nothing is lost then.
+    scale = max(left.scale, right.scale)
+    precision = max(left.precision - left.scale, right.precision - right.scale) + scale
+    if not all(is_spark_decimal(side.precision, side.scale) for side in (left, right)):
+        # Spark does not have such a column, so that no digits need to be dropped.
         if precision > _WIDEST:
-            raise NoCommonTypeError(f"no decimal has the digits of {one} and {other}")
+            raise NoCommonTypeError(f"no decimal has the digits of {left} and {right}")
         return pa.decimal256(precision, scale)
     if precision <= MOST_DIGITS:
         return pa.decimal128(precision, scale)
@@ -180,18 +184,18 @@ def _beside_string(other: pa.DataType, settings: SqlSettings) -> pa.DataType:
     if is_datetime(other) and settings.datetime_to_string:
         raise NoCommonTypeError(
             "with spark.sql.legacy.typeCoercion.datetimeToString.enabled Spark compares dates as "
-            "strings, which is not done here; write DATE '...' or TIMESTAMP '...'"
+            "strings, which is not supported; write DATE '...' or TIMESTAMP '...'"
         )
     return pa.float64() if pat.is_decimal(other) and other.scale > 0 else other
 
 
-def _wider_number(one: pa.DataType, other: pa.DataType, settings: SqlSettings) -> pa.DataType:
-    if pat.is_decimal(one) or pat.is_decimal(other):
-        if pat.is_floating(one) or pat.is_floating(other):
+def _wider_number(left: pa.DataType, right: pa.DataType, settings: SqlSettings) -> pa.DataType:
+    if pat.is_decimal(left) or pat.is_decimal(right):
+        if pat.is_floating(left) or pat.is_floating(right):
             return pa.float64()
-        left, right = (side if pat.is_decimal(side) else decimal_for(side) for side in (one, other))
-        return wider_decimal(left, right, settings)
-    if pat.is_floating(one) or pat.is_floating(other):
-        double = pa.float64() in (one, other) or settings.ansi
-        return pa.float64() if double else pa.float32()
-    return one if one.bit_width > other.bit_width else other
+        a, b = (side if pat.is_decimal(side) else decimal_for(side) for side in (left, right))
+        return wider_decimal(a, b, settings)
+    if pat.is_floating(left) or pat.is_floating(right):
+        is_double = pa.float64() in (left, right) or settings.ansi
+        return pa.float64() if is_double else pa.float32()
+    return left if left.bit_width > right.bit_width else right

@@ -1,4 +1,4 @@
-"""Values compared and matched as Spark does it."""
+"""Comparisons of values and matches of texts with Spark's results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lance_spark.errors import InvalidInputError
 Op = Literal["==", "!=", "<", "<=", ">", ">="]
 How = Literal["starts", "ends", "contains", "like"]
 
-#: Arrow's kernel of each comparison.
+#: Arrow's function for each comparison.
 KERNELS: dict[str, str] = {
     "==": "equal",
     "!=": "not_equal",
@@ -25,8 +25,24 @@ KERNELS: dict[str, str] = {
 }
 
 
+#: Arrow's function for each way to match a text.
+_MATCHERS: dict[How, str] = {
+    "starts": "starts_with",
+    "ends": "ends_with",
+    "contains": "match_substring",
+    "like": "match_substring_regex",
+}
+
+
 def column_at(batch: pa.RecordBatch, path: Sequence[str]) -> pa.Array:
-    """Return a column of a batch, or a child of struct columns by the names down to it; null where a struct is."""
+    """Return a column of a batch, or a child of structs; null where a struct is null.
+
+    Parameters
+    ----------
+    batch : pa.RecordBatch
+    path : sequence of str
+        The names from the top-level column down.
+    """
     array = batch.column(batch.schema.get_field_index(path[0]))
     for name in path[1:]:
         array = array.flatten()[array.type.get_field_index(name)]
@@ -34,7 +50,7 @@ def column_at(batch: pa.RecordBatch, path: Sequence[str]) -> pa.Array:
 
 
 def compared(left: pa.Array, op: Op, right: pa.Array | pa.Scalar) -> pa.BooleanArray:
-    """Compare values as Spark does: NaN equals NaN and is greater than everything else, zeros are equal.
+    """Compare values as Spark does: NaN equals NaN and is the greatest value, both zeros are equal.
 
     Parameters
     ----------
@@ -46,7 +62,7 @@ def compared(left: pa.Array, op: Op, right: pa.Array | pa.Scalar) -> pa.BooleanA
     Returns
     -------
     pa.BooleanArray
-        Null where either is null.
+        Null where either side is null.
     """
     import pyarrow.compute as pc
 
@@ -56,30 +72,29 @@ def compared(left: pa.Array, op: Op, right: pa.Array | pa.Scalar) -> pa.BooleanA
     if not pat.is_floating(left.type):
         return met
     if isinstance(right, pa.Scalar) and not is_nan(right):
-        # What NaN is to a number: greater, and another one.
+        # NaN is greater than a number, and not equal to it.
         return pc.or_(met, pc.is_nan(left)) if op in (">", ">=") else met
-    one, other = pc.is_nan(left), pc.is_nan(right)
+    left_nan, right_nan = pc.is_nan(left), pc.is_nan(right)
     if op in ("==", "!="):
-        both = pc.and_(one, other)
+        both = pc.and_(left_nan, right_nan)
         return pc.or_(met, both) if op == "==" else pc.and_(met, pc.invert(both))
     if op in (">", "<="):
-        greater = pc.and_(one, pc.invert(other))
-        met = pc.or_(pc.greater(left, right), greater)
-        return met if op == ">" else pc.invert(met)
-    less = pc.or_(pc.less(left, right), pc.and_(pc.invert(one), other))
+        greater = pc.or_(pc.greater(left, right), pc.and_(left_nan, pc.invert(right_nan)))
+        return greater if op == ">" else pc.invert(greater)
+    less = pc.or_(pc.less(left, right), pc.and_(pc.invert(left_nan), right_nan))
     return less if op == "<" else pc.invert(less)
 
 
 def widened(array: pa.Array, dtype: pa.DataType) -> pa.Array:
-    """Return values as a wider type has them: decimals as the doubles that are nearest.
+    """Cast values to a wider type; decimals to the nearest double.
 
     Raises
     ------
     InvalidInputError
-        A date or timestamp is too far away for the other type.
+        A date or timestamp is out of range for the other type.
     """
     if pat.is_decimal(array.type) and pat.is_floating(dtype):
-        # Arrow divides doubles, and is one off now and then; what reads text rounds correctly.
+        # Arrow divides doubles and can be off by one unit; its parser of text rounds correctly.
         return array.cast(pa.string()).cast(dtype)
     if not pat.is_temporal(dtype):
         return array.cast(dtype, safe=False)
@@ -92,7 +107,7 @@ def widened(array: pa.Array, dtype: pa.DataType) -> pa.Array:
 
 
 def exact_ticks(array: pa.Array) -> pa.Array:
-    """Return dates or timestamps as nanoseconds since 1970, in a type that has room for all of them."""
+    """Return dates or timestamps as nanoseconds since 1970, in a decimal type that fits all."""
     import pyarrow.compute as pc
 
     if pat.is_date(array.type):
@@ -102,38 +117,46 @@ def exact_ticks(array: pa.Array) -> pa.Array:
     return pc.multiply(ticks, pa.scalar(factor, pa.decimal128(10, 0)))
 
 
+def text_matches(array: pa.Array, how: How, text: str | bytes) -> pa.BooleanArray:
+    """Return which strings or bytes match a text; see `like_regex`. Null stays null."""
+    import pyarrow.compute as pc
+
+    return pc.call_function(_MATCHERS[how], [array], pc.MatchSubstringOptions(text))
+
+
 def like_regex(pattern: str, escape: str = "\\") -> tuple[How, str]:
     """Translate a pattern of ``LIKE``.
 
     Parameters
     ----------
     pattern : str
-        ``_`` is any character, ``%`` any number of them.
+        ``_`` is any character, ``%`` any number of characters.
     escape : str
-        One character, before which and before ``_`` and ``%`` it takes their meaning away.
+        One character. Before itself, ``_`` or ``%`` it removes the special meaning.
 
     Returns
     -------
     how, text
-        For `Match`.
+        For `text_matches`. For "like" the text is a regular expression of RE2.
 
     Raises
     ------
     ValueError
-        The escape character ends the pattern, or stands before another character.
+        The escape character ends the pattern, or is before another character.
     """
+    # None is any number of characters, and "" is any character.
     parts: list[str | None] = []
-    at = 0
-    while at < len(pattern):
-        char = pattern[at]
+    index = 0
+    while index < len(pattern):
+        char = pattern[index]
         if char == escape:
-            at += 1
-            if at == len(pattern) or pattern[at] not in ("_", "%", escape):
-                raise ValueError(f"{escape!r} has to stand before _, % or itself in {pattern!r}")
-            parts.append(pattern[at])
+            index += 1
+            if index == len(pattern) or pattern[index] not in ("_", "%", escape):
+                raise ValueError(f"{escape!r} must be before _, % or itself in {pattern!r}")
+            parts.append(pattern[index])
         else:
             parts.append(None if char == "%" else "" if char == "_" else char)
-        at += 1
+        index += 1
     inner = parts[1:-1] if len(parts) > 1 else []
     if all(inner) or not inner:
         text = "".join(part for part in parts if part)
@@ -144,17 +167,17 @@ def like_regex(pattern: str, escape: str = "\\") -> tuple[How, str]:
             return "starts", text
         if first is None and last:
             return "ends", text
-    found = [".*" if part is None else re.escape(part) if part else "." for part in parts]
-    return "like", f"(?s)\\A{''.join(found)}\\z"
+    regex = [".*" if part is None else re.escape(part) if part else "." for part in parts]
+    return "like", f"(?s)\\A{''.join(regex)}\\z"
 
 
 def is_nan(value: Any) -> bool:
-    """Tell whether a scalar is NaN."""
+    """Return whether a scalar is NaN."""
     return bool(pat.is_floating(value.type) and value.is_valid and value.as_py() != value.as_py())
 
 
 def with_one_zero(array: pa.Array) -> pa.Array:
-    """Return floats with one zero, and one NaN: kernels that hash tell the signs apart."""
+    """Return floats with one zero and one NaN, because hash kernels distinguish their bits."""
     if not pat.is_floating(array.type):
         return array
     import pyarrow.compute as pc

@@ -1,6 +1,6 @@
-"""Literals cast as Spark casts them.
+"""Casts of literals with Spark's results.
 
-A cast that Spark refuses, or answers by null without ANSI mode, is an error here in both modes.
+A cast that fails in Spark, or that returns null without ANSI mode, is an error here in both modes.
 """
 
 from __future__ import annotations
@@ -29,59 +29,59 @@ from lance_spark.scan.predicates.typed_values import (
     type_name,
 )
 
-#: Without ANSI mode Spark passes over digits after a point.
+#: Without ANSI mode Spark ignores the digits after the point.
 _WHOLE = re.compile(r"([+-]?[0-9]+)(\.[0-9]*)?")
 _POINT_ONLY = re.compile(r"[+-]?\.[0-9]*")
-#: Forms of floats that Java takes, and that are not read here.
+#: Forms of floats that Java parses, and that are not supported here.
 _OTHER_FLOATS = re.compile(r"[+-]?0[xX]|.*[eE][+-]?[0-9]{6}")
-#: All dates that Spark reads, and those of years that are read here.
+#: All dates that Spark parses, and dates in the years that are supported here.
 _DATE = re.compile(r"[+-]?[0-9]{4,7}(-[0-9]{1,2}(-[0-9]{1,2}([ T].*)?)?)?", re.DOTALL)
 _NEAR_DATE = re.compile(r"\+?(?!0000)[0-9]{4}(-.*)?", re.DOTALL)
 _TIMESTAMP = re.compile(r"[T0-9+-]")
-#: Texts that are a time of day, or may be one to some release of Spark.
+#: Texts that are a time of day, or can be one in some release of Spark.
 _NEAR_TIME = re.compile(r"T?[0-9]{1,2}:")
 _NUMBER = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,5})?)([dDfF]?)")
-#: Names of times that Spark's optimizer knows, and a word that can be one.
+#: Names that Spark's optimizer replaces by times, and a word that can be such a name.
 _SPECIAL = ("epoch", "now", "today", "tomorrow", "yesterday")
 _WORD = re.compile(r"[a-zA-Z]+")
 _NAMED = re.compile(r"([+-]?)(inf|infinity|nan)", re.IGNORECASE)
 _TRUE = ("t", "true", "y", "yes", "1")
 _FALSE = ("f", "false", "n", "no", "0")
-#: What Spark takes off both ends of a string that is cast: white space and control characters.
+#: Spark strips white space and control characters from both ends of a string before a cast.
 _BLANK = "".join(map(chr, range(0x21))) + "\x7f"
 _DAY = 86_400_000_000
-#: Digits of a string that is made a decimal: more are no number that any column has.
-_MOST_CHARACTERS = 400
+#: Most characters of a string that is cast. No type has numbers of more digits.
+_MAX_CHARACTERS = 400
 
 
 class CastError(ValueError):
-    """A literal is not cast to a type, or has no value in it."""
+    """A literal cannot be cast to a type, in Spark or in this package."""
 
 
 class FailedCastError(CastError):
-    """Spark raises an error for the cast in ANSI mode."""
+    """A literal cannot be cast to a type: Spark raises an error in ANSI mode."""
 
 
 def cast(
     literal: Typed, dtype: pa.DataType, settings: SqlSettings, *, foldable: bool = True
 ) -> Typed:
-    """Return a literal as one of another type.
+    """Cast a literal to another type.
 
     Parameters
     ----------
     literal : Typed
     dtype : pa.DataType
-        One of the types of `typed`.
+        One of the types in `typed_values`.
     settings : SqlSettings
-        The time zone is that of dates and timestamps without one.
+        Its time zone applies to dates, and to timestamps without a zone.
     foldable : bool
-        Whether Spark knows the value while it plans: then it reads ``epoch``, ``now``, ``today`` and
-        the like as times.
+        Whether Spark knows the value while it plans. Then it parses ``epoch``, ``now``, ``today``
+        and similar names as times.
 
     Raises
     ------
     CastError
-        Spark raises an error, or makes it null, or it is not known here what Spark makes of it.
+        Spark raises an error or returns null, or this package does not support the cast.
     """
     if literal.dtype.equals(dtype):
         return Typed(literal.value, dtype)
@@ -89,19 +89,19 @@ def cast(
         return Typed(None, dtype)
     try:
         if foldable and pat.is_temporal(dtype) and _is_special(literal):
-            raise CastError("days and times by names are not read here; write a date")
+            raise CastError("names of days and times are not supported; write a date")
         return Typed(_cast(literal, dtype, settings), dtype)
     except (ValueError, OverflowError, ArithmeticError) as error:
         failure = FailedCastError if isinstance(error, FailedCastError) else CastError
-        why = f": {error}" if str(error) else ""
+        reason = f": {error}" if str(error) else ""
         raise failure(
             f"{_shown(literal)} of type {type_name(literal.dtype)} cannot be cast to "
-            f"{type_name(dtype)}{why}"
+            f"{type_name(dtype)}{reason}"
         ) from None
 
 
 def _is_special(literal: Typed) -> bool:
-    """Tell whether a text begins with a name that Spark's optimizer replaces by a time before it casts."""
+    """Return whether a text begins with a name that Spark's optimizer replaces by a time."""
     if not is_text(literal.dtype):
         return False
     name = _WORD.match(literal.value.strip(_BLANK))
@@ -124,34 +124,34 @@ def _cast(literal: Typed, dtype: pa.DataType, settings: SqlSettings) -> Any:
         return _of_float(value, dtype)
     if is_datetime(source) and is_datetime(dtype):
         return _to_time(value, source, dtype, settings)
-    raise CastError("that is not done here")
+    raise CastError("this cast is not supported")
 
 
 def _of_float(value: float, dtype: pa.DataType) -> Any:
     if pat.is_floating(dtype):
         return to_float32(value) if pat.is_float32(dtype) else value
     if pat.is_decimal(dtype):
-        raise CastError("the digits of a float are not made a decimal here; write a decimal")
+        raise CastError("the cast of a float to a decimal is not supported; write a decimal")
     if not math.isfinite(value):
         raise FailedCastError("it is not an integer")
     return _to_number(Fraction(math.trunc(value)), dtype)
 
 
 def _to_number(value: int | Decimal | Fraction, dtype: pa.DataType) -> Any:
-    """Return an exact number as one of a type."""
+    """Cast an exact number."""
     if pat.is_floating(dtype):
         return to_float32(value) if pat.is_float32(dtype) else to_float64(value)
     exact = Fraction(value)
     if pat.is_decimal(dtype):
         units = half_up(exact, dtype.scale)
         if abs(units) >= 10**dtype.precision:
-            raise FailedCastError("it has more digits than that type")
+            raise FailedCastError("it has more digits than the type")
         return decimal_of(units, dtype.scale)
-    whole = math.trunc(exact)
+    integer = math.trunc(exact)
     limit = 1 << dtype.bit_width - 1
-    if not -limit <= whole < limit:
-        raise FailedCastError("the type has no value so large")
-    return whole
+    if not -limit <= integer < limit:
+        raise FailedCastError("it is out of range")
+    return integer
 
 
 def _of_text(text: str, dtype: pa.DataType, settings: SqlSettings) -> Any:
@@ -161,9 +161,9 @@ def _of_text(text: str, dtype: pa.DataType, settings: SqlSettings) -> Any:
     if not text.isascii() and pat.is_decimal(dtype):
         raise CastError("write digits from 0 to 9")
     if not text.isascii() and (is_number(dtype) or pat.is_boolean(dtype)):
-        raise FailedCastError("it has letters other than those of numbers and truth values")
-    of_clock = pat.is_timestamp(dtype) or dtype.equals(TIME)
-    if len(text) > _MOST_CHARACTERS or (of_clock and not text.isascii()):
+        raise FailedCastError("it has characters that numbers and booleans do not have")
+    has_clock = pat.is_timestamp(dtype) or dtype.equals(TIME)
+    if len(text) > _MAX_CHARACTERS or (has_clock and not text.isascii()):
         raise CastError("")
     if dtype.equals(TIME):
         return _time_of_day(text)
@@ -196,11 +196,11 @@ def _of_text(text: str, dtype: pa.DataType, settings: SqlSettings) -> Any:
     if match is None or (match[2] and pat.is_decimal(dtype)):
         raise FailedCastError("it is not a number")
     number = Decimal(match[1])
-    if pat.is_decimal(dtype) and abs(number.adjusted()) > _MOST_CHARACTERS:
-        raise FailedCastError("it has more digits than that type")
+    if pat.is_decimal(dtype) and abs(number.adjusted()) > _MAX_CHARACTERS:
+        raise FailedCastError("it has more digits than the type")
     if pat.is_float64(dtype):
         return float(match[1])
-    # Java reads it as a float at once.
+    # Java parses a float directly, so that it is rounded once.
     return to_float32(number) if pat.is_float32(dtype) else _to_number(number, dtype)
 
 
@@ -235,11 +235,11 @@ def _to_text(value: Any, source: pa.DataType) -> str:
         return times.date_of(value).isoformat()
     if source.equals(TIME):
         return times.time_text(value)
-    raise CastError("that is not done here")
+    raise CastError("this cast is not supported")
 
 
 def _to_time(value: int, source: pa.DataType, dtype: pa.DataType, settings: SqlSettings) -> int:
-    """Return days, or microseconds, of one type as those of another."""
+    """Cast days or microseconds of one date or timestamp type to another."""
     if pat.is_date(source):
         if dtype.tz is None:
             return value * _DAY

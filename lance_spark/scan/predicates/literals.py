@@ -1,13 +1,14 @@
-"""Python values as Arrow has them, without loss.
+"""Conversion of Python values to Arrow without loss.
 
-pyarrow cuts what does not fit: 2.7 becomes the integer 2, a time of day is left out of a date, microseconds are left out of
-seconds, and what is too large for a small float becomes infinite. Rows that are chosen by such a value are not those that were
-meant. Floats are rounded to the precision of their type all the same: 0.1 is meant to equal 0.1 in a column of float32.
+pyarrow truncates values: 2.7 becomes the integer 2, a date loses a time of day, seconds lose
+microseconds, and a value too large for a float becomes infinite. A filter or an update with such a
+value would not do what the caller meant. Only floats are rounded to the precision of their type:
+0.1 equals 0.1 in a column of float32.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, KeysView, Mapping, Sequence, ValuesView
+from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
 from decimal import Decimal
 from typing import Any
 
@@ -18,191 +19,204 @@ import pyarrow.types as pat
 from lance_spark.scan.row_size import WIDEST, is_too_wide
 
 #: Digits of the widest decimal.
-_MOST_DIGITS = 76
-_SEVERAL = (list, tuple, set, frozenset, KeysView, ValuesView)
+_MAX_DIGITS = 76
+_COLLECTIONS = (list, tuple, set, frozenset, KeysView, ValuesView)
 
 
-def to_scalar(value: Any, kind: pa.DataType) -> pa.Scalar:
+def to_scalar(value: Any, dtype: pa.DataType) -> pa.Scalar:
     """Return a value as a scalar of a type.
 
     Parameters
     ----------
     value : object or pa.Scalar
-    kind : pa.DataType
-        No dictionary and no extension type.
+    dtype : pa.DataType
+        Not a dictionary and not an extension type.
 
     Raises
     ------
     pa.ArrowException, TypeError, ValueError, OverflowError
-        It is no value of the type.
+        The type cannot represent the value exactly.
     """
     if isinstance(value, pa.ExtensionScalar | pa.DictionaryScalar):
         value = value.value
     if isinstance(value, pa.Scalar):
-        if value.type == kind:
+        if value.type == dtype:
             return value
-        if not pat.is_nested(kind):
+        if not pat.is_nested(dtype):
             array = pa.array([value])
-            cast = array.cast(kind)
+            cast = array.cast(dtype)
             check_exact(array, cast)
             return cast[0]
         value = value.as_py()
-    return to_array([value], kind)[0]
+    return to_array([value], dtype)[0]
 
 
-def to_array(values: Any, kind: pa.DataType) -> pa.Array:
+def to_array(values: Any, dtype: pa.DataType) -> pa.Array:
     """Return values, a sequence or an array of NumPy, as an array of a type; see `to_scalar`."""
-    if is_too_wide(kind):
-        # Arrow makes room for a value before it looks whether it is one.
-        raise ValueError(f"a value of type {kind} takes more than {WIDEST} bytes")
+    if is_too_wide(dtype):
+        # Arrow allocates memory for a value before it checks it.
+        raise ValueError(f"a value of type {dtype} takes more than {WIDEST} bytes")
     _check_digits(values)
-    array = pa.array(_halves(values) if pat.is_float16(kind) else values, kind)
-    _check_finer(values, kind)
-    if pat.is_map(kind) or any(pat.is_map(one) or _is_coarse(one) for one in _below(kind)):
-        # Mappings, on their own, are structs to Arrow.
-        _check_parts(list(values), kind)
+    array = pa.array(_as_float16(values) if pat.is_float16(dtype) else values, dtype)
+    _check_nanoseconds(values, dtype)
+    if pat.is_map(dtype) or any(pat.is_map(d) or _is_coarse(d) for d in _descendants(dtype)):
+        # Without a type, Arrow converts mappings to structs.
+        _check_parts(list(values), dtype)
         return array
     try:
-        meant = pa.array(values)
+        untyped = pa.array(values)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        # Values of several types are no array of their own.
-        _check_parts(list(values), kind)
+        # Arrow cannot infer a type for values of several types.
+        _check_parts(list(values), dtype)
         return array
-    check_exact(meant, array)
+    check_exact(untyped, array)
     return array
 
 
 def is_too_long(number: Decimal) -> bool:
-    """Tell whether no decimal type has so many digits: Arrow would write all of them, of 1E+999999999 too."""
+    """Return whether a decimal has more digits than any type.
+
+    Arrow would write all digits, also of 1E+999999999.
+    """
     _, digits, exponent = number.as_tuple()
     if not isinstance(exponent, int):
         return False
-    return max(len(digits), len(digits) + exponent, -exponent) > _MOST_DIGITS
+    return max(len(digits), len(digits) + exponent, -exponent) > _MAX_DIGITS
 
 
 def _check_digits(values: Any) -> None:
     if isinstance(values, Mapping):
         _check_digits(values.keys())
         _check_digits(values.values())
-    elif isinstance(values, _SEVERAL):
-        for one in values:
-            if isinstance(one, Decimal):
-                if is_too_long(one):
-                    raise ValueError(f"a decimal has {_MOST_DIGITS} digits at most")
-            elif isinstance(one, (Mapping, *_SEVERAL)):
-                _check_digits(one)
+    elif isinstance(values, _COLLECTIONS):
+        for value in values:
+            if isinstance(value, Decimal):
+                if is_too_long(value):
+                    raise ValueError(f"a decimal has at most {_MAX_DIGITS} digits")
+            elif isinstance(value, (Mapping, *_COLLECTIONS)):
+                _check_digits(value)
 
 
-def _halves(values: Any) -> Any:
-    """Return numbers as NumPy's float16: pyarrow 16 takes no others for them."""
+def _as_float16(values: Any) -> Any:
+    """Return numbers as NumPy's float16, the only ones that pyarrow 16 converts to float16."""
     if isinstance(values, pa.Array | np.ndarray):
         return values
-    # What becomes infinite is refused by those who look what it was.
+    # `check_exact` refuses values that become infinite.
     with np.errstate(over="ignore"):
-        return [np.float16(one) if type(one) in (int, float) else one for one in values]
+        return [np.float16(value) if type(value) in (int, float) else value for value in values]
 
 
-def _check_parts(values: Sequence[Any], kind: pa.DataType) -> None:
-    """Check values of one type after those of another, and children on their own."""
-    there = [one.as_py() if isinstance(one, pa.Scalar) else one for one in values]
-    there = [one for one in there if one is not None]
-    if pat.is_map(kind):
-        pairs = [p for one in there for p in (one.items() if isinstance(one, Mapping) else one)]
-        to_array([key for key, _ in pairs], kind.key_type)
-        to_array([item for _, item in pairs], kind.item_type)
-    elif _is_list(kind):
-        to_array([item for one in there for item in one], kind.value_type)
-    elif pat.is_struct(kind):
-        names = {child.name for child in kind}
-        others = {
-            key for one in there if isinstance(one, Mapping) for key in one if key not in names
+def _check_parts(values: Sequence[Any], dtype: pa.DataType) -> None:
+    """Check children separately, and values of different Python types separately."""
+    valid = [value.as_py() if isinstance(value, pa.Scalar) else value for value in values]
+    valid = [value for value in valid if value is not None]
+    if pat.is_map(dtype):
+        pairs = [
+            pair
+            for value in valid
+            for pair in (value.items() if isinstance(value, Mapping) else value)
+        ]
+        to_array([key for key, _ in pairs], dtype.key_type)
+        to_array([item for _, item in pairs], dtype.item_type)
+    elif _is_list(dtype):
+        to_array([item for value in valid for item in value], dtype.value_type)
+    elif pat.is_struct(dtype):
+        names = {child.name for child in dtype}
+        unknown = {
+            key
+            for value in valid
+            if isinstance(value, Mapping)
+            for key in value
+            if key not in names
         }
-        if others:
-            raise ValueError(f"there is no {min(others)!r} in it, only {', '.join(sorted(names))}")
-        for at, child in enumerate(kind):
+        if unknown:
+            raise _unknown_field(min(unknown), sorted(names))
+        for index, child in enumerate(dtype):
             items = [
-                one.get(child.name) if isinstance(one, Mapping) else tuple(one)[at] for one in there
+                value.get(child.name) if isinstance(value, Mapping) else tuple(value)[index]
+                for value in valid
             ]
             to_array(items, child.type)
     else:
         by_type: dict[type, list[Any]] = {}
-        for one in there:
-            by_type.setdefault(type(one), []).append(one)
-        for alike in by_type.values():
+        for value in valid:
+            by_type.setdefault(type(value), []).append(value)
+        for of_type in by_type.values():
             try:
-                meant = pa.array(alike)
+                untyped = pa.array(of_type)
             except (pa.ArrowException, TypeError, ValueError, OverflowError):
-                # Integers for decimals that are no 64-bit ones, for example.
+                # For example integers of more than 64 bits, for a decimal type.
                 continue
-            check_exact(meant, pa.array(alike, kind))
+            check_exact(untyped, pa.array(of_type, dtype))
 
 
-def _check_finer(values: Any, kind: pa.DataType) -> None:
-    """Refuse nanoseconds of pandas where the unit is coarser: Arrow takes its values for those of Python, which have none."""
-    if not _is_coarse(kind) or isinstance(values, np.ndarray):
+def _unknown_field(name: str, names: Iterable[str]) -> ValueError:
+    return ValueError(f"field {name!r} not found in the struct, which has {', '.join(names)}")
+
+
+def _check_nanoseconds(values: Any, dtype: pa.DataType) -> None:
+    """Refuse nanoseconds of pandas if the unit is coarser.
+
+    Arrow converts pandas' values like Python's, which have no nanoseconds.
+    """
+    if not _is_coarse(dtype) or isinstance(values, np.ndarray):
         return
-    for one in values:
-        if getattr(one, "nanosecond", 0) or getattr(one, "nanoseconds", 0):
-            raise ValueError(f"{one} has nanoseconds, which {kind} has not")
+    for value in values:
+        if getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0):
+            raise ValueError(f"{value} has nanoseconds, but {dtype} does not")
 
 
-def _below(kind: pa.DataType) -> Iterator[pa.DataType]:
-    for at in range(kind.num_fields):
-        child = kind.field(at).type
+def _descendants(dtype: pa.DataType) -> Iterator[pa.DataType]:
+    for index in range(dtype.num_fields):
+        child = dtype.field(index).type
         yield child
-        yield from _below(child)
+        yield from _descendants(child)
 
 
-def check_exact(meant: pa.Array, array: pa.Array) -> None:
-    """Compare values with what another type has made of them.
+def check_exact(original: pa.Array, array: pa.Array) -> None:
+    """Check that the conversion of an array to another type has lost nothing.
 
     Raises
     ------
     ValueError, pa.ArrowException
     """
-    kind = array.type
-    if _is_list(kind) and _is_list(meant.type):
-        check_exact(meant.flatten(), array.flatten())
-    elif pat.is_struct(kind) and pat.is_struct(meant.type):
-        for field in meant.type:
-            place = kind.get_field_index(field.name)
-            if place < 0:
-                names = ", ".join(one.name for one in kind)
-                raise ValueError(f"there is no {field.name!r} in it, only {names}")
-            check_exact(meant.field(field.name), array.field(place))
-    elif pat.is_integer(kind) and (pat.is_floating(meant.type) or pat.is_decimal(meant.type)):
-        meant.cast(kind)
-    elif pat.is_floating(kind) and (pat.is_floating(meant.type) or pat.is_integer(meant.type)):
-        wide, narrow = (one.cast(pa.float64()).to_numpy(False) for one in (meant, array))
-        lost = np.isinf(narrow) & ~np.isinf(wide)
-        if lost.any():
-            raise ValueError(f"{wide[lost][0]} is too large")
-        if pat.is_integer(meant.type) and (wide != narrow)[~np.isnan(wide)].any():
-            raise ValueError(f"an integer cannot be told from others as {kind}")
-    elif pat.is_date(kind) and pat.is_timestamp(meant.type):
-        clock = pa.timestamp(meant.type.unit)
-        wide = meant.cast(pa.timestamp(meant.type.unit, meant.type.tz)).cast(pa.int64())
+    dtype, source = array.type, original.type
+    if _is_list(dtype) and _is_list(source):
+        check_exact(original.flatten(), array.flatten())
+    elif pat.is_struct(dtype) and pat.is_struct(source):
+        for field in source:
+            index = dtype.get_field_index(field.name)
+            if index < 0:
+                raise _unknown_field(field.name, (child.name for child in dtype))
+            check_exact(original.field(field.name), array.field(index))
+    elif pat.is_integer(dtype) and (pat.is_floating(source) or pat.is_decimal(source)):
+        original.cast(dtype)
+    elif pat.is_floating(dtype) and (pat.is_floating(source) or pat.is_integer(source)):
+        wide, narrow = (side.cast(pa.float64()).to_numpy(False) for side in (original, array))
+        overflows = np.isinf(narrow) & ~np.isinf(wide)
+        if overflows.any():
+            raise ValueError(f"{wide[overflows][0]} is too large")
+        if pat.is_integer(source) and (wide != narrow)[~np.isnan(wide)].any():
+            raise ValueError(f"an integer is not exact as {dtype}")
+    elif pat.is_date(dtype) and pat.is_timestamp(source):
+        clock = pa.timestamp(source.unit)
+        wide = original.cast(pa.timestamp(source.unit, source.tz)).cast(pa.int64())
         if not array.cast(clock).cast(pa.int64()).equals(wide):
-            raise ValueError("there is a time of day in it, which a date has not")
-    elif _has_unit(kind) and _has_unit(meant.type):
-        _check_unit(meant, kind)
+            raise ValueError("it has a time of day, but a date does not")
+    elif _has_unit(dtype) and _has_unit(source):
+        if pat.is_timestamp(dtype) and pat.is_timestamp(source):
+            # The zone of a timestamp does not change the instant.
+            original = original.cast(pa.timestamp(source.unit, dtype.tz))
+        original.cast(dtype)
 
 
-def _check_unit(meant: pa.Array, kind: pa.DataType) -> None:
-    if pat.is_timestamp(kind) and pat.is_timestamp(meant.type):
-        # The zone moves no instant.
-        meant.cast(pa.timestamp(meant.type.unit, kind.tz)).cast(kind)
-    else:
-        meant.cast(kind)
+def _is_list(dtype: pa.DataType) -> bool:
+    return bool(pat.is_list(dtype) or pat.is_large_list(dtype) or pat.is_fixed_size_list(dtype))
 
 
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pat.is_list(kind) or pat.is_large_list(kind) or pat.is_fixed_size_list(kind))
+def _is_coarse(dtype: pa.DataType) -> bool:
+    return _has_unit(dtype) and dtype.unit != "ns"
 
 
-def _is_coarse(kind: pa.DataType) -> bool:
-    return _has_unit(kind) and kind.unit != "ns"
-
-
-def _has_unit(kind: pa.DataType) -> bool:
-    return bool(pat.is_timestamp(kind) or pat.is_duration(kind) or pat.is_time(kind))
+def _has_unit(dtype: pa.DataType) -> bool:
+    return bool(pat.is_timestamp(dtype) or pat.is_duration(dtype) or pat.is_time(dtype))

@@ -1,4 +1,4 @@
-"""Numbers rounded as Java rounds them."""
+"""Rounding of numbers with Java's results."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _INFINITE = 2**128 - 2**103
 
 
 def to_float32(number: Decimal | Fraction | int | float) -> float:
-    """Return the float32 that is nearest to a number; of two that are equally near, the even one.
+    """Return the float32 that is nearest to a number; the even one if two are equally near.
 
-    A way by way of float64 rounds twice, to another neighbour now and then.
+    A conversion through float64 would round twice, and sometimes return another neighbour.
     """
     if isinstance(number, float):
         with np.errstate(over="ignore"):
@@ -27,10 +27,9 @@ def to_float32(number: Decimal | Fraction | int | float) -> float:
     if np.isinf(guess):
         guess = np.copysign(np.finfo(np.float32).max, guess)
     near = [guess, np.nextafter(guess, np.float32("-inf")), np.nextafter(guess, np.float32("inf"))]
-    finite = [one for one in near if np.isfinite(one)]
     best = min(
-        finite,
-        key=lambda one: (abs(Fraction(float(one)) - exact), int(one.view(np.uint32)) & 1),
+        (value for value in near if np.isfinite(value)),
+        key=lambda value: (abs(Fraction(float(value)) - exact), int(value.view(np.uint32)) & 1),
     )
     if best == 0 and isinstance(number, Decimal) and number.is_signed():
         return -0.0
@@ -38,10 +37,8 @@ def to_float32(number: Decimal | Fraction | int | float) -> float:
 
 
 def to_float64(number: Decimal | Fraction | int) -> float:
-    """Return the float64 that is nearest to a number; infinite if it is too large.
-
-    Python rounds all three correctly.
-    """
+    """Return the float64 that is nearest to a number; infinite if it is too large."""
+    # Python rounds integers, decimals and fractions correctly.
     try:
         return float(number)
     except OverflowError:
@@ -56,6 +53,6 @@ def half_up(number: Fraction, scale: int) -> int:
 
 
 def decimal_of(units: int, scale: int) -> Decimal:
-    """Return the decimal of a number of units of 10 ** -scale, whatever the context of Python is."""
+    """Return the decimal of a number of units of 10 ** -scale, never rounded."""
     digits = tuple(int(digit) for digit in str(abs(units)))
     return Decimal((int(units < 0), digits, -scale))

@@ -1,25 +1,24 @@
-"""Settings of a Spark session that change what the text of a predicate means.
+"""Settings of a Spark session that change the meaning of a predicate's text.
 
-| Spark's configuration | field | what a value other than the default does |
-| --- | --- | --- |
-| spark.sql.ansi.enabled | `ansi` | other common types, and null where a cast fails |
-| spark.sql.ansi.doubleQuotedIdentifiers | `double_quoted_identifiers` | with ANSI, double quotes are around names |
-| spark.sql.ansi.enforceReservedKeywords | `reserved_keywords` | with ANSI, keywords are no names without backticks |
-| spark.sql.caseSensitive | `case_sensitive` | columns are found by the same letters only |
-| spark.sql.session.timeZone | `time_zone` | the zone of timestamps that name none |
-| spark.sql.timestampType | `timestamp_type` | what ``TIMESTAMP '...'`` and a cast to ``timestamp`` make |
-| spark.sql.parser.escapedStringLiterals | `escaped_string_literals` | backslashes in strings stay |
-| spark.sql.legacy.consecutiveStringLiterals.enabled | `consecutive_string_literals` | doubled quotes vanish, as they always do in Spark 4.0 |
-| spark.sql.legacy.exponentLiteralAsDecimal.enabled | `exponent_literals_as_decimals` | 1e3 is a decimal |
-| spark.sql.legacy.literal.pickMinimumPrecision | `minimum_precision` | integers beside decimals are wider |
-| spark.sql.legacy.decimal.retainFractionDigitsOnTruncate | `retain_fraction_digits` | decimals past 38 digits lose others |
-| spark.sql.decimalOperations.allowPrecisionLoss | `allow_precision_loss` | the same, in arithmetic |
-| spark.sql.legacy.bangEqualsNot | `bang_equals_not` | ``a ! IN (1)`` is allowed |
-| spark.sql.variable.substitute | `variable_substitution` | if true, ``${name}`` is replaced; it is refused |
-| spark.sql.legacy.allowNegativeScaleOfDecimal | `negative_scale` | 1E10BD has a negative scale; it is refused |
-| spark.sql.legacy.typeCoercion.datetimeToString.enabled | `datetime_to_string` | without ANSI, dates compared with \
-strings are strings; it is refused |
-| spark.sql.parser.quotedRegexColumnNames | `quoted_regex_columns` | names in backticks are patterns; refused |
+| field (`SPARK_NAMES` has the names in Spark) | effect of a value other than the default |
+| --- | --- |
+| `ansi` | other common types, and null if a cast fails |
+| `double_quoted_identifiers` | in ANSI mode, double quotes enclose names |
+| `reserved_keywords` | in ANSI mode, keywords need backticks as names |
+| `case_sensitive` | the case of column names matters |
+| `time_zone` | the zone of timestamps without a zone |
+| `timestamp_type` | the type of ``TIMESTAMP '...'`` and of a cast to ``timestamp`` |
+| `escaped_string_literals` | backslashes in strings are kept |
+| `consecutive_string_literals` | doubled quotes are removed, as always in Spark 4.0 |
+| `exponent_literals_as_decimals` | 1e3 is a decimal |
+| `minimum_precision` | integers beside decimals are wider |
+| `retain_fraction_digits` | decimals past 38 digits lose digits before the point |
+| `allow_precision_loss` | the same, in arithmetic |
+| `bang_equals_not` | ``a ! IN (1)`` is allowed |
+| `variable_substitution` | if true, Spark replaces ``${name}``; such a text is refused |
+| `negative_scale` | 1E10BD has a negative scale; it is refused |
+| `datetime_to_string` | without ANSI mode, dates compare with strings as strings; refused |
+| `quoted_regex_columns` | names in backticks are patterns; refused |
 """
 
 from __future__ import annotations
@@ -55,17 +54,19 @@ _TIMESTAMP_TYPES = ("TIMESTAMP_LTZ", "TIMESTAMP_NTZ")
 
 @dataclass(frozen=True, slots=True)
 class SqlSettings:
-    """Settings that change what the text of a predicate means; the defaults are those of Spark 4.1 and later.
+    """Settings that change the meaning of a predicate's text.
+
+    The defaults are those of Spark 4.1 and later.
 
     Attributes
     ----------
     time_zone : str or None
-        A name such as Europe/Berlin, or an offset such as +01:00. With None, a predicate that needs
+        A name such as Europe/Berlin, or an offset such as +01:00. If None, a predicate that needs
         the zone of a session is refused.
     timestamp_type : str
         "TIMESTAMP_LTZ" or "TIMESTAMP_NTZ".
 
-    The others are flags; the module's table has their meaning.
+    The other attributes are flags. The module's table describes them.
     """
 
     ansi: bool = True
@@ -93,8 +94,8 @@ class SqlSettings:
         Parameters
         ----------
         conf : mapping of str to str
-            Values by Spark's names (`SPARK_NAMES`). Names that are missing, or have no value, keep
-            the default. Other names are ignored.
+            Values by Spark's names (`SPARK_NAMES`). A missing name, or None, keeps the default.
+            Other names are ignored.
 
         Raises
         ------
@@ -122,7 +123,7 @@ class SqlSettings:
         return cls(**values)
 
     def changed(self) -> dict[str, str]:
-        """Return the settings that differ from the defaults, by Spark's names, as `from_conf` takes them."""
+        """Return the settings that differ from the defaults, by Spark's names, for `from_conf`."""
         default = SqlSettings()
         return {
             SPARK_NAMES[field.name]: str(value).lower() if isinstance(value, bool) else value
@@ -131,5 +132,5 @@ class SqlSettings:
         }
 
 
-#: Spark 4 as it is installed.
+#: The defaults of Spark 4.
 DEFAULTS = SqlSettings()

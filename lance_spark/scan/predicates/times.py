@@ -1,7 +1,7 @@
-"""Dates, timestamps and time zones as Spark reads and converts them.
+"""Dates, timestamps and time zones, parsed and converted with Spark's results.
 
-A time is a number of microseconds since 1970: of an instant, or of what a calendar and a clock show (local). Years beyond
-1 to 9999 are refused: Python has none, and knows no zones there.
+A time is a number of microseconds since 1970, of an instant or of a local time. Years outside of 1
+to 9999 are refused, because Python's dates and zones do not support them.
 """
 
 from __future__ import annotations
@@ -23,92 +23,92 @@ _REGION = re.compile(r"[A-Z][A-Za-z_]+(?:/[A-Za-z0-9_+-]+)+")
 _EPOCH = datetime.datetime(1970, 1, 1)
 _TICK = datetime.timedelta(microseconds=1)
 _DAY = 86_400_000_000
-#: Zones change their offset by a day at most, and not twice within this time.
+#: A zone changes its offset by at most a day, and not twice within this time.
 _WINDOW = 26 * 3_600_000_000
-#: Java reads these names as offsets, the database of zones as places that once had other ones.
+#: Java takes these names as fixed offsets; in the zone database their offsets changed.
 _SHORT_NAMES = ("EST", "MST", "HST")
 
 
 def parse_days(text: str) -> int:
-    """Return the date that a text says, in days since 1970: ``2024``, ``2024-1`` or ``2024-01-31``.
+    """Parse a date such as ``2024``, ``2024-1`` or ``2024-01-31``; return days since 1970.
 
-    A time of day after it is passed over, as Spark does.
+    As in Spark a time of day after the date is ignored.
 
     Raises
     ------
     ValueError
-        It says none, or none that is known here.
+        The text is not a date, or the date is not supported.
     """
-    found = _DAYS.fullmatch(text.strip())
-    if found is None:
+    match = _DAYS.fullmatch(text.strip())
+    if match is None:
         raise ValueError("write it as 2024-01-31")
-    year, month, day = (int(part or 1) for part in found.groups()[:3])
+    year, month, day = (int(part or 1) for part in match.groups()[:3])
     return (datetime.date(year, month, day) - _EPOCH.date()).days
 
 
 def parse_time(text: str) -> int:
-    """Return the time of day that a text says, in microseconds: ``12:30``, ``12:30:15`` or ``12:30:15.123456``.
+    """Parse a time of day: ``12:30``, ``12:30:15`` or ``12:30:15.123456``; return microseconds.
 
-    Digits after the sixth of a second are passed over, as Spark does.
+    As in Spark digits after the sixth of a second are ignored.
 
     Raises
     ------
     ValueError
-        It says none, or none that is known here.
+        The text is not a time of day, or the form is not supported.
     """
-    found = TIME.fullmatch(text)
-    if found is None:
+    match = TIME.fullmatch(text)
+    if match is None:
         raise ValueError("write it as 12:30:15")
-    hour, minute, second, fraction = found.groups()
+    hour, minute, second, fraction = match.groups()
     seconds = _below(hour, 24) * 3600 + _below(minute, 60) * 60 + _below(second, 60)
     return seconds * 1_000_000 + int((fraction or "").ljust(6, "0")[:6])
 
 
 def time_text(micros: int) -> str:
-    """Return a time of day as Spark writes it: with seconds, and without zeros at the end of their fraction."""
-    seconds, rest = divmod(micros, 1_000_000)
+    """Format a time of day like Spark: with seconds, without trailing zeros of a fraction."""
+    seconds, fraction = divmod(micros, 1_000_000)
     text = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
-    return f"{text}.{rest:06}".rstrip("0") if rest else text
+    return f"{text}.{fraction:06}".rstrip("0") if fraction else text
 
 
 def parse_micros(text: str, zoned: bool, zone: str | None) -> int:
-    """Return the timestamp that a text says: ``2024-01-31``, ``2024-01-31 12:30[:15[.123456]]``, with a zone or not.
+    """Parse a timestamp; return microseconds since 1970.
 
-    Digits after the sixth of a second are passed over, and so is a zone where none is wanted, as
-    Spark does.
+    Forms are ``2024-01-31`` and ``2024-01-31 12:30[:15[.123456]]``, with or without a zone. As in
+    Spark digits after the sixth of a second are ignored, and so is a zone if `zoned` is false.
 
     Parameters
     ----------
     text : str
     zoned : bool
-        Whether an instant is wanted; or what a calendar and a clock show.
+        Whether to return an instant; otherwise the local time.
     zone : str or None
-        Of a text that names none.
+        Zone of a text without one.
 
     Raises
     ------
     ValueError
-        It says none, or the zone is missing or not known.
+        The text is not a timestamp, or the zone is missing or unknown.
     """
-    found = _TIMESTAMP.fullmatch(text.strip())
-    if found is None:
+    match = _TIMESTAMP.fullmatch(text.strip())
+    if match is None:
         raise ValueError("write it as 2024-01-31 12:30:15")
-    year, month, day, hour, minute, second, fraction, place = found.groups()
+    year, month, day, hour, minute, second, fraction, own_zone = match.groups()
     date = datetime.datetime(int(year), int(month or 1), int(day or 1))
     clock = datetime.timedelta(
         seconds=_below(hour, 24) * 3600 + _below(minute, 60) * 60 + _below(second, 60),
         microseconds=int((fraction or "").ljust(6, "0")[:6]),
     )
     local = (date + clock - _EPOCH) // _TICK
-    if place:
-        tzinfo_of(place)
-    return to_instant(local, place or zone) if zoned else local
+    if own_zone:
+        tzinfo_of(own_zone)
+    return to_instant(local, own_zone or zone) if zoned else local
 
 
 def has_zone(text: str) -> bool:
-    """Tell whether the text of a timestamp names a zone."""
-    found = _TIMESTAMP.fullmatch(text.strip())
-    return found is not None and bool(found.groups()[-1])
+    """Return whether the text of a timestamp has a zone."""
+    match = _TIMESTAMP.fullmatch(text.strip())
+    return match is not None and bool(match.groups()[-1])
 
 
 def date_of(days: int) -> datetime.date:
@@ -117,30 +117,29 @@ def date_of(days: int) -> datetime.date:
     Raises
     ------
     OverflowError
-        It is in no year from 1 to 9999.
+        The date is outside of the years 1 to 9999.
     """
     return _EPOCH.date() + datetime.timedelta(days=days)
 
 
 def to_instant(local: int, zone: str | None) -> int:
-    """Return the instant at which clocks of a zone show a time, as Java does.
+    """Return the instant of a local time in a zone, as Java does.
 
-    What they show twice is the first of both; what they leave out is as much later as they are put
-    forward.
+    If clocks show the time twice, it is the first instant. If they skip it, it is later by as much
+    as clocks are put forward.
 
     Raises
     ------
     ValueError, OverflowError
     """
-    place = tzinfo_of(zone)
-    shown = (_EPOCH + datetime.timedelta(microseconds=local)).replace(tzinfo=place)
-    offset = shown.utcoffset()
+    moment = _EPOCH + datetime.timedelta(microseconds=local)
+    offset = moment.replace(tzinfo=tzinfo_of(zone)).utcoffset()
     assert offset is not None
     return local - offset // _TICK
 
 
 def to_local(instant: int, zone: str | None) -> int:
-    """Return what clocks of a zone show at an instant.
+    """Return the local time of an instant in a zone.
 
     Raises
     ------
@@ -160,7 +159,7 @@ def start_of_day(days: int, zone: str | None) -> int:
     instant = to_instant(midnight, zone)
     if to_local(instant, zone) == midnight:
         return instant
-    # Clocks leave midnight out: the day begins when they are put forward.
+    # Clocks skip midnight: the day begins when they are put forward.
     before, after = instant - _WINDOW, instant
     offset = offset_at(before, zone)
     while after - before > 1:
@@ -173,33 +172,33 @@ def start_of_day(days: int, zone: str | None) -> int:
 
 
 def first_local(instant: int, zone: str | None, *, after: bool) -> int:
-    """Return the least local time that `to_instant` takes to an instant or later.
+    """Return the least local time whose instant is not before a given one; see `to_instant`.
 
     Parameters
     ----------
     instant : int
     zone : str or None
     after : bool
-        Whether it has to be later.
+        Whether the instant must be after the given one.
 
     Raises
     ------
     ValueError, OverflowError
-        There are local times, left out by clocks that were put forward, that come later than
-        others that follow them.
+        Clocks were put forward, so that near this instant the order of local times is not the order
+        of their instants.
     """
     gap = offset_at(instant, zone) - offset_at(instant - _WINDOW, zone)
     if gap > 0 and offset_at(instant - gap, zone) != offset_at(instant, zone):
         raise ValueError(
-            f"clocks of {zone} were put forward less than {gap // 3_600_000_000 or 1} hours before, "
-            "so that what they show is not in order"
+            f"clocks of {zone} were put forward less than {gap // 3_600_000_000 or 1} hours "
+            "before, so that local times are not in order"
         )
     low = to_local(instant, zone) - _WINDOW
     high = low + 2 * _WINDOW
     while high - low > 1:
         middle = (low + high) // 2
-        found = to_instant(middle, zone)
-        if found > instant or (found == instant and not after):
+        result = to_instant(middle, zone)
+        if result > instant or (result == instant and not after):
             high = middle
         else:
             low = middle
@@ -213,23 +212,23 @@ def tzinfo_of(zone: str | None) -> datetime.tzinfo:
     Raises
     ------
     ValueError
-        There is none of that name, or no name.
+        The zone is missing or unknown.
     """
     if not zone:
         raise ValueError("it needs a zone, as in 2024-01-31 12:30:15Z or 2024-01-31 12:30:15+01:00")
     if zone in ("Z", "UTC", "GMT", "UT", "Etc/UTC"):
         return datetime.UTC
-    found = _OFFSET.fullmatch(zone)
-    if found is not None:
-        sign, hours, minutes = found.groups()
+    match = _OFFSET.fullmatch(zone)
+    if match is not None:
+        sign, hours, minutes = match.groups()
         offset = datetime.timedelta(hours=int(hours), minutes=_below(minutes, 60))
         if offset > datetime.timedelta(hours=18):
-            raise ValueError("offsets reach from -18:00 to +18:00")
+            raise ValueError("offsets must be from -18:00 to +18:00")
         return datetime.timezone(-offset if sign == "-" else offset)
     from zoneinfo import ZoneInfo
 
-    known = _REGION.fullmatch(zone) and not zone.startswith(("Etc/GMT0", "SystemV/"))
-    if not known and (zone in _SHORT_NAMES or not zone.isalpha() or len(zone) < 4):
+    is_region = _REGION.fullmatch(zone) and not zone.startswith(("Etc/GMT0", "SystemV/"))
+    if not is_region and (zone in _SHORT_NAMES or not zone.isalpha() or len(zone) < 4):
         raise ValueError(f"the time zone {zone!r} is not known; write Europe/Berlin or +01:00")
     try:
         return ZoneInfo(zone)
@@ -238,7 +237,7 @@ def tzinfo_of(zone: str | None) -> datetime.tzinfo:
 
 
 def offset_at(instant: int, zone: str | None) -> int:
-    """Return by how many microseconds clocks of a zone are ahead of UTC at an instant.
+    """Return the offset of a zone from UTC at an instant, in microseconds.
 
     Raises
     ------
@@ -253,5 +252,5 @@ def offset_at(instant: int, zone: str | None) -> int:
 def _below(text: str | None, limit: int) -> int:
     number = int(text or 0)
     if number >= limit:
-        raise ValueError(f"{number} is not below {limit}")
+        raise ValueError(f"{number} must be below {limit}")
     return number

@@ -1,11 +1,12 @@
-"""Conditions that rows must meet: what they are, which rows of a batch meet them, and which rows of a file cannot.
+"""Filters as lists of tuples, as in pyarrow's readers.
 
-A filter is a list of comparisons that must all hold, each a column, an operator and a value, as in pyarrow's readers::
+A filter is a list of comparisons that must all hold. Each has a column, an operator and a value::
 
     [("carrier", "in", ["AA", "DL"]), ("dep_delay", ">", 60), ("tailnum", "is_not_null", None)]
 
-Null compares with nothing: neither ``!=`` nor ``not in`` holds for it. NaN equals nothing and is neither less nor greater.
-Floats are compared with integers exactly, also with those that no float of the column equals.
+No comparison with null holds, also not ``!=`` and ``not in``. NaN equals no value, and is neither
+less nor greater. Floats are compared with integers exactly, also if no float of the type equals the
+integer.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ class Comparison:
     Attributes
     ----------
     path : tuple of Field
-        The top-level field, and its children down to the one that is compared.
+        The fields from the top-level field to the column.
     op : str
     value : pa.Scalar, pa.Array or None
-        An array for ``in`` and ``not in``, None for the operators about nulls.
+        An array for ``in`` and ``not in``, None for ``is_null`` and ``is_not_null``.
     """
 
     path: tuple[Field, ...]
@@ -50,12 +51,12 @@ class Comparison:
 
     @property
     def paths(self) -> tuple[tuple[Field, ...], ...]:
-        """The one column that it looks at."""
+        """The column, as the only one."""
         return (self.path,)
 
     @property
     def field(self) -> Field:
-        """The field that is compared."""
+        """The field of the column."""
         return self.path[-1]
 
     def holds(self, batch: pa.RecordBatch) -> pa.BooleanArray:
@@ -67,17 +68,17 @@ class Comparison:
             return array.is_null()
         if self.op == "is_not_null":
             return array.is_valid()
-        # Whoever plans a scan without filters does without the kernels.
+        # A scan without filters is spared the import.
         import pyarrow.compute as pc
 
         array, value = _comparable(array), _comparable(self.value)
         if self.op in ("in", "not in"):
-            found = pc.is_in(array, value_set=value)
-            return found if self.op == "in" else pc.and_(pc.invert(found), array.is_valid())
+            met = pc.is_in(array, value_set=value)
+            return met if self.op == "in" else pc.and_(pc.invert(met), array.is_valid())
         return pc.call_function(KERNELS[self.op], [array, value]).fill_null(False)
 
     def candidates(self, statistics: RangePruner) -> list[range] | None:
-        """Return the rows that the condition can hold for, as far as statistics tell; None if they do not."""
+        """Return the rows for which it can hold by statistics; None if they do not decide."""
         if self.op == "not in":
             return None
         if self.op != "in":
@@ -88,7 +89,7 @@ class Comparison:
 def parse_filters(
     filters: Iterable[Sequence[Any]] | None, schema: Schema
 ) -> tuple[Comparison, ...]:
-    """Return the comparisons that a caller gave.
+    """Parse the filters that a caller passed.
 
     Parameters
     ----------
@@ -99,7 +100,7 @@ def parse_filters(
     Raises
     ------
     InvalidInputError
-        There is no such column or operator, or a value is none of the column's type.
+        A column is not found, an operator is unknown, or a value is not of the column's type.
     """
     return tuple(_parse(part, schema) for part in filters or ())
 
@@ -110,85 +111,89 @@ def _parse(part: Sequence[Any], schema: Schema) -> Comparison:
         or len(part) not in (2, 3)
         or not isinstance(part[0], str)
     ):
-        raise InvalidInputError(f"a filter is (column, operator, value), not {part!r}")
+        raise InvalidInputError(f"a filter must be (column, operator, value), not {part!r}")
     name, op, value = (*part, None)[:3]
     if op not in _OPERATORS:
         raise InvalidInputError(
-            f"filter on {name!r}: operator {op!r} is none of {', '.join(_OPERATORS)}"
+            f"filter on {name!r}: operator must be one of {', '.join(_OPERATORS)}, not {op!r}"
         )
     path = schema.path(name)
-    kind = path[-1].arrow_field.type
-    if pat.is_dictionary(kind):
-        kind = kind.value_type
+    dtype = path[-1].arrow_field.type
+    if pat.is_dictionary(dtype):
+        dtype = dtype.value_type
     if path[-1].is_blob or any(not pat.is_struct(node.arrow_field.type) for node in path[:-1]):
-        raise InvalidInputError(f"filter on {name!r}: only values outside of lists and blobs")
+        raise InvalidInputError(
+            f"filter on {name!r}: blobs, and values inside lists and maps, cannot be compared"
+        )
     if op in ("is_null", "is_not_null"):
         return Comparison(path, op, None)
-    if pat.is_nested(kind):
+    if pat.is_nested(dtype):
         raise InvalidInputError(
-            f"filter on {name!r}: {kind} cannot be compared; name a child of a struct, or read the "
-            "column and compare its values"
+            f"filter on {name!r}: {dtype} cannot be compared; name a child of a struct, or read "
+            "the column and compare its values"
         )
-    if pat.is_floating(kind):
+    if pat.is_floating(dtype):
         if op in ("in", "not in"):
-            value = [one for one in value if not _is_between_floats(one, kind)]
-        elif _is_between_floats(value, kind):
-            return _between_floats(path, op, value, kind)
+            value = [item for item in value if not _is_between_floats(item, dtype)]
+        elif _is_between_floats(value, dtype):
+            return _between_floats(path, op, value, dtype)
     try:
         if op in ("in", "not in"):
-            given = to_array(list(value), kind)
+            values = to_array(list(value), dtype)
         else:
-            scalar = to_scalar(value, kind)
+            scalar = to_scalar(value, dtype)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise InvalidInputError(f"filter on {name!r}: {value!r} is no {kind}: {error}") from None
+        raise InvalidInputError(
+            f"filter on {name!r}: {value!r} is not a value of type {dtype}: {error}"
+        ) from None
     if op in ("in", "not in"):
-        return Comparison(path, op, _value_set(name, given))
+        return Comparison(path, op, _value_set(name, values))
     if not scalar.is_valid:
-        raise InvalidInputError(f"filter on {name!r}: null equals nothing; use is_null")
+        raise InvalidInputError(f"filter on {name!r}: no value equals null; use is_null")
     return Comparison(path, op, scalar)
 
 
-def _is_between_floats(value: Any, kind: pa.DataType) -> bool:
-    """Tell whether a value is an integer that no float of a type equals."""
+def _is_between_floats(value: Any, dtype: pa.DataType) -> bool:
+    """Return whether a value is an integer that no float of a type equals."""
     if isinstance(value, bool) or not isinstance(value, int):
         return False
-    first, after = _floats(kind).places(value)
+    first, after = _order_of_floats(dtype).places(value)
     return first == after
 
 
-def _between_floats(path: tuple[Field, ...], op: str, value: int, kind: pa.DataType) -> Comparison:
-    """Return the comparison with the floats on either side of an integer."""
+def _between_floats(path: tuple[Field, ...], op: str, value: int, dtype: pa.DataType) -> Comparison:
+    """Return the comparison with the floats next to an integer."""
     if op == "==":
-        return Comparison(path, "in", pa.array([], _plain(kind)))
+        return Comparison(path, "in", pa.array([], _kernel_type(dtype)))
     if op == "!=":
         return Comparison(path, "is_not_null", None)
-    order = _floats(kind)
+    order = _order_of_floats(dtype)
     first, _ = order.places(value)
-    # Minus infinity is below all integers, infinity above: there is a float on either side.
+    # An integer always has a float below and above, because infinities are floats.
     if op in ("<", "<="):
         return Comparison(path, "<=", order.scalar(first - 1))
     return Comparison(path, ">=", order.scalar(first))
 
 
-def _floats(kind: pa.DataType) -> Order:
-    # Most filters do without, and without the kernels.
+def _order_of_floats(dtype: pa.DataType) -> Order:
+    # Most filters do not need this module, and are spared its imports.
     from lance_spark.scan.predicates.cast_bounds import order_of
 
-    order = order_of(_plain(kind))
+    order = order_of(_kernel_type(dtype))
     assert order is not None
     return order
 
 
-def _plain(kind: pa.DataType) -> pa.DataType:
-    return pa.float32() if pat.is_float16(kind) else kind
+def _kernel_type(dtype: pa.DataType) -> pa.DataType:
+    return pa.float32() if pat.is_float16(dtype) else dtype
 
 
 def _value_set(name: str, values: pa.Array) -> pa.Array:
     if values.null_count:
-        raise InvalidInputError(f"filter on {name!r}: null equals nothing; use is_null")
+        raise InvalidInputError(f"filter on {name!r}: no value equals null; use is_null")
     if not pat.is_floating(values.type):
         return values
-    # Arrow finds NaN among others, and of two zeros that are equal only the one of the same sign.
+    # Arrow's `is_in` takes NaN as equal to NaN, and the two zeros as different.
     numbers = values.to_numpy(zero_copy_only=False)
     numbers = numbers[~np.isnan(numbers)]
     if (numbers == 0).any():
@@ -197,5 +202,5 @@ def _value_set(name: str, values: pa.Array) -> pa.Array:
 
 
 def _comparable(values: Any) -> Any:
-    """Return float16 as float32: Arrow has no kernels for it."""
+    """Return float16 as float32, because Arrow has no kernels for float16."""
     return values.cast(pa.float32()) if pat.is_float16(values.type) else values

@@ -1,6 +1,4 @@
-"""Values with the type that Spark gives them, and the types of Spark as types of Arrow.
-
-Each type of Spark that is compared stands for one type of Arrow:
+"""Literals with their Spark type. Each Spark type that can be compared is one Arrow type:
 
 | Spark | Arrow |
 | --- | --- |
@@ -66,12 +64,13 @@ class Typed:
     ----------
     value : object
         None for null; an int for integers, for dates (days since 1970), timestamps (microseconds
-        since 1970), times of day and intervals (microseconds); a float, Decimal, str, bytes or bool.
+        since 1970), times of day and intervals (microseconds); a float, Decimal, str, bytes or
+        bool.
     dtype : pa.DataType
         One of the module's table.
     written : bool
-        Whether the text has it as a literal, not as an expression: Spark treats integers and
-        decimals that are literals in ways of their own.
+        Whether it is a literal in the text, and not the result of an expression. Spark has special
+        rules for integer and decimal literals.
     """
 
     value: Any
@@ -80,12 +79,12 @@ class Typed:
 
     @classmethod
     def of(cls, value: Any) -> Typed:
-        """Return a Python value, or a scalar of Arrow, with the type that Spark gives it.
+        """Return a Python value, or a scalar of Arrow, with its Spark type.
 
         Raises
         ------
         TypeError
-            Spark has no such type, or it is not compared.
+            Spark does not have the type, or does not compare it.
         """
         if isinstance(value, Typed):
             return value
@@ -109,7 +108,7 @@ class Typed:
             return cls(bytes(value), pa.binary())
         if isinstance(value, datetime.datetime):
             if getattr(value, "nanosecond", 0):
-                raise TypeError(f"{value} has nanoseconds, which Spark's timestamps have not")
+                raise TypeError(f"{value} has nanoseconds, but Spark's timestamps have none")
             if value.tzinfo is None:
                 return cls(micros(value), CLOCK)
             return cls(
@@ -120,24 +119,24 @@ class Typed:
             return cls((value - _EPOCH.date()).days, pa.date32())
         if isinstance(value, datetime.time):
             if value.tzinfo is not None:
-                raise TypeError(f"{value} has a time zone, which Spark's times of day have not")
+                raise TypeError(f"{value} has a time zone, but Spark's times of day have none")
             return cls(micros(datetime.datetime.combine(_EPOCH, value)), TIME)
         if isinstance(value, datetime.timedelta):
             if getattr(value, "nanoseconds", 0):
-                raise TypeError(f"{value} has nanoseconds, which Spark's intervals have not")
+                raise TypeError(f"{value} has nanoseconds, but Spark's intervals have none")
             return cls(value // datetime.timedelta(microseconds=1), DURATION)
-        raise TypeError(f"values of type {type(value).__name__} are not compared")
+        raise TypeError(f"values of type {type(value).__name__} cannot be compared")
 
 
 def integer(value: int) -> Typed:
-    """Return an integer as Spark types it: int, bigint, or a decimal of its digits."""
+    """Return an integer with its Spark type: int, bigint, or a decimal of its digits."""
     if -(1 << 31) <= value < 1 << 31:
         return Typed(value, pa.int32(), True)
     if -(1 << 63) <= value < 1 << 63:
         return Typed(value, pa.int64(), True)
-    # Python does not write integers of thousands of digits.
+    # The error does not show the value: Python refuses to format integers of thousands of digits.
     if abs(value) >= 10**MOST_DIGITS:
-        raise TypeError(f"an integer has more than {MOST_DIGITS} digits, which no type has")
+        raise TypeError(f"an integer has more than {MOST_DIGITS} digits, the most of any type")
     return decimal(Decimal(value))
 
 
@@ -147,13 +146,13 @@ def decimal(value: Decimal) -> Typed:
     Raises
     ------
     TypeError
-        It has more digits than Spark's decimals, or is not a number.
+        The value has more digits than Spark's decimals, or is not a number.
     """
     _, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int):
         raise TypeError(f"{value} is not a decimal number")
     if max(len(digits), len(digits) + exponent, -exponent) > MOST_DIGITS:
-        raise TypeError(f"it has more than {MOST_DIGITS} digits, which no decimal of Spark has")
+        raise TypeError(f"it has more than {MOST_DIGITS} digits, the most of Spark's decimals")
     if exponent > 0:
         digits, exponent = digits + (0,) * exponent, 0
         value = Decimal((value.as_tuple().sign, digits, 0))
@@ -171,7 +170,7 @@ def _of_scalar(scalar: pa.Scalar) -> Typed:
         return _of_scalar(scalar.value) if scalar.is_valid else Typed(None, pa.null())
     dtype = shown_type(scalar.type)
     if dtype is None:
-        raise TypeError(f"values of type {scalar.type} are not compared")
+        raise TypeError(f"values of type {scalar.type} cannot be compared")
     if not scalar.is_valid:
         return Typed(None, dtype)
     if pat.is_temporal(dtype):
@@ -187,9 +186,9 @@ def _integers(dtype: pa.DataType) -> pa.DataType:
 
 
 def shown_type(arrow: pa.DataType) -> pa.DataType | None:
-    """Return the type that Spark shows a column of an Arrow type as; None if it is not compared.
+    """Return the Spark type of a column of an Arrow type; None if Spark does not compare it.
 
-    Decimals of more digits than Spark's stay what they are.
+    Decimals of more digits than Spark's are returned unchanged.
     """
     if isinstance(arrow, pa.BaseExtensionType):
         return shown_type(arrow.storage_type)
@@ -215,7 +214,7 @@ def shown_type(arrow: pa.DataType) -> pa.DataType | None:
 
 
 def is_spark_decimal(precision: int, scale: int) -> bool:
-    """Tell whether Spark has a decimal of this precision and scale."""
+    """Return whether Spark has a decimal of this precision and scale."""
     return precision <= MOST_DIGITS and 0 <= scale <= precision
 
 
@@ -232,17 +231,17 @@ def type_name(dtype: pa.DataType) -> str:
 
 
 def is_number(dtype: pa.DataType) -> bool:
-    """Tell whether values are integers, floats or decimals."""
+    """Return whether values are integers, floats or decimals."""
     return bool(pat.is_integer(dtype) or pat.is_floating(dtype) or pat.is_decimal(dtype))
 
 
 def is_text(dtype: pa.DataType) -> bool:
-    """Tell whether values are strings."""
+    """Return whether values are strings."""
     return bool(pat.is_string(dtype) or pat.is_large_string(dtype) or pat.is_string_view(dtype))
 
 
 def is_bytes(dtype: pa.DataType) -> bool:
-    """Tell whether values are bytes."""
+    """Return whether values are bytes."""
     return bool(
         pat.is_binary(dtype)
         or pat.is_large_binary(dtype)
@@ -252,5 +251,5 @@ def is_bytes(dtype: pa.DataType) -> bool:
 
 
 def is_datetime(dtype: pa.DataType) -> bool:
-    """Tell whether values are dates or timestamps."""
+    """Return whether values are dates or timestamps."""
     return bool(pat.is_date(dtype) or pat.is_timestamp(dtype))

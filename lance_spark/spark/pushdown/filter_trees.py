@@ -23,8 +23,9 @@ import pyarrow.types as pat
 
 from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.predicates import coercion
+from lance_spark.scan.predicates.column_predicates import In, IsNan, IsNull
 from lance_spark.scan.predicates.comparison import Op, compared
-from lance_spark.scan.predicates.tree import And, Column, Constant, In, IsNan, IsNull, Or, Predicate
+from lance_spark.scan.predicates.tree import And, Column, Constant, Or, Predicate
 from lance_spark.scan.predicates.typed_values import DURATION, TIME, Typed
 from lance_spark.spark.pushdown.request import column_path, refused
 

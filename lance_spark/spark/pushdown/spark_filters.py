@@ -79,7 +79,7 @@ def to_predicate(one: Any, wanted: spark.StructType, schema: Schema) -> Predicat
         inner = to_predicate(one.child, wanted, schema)
         return None if inner is None else inner.negated()
     from lance_spark.scan.predicates import coercion
-    from lance_spark.scan.predicates.tree import IsNull
+    from lance_spark.scan.predicates.column_predicates import IsNull
 
     data_type = _type_at(wanted, getattr(one, "attribute", ()))
     if data_type is None:

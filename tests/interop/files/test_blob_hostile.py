@@ -115,7 +115,7 @@ def test_places_outside_the_file(
         ((3, 0, 0, 0, "file:///no/such\0/file"), LanceError, "."),
         ((3, 0, 0, 0, "file:///" + "x" * 10_000), StorageError, "."),
         ((3, 0, 0, 0, "file:///"), LanceError, "."),
-        ((3, 0, 0, 0, "file:///etc"), StorageError, "no file"),
+        ((3, 0, 0, 0, "file:///etc"), StorageError, "is not a file"),
         ((3, 0, 0, 0, "file:///no/such/file"), MissingFileError, "/no/such/file"),
         ((3, 0, 1 << 60, 0, "file:///etc/hostname"), CorruptFileError, "a blob lies outside"),
         ((3, 0, 1 << 40, 0, "file:///etc/passwd"), CorruptFileError, "/etc/passwd"),
@@ -190,7 +190,7 @@ def test_relative_references_stay_below_their_base(
         table(extended([b"a"])), str(path), data_storage_version="2.2", initial_bases=bases
     )
     dataset = forge(monkeypatch, path, "2.2", [(3, 0, 0, 1, uri), None])
-    refused(dataset, InvalidInputError, "no path below")
+    refused(dataset, InvalidInputError, "is not a path below")
     with pytest.raises(InvalidInputError):
         dataset.take_blobs("b", indices=[0])[0].read()
 
@@ -200,7 +200,7 @@ def test_a_pipe_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     dataset = forge(
         monkeypatch, tmp_path / "t", "2.2", [(3, 0, 0, 0, (tmp_path / "pipe").as_uri())]
     )
-    refused(dataset, StorageError, "no file")
+    refused(dataset, StorageError, "is not a file")
 
 
 @pytest.mark.parametrize("version", VERSIONS)

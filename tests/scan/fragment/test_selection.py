@@ -1,4 +1,4 @@
-"""Plans for reading survivors hold each exactly once, and scans by them find what pylance finds."""
+"""Read plans have each selected row exactly once, and scans return the rows that pylance returns."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def physical(reading: ReadRange) -> list[int]:
     most=st.integers(1, 50_000),
     costs=st.sampled_from([NUMBERS, STRINGS, VECTORS, Costs.of([])]),
 )
-def test_every_survivor_once(
+def test_each_selected_row_is_read_once(
     start: int, length: int, runs: list[tuple[int, int, float]], most: int, costs: Costs
 ) -> None:
     random = np.random.default_rng(length)
@@ -50,7 +50,7 @@ def test_every_survivor_once(
     assert all(len(physical(reading)) for reading in readings)
 
 
-def test_all_rows_are_spans() -> None:
+def test_all_rows_are_scanned_in_ranges() -> None:
     readings = list(plan_ranges(range(100, 20_000), None, 5000, NUMBERS))
     assert readings[0].rows == range(100, 4096)
     assert sum(len(reading.rows) for reading in readings) == 19_900
@@ -67,13 +67,13 @@ def test_all_rows_are_spans() -> None:
         (VECTORS, 0.001, False),
     ],
 )
-def test_choice(costs: Costs, density: float, spans: bool) -> None:
+def test_choice_between_scan_and_take(costs: Costs, density: float, spans: bool) -> None:
     wanted = np.random.default_rng(1).random(400_000) < density
     readings = list(plan_ranges(range(400_000), wanted, 1 << 20, costs))
     assert all(isinstance(reading.rows, range) == spans for reading in readings)
 
 
-def test_what_lies_between_runs_is_not_read() -> None:
+def test_rows_between_segments_are_not_read() -> None:
     wanted = np.zeros(500_000, np.bool_)
     wanted[10_000:60_000] = wanted[400_000:450_000] = True
     first, second = plan_ranges(range(500_000), wanted, 1 << 20, STRINGS)
@@ -106,7 +106,7 @@ def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     "text",
     ["r < 2", "r < 300", "r < 5000", "r >= 0", "run < 3", "run < 50", "id >= 20000 AND id < 40001"],
 )
-def test_rows(path: Path, text: str, deleted: bool) -> None:
+def test_scans_return_the_rows_of_pylance(path: Path, text: str, deleted: bool) -> None:
     theirs = lance.dataset(str(path), version=1)
     if deleted:
         theirs = lance.dataset(str(path))
@@ -137,7 +137,7 @@ def test_columns_of_the_filter_are_read_once(path: Path, monkeypatch: pytest.Mon
     assert asked == ["r", "id"]
 
 
-def test_batches_have_a_limit(path: Path) -> None:
+def test_batches_are_cut_to_the_byte_limit(path: Path) -> None:
     from lance_spark.scan.fragment import reader as fragment
 
     whole = lance_spark.open_dataset(str(path), version=1).to_table(["v", "s"])

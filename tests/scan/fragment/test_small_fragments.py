@@ -1,4 +1,4 @@
-"""Small fragments that are read together give what pylance reads of them one by one."""
+"""Small fragments that are read together have the rows that pylance reads one by one."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_filters(path: Path, filter: str) -> None:
     same(found, lance.dataset(str(path)).to_table(columns=names, filter=filter))
 
 
-def test_pages_of_fragments_without_rows_are_not_looked_at(
+def test_page_descriptors_of_fragments_without_rows_are_not_read(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     price = content(0, 1, 0, "2.2").schema.get_field_index("price")
@@ -168,7 +168,7 @@ def test_pages_of_fragments_without_rows_are_not_looked_at(
 
 
 @pytest.mark.parametrize("filter", ["small < 50", "id = 777 OR id = 6001 OR small = 99"])
-def test_columns_about_rows(path: Path, filter: str) -> None:
+def test_row_metadata_columns(path: Path, filter: str) -> None:
     names = ["_rowid", "_rowaddr", "id", "_rowoffset"]
     found = ours(path, columns=names, filter=filter)
     expected = lance.dataset(str(path)).to_table(
@@ -249,7 +249,7 @@ def test_schemas_that_differ(tmp_path: Path) -> None:
 
 
 def test_files_rewritten_under_the_same_name(tmp_path: Path) -> None:
-    """What is kept of a file's description goes by its content."""
+    """Cached schemas are keyed by the content of the file, not by its name."""
     for number in range(3):
         path = tmp_path / "t.lance"
         shutil.rmtree(path, ignore_errors=True)
@@ -290,7 +290,7 @@ def test_an_error_names_the_file_and_comes_after_the_rows_before(tmp_path: Path)
 
 
 @pytest.mark.parametrize("value", ["x" * 8000, "much the same " * 600])
-def test_what_decodes_to_much_is_read_in_small_runs(
+def test_highly_compressed_files_form_small_runs(
     tmp_path: Path, together: list[int], value: str
 ) -> None:
     """Files of some KiB hold MiB of equal strings: a run has no more of them than a window."""
@@ -317,7 +317,7 @@ def test_what_decodes_to_much_is_read_in_small_runs(
 
 
 class FarFileSystem(LocalFileSystem):
-    """Answers late, and knows how many wait."""
+    """Answers late, and counts the requests that wait."""
 
     protocol = "far"
     lock = threading.Lock()
@@ -341,7 +341,7 @@ class FarFileSystem(LocalFileSystem):
 
 
 @pytest.mark.parametrize("io_threads", [1, 3, 16])
-def test_files_of_a_far_store_are_opened_side_by_side(tmp_path: Path, io_threads: int) -> None:
+def test_files_of_a_remote_store_are_opened_in_parallel(tmp_path: Path, io_threads: int) -> None:
     path = tmp_path / "t.lance"
     rows = pa.table({"a": range(100), "s": [f"s{n}" for n in range(100)]})
     for number in range(20):
@@ -373,7 +373,7 @@ def test_tasks_are_pickled_with_their_slices(path: Path) -> None:
         ) + (len(slices) > 2)
 
 
-def test_columns_without_nulls_go_out_without_bitmaps(path: Path) -> None:
+def test_columns_without_nulls_have_no_validity_bitmap(path: Path) -> None:
     """What is sent to Spark: the JVM makes such a bitmap faster than it receives one."""
     dataset = lance_spark.open_dataset(str(path))
     names = ["id", "price", "flag", "word", "same", "vector", "maybe"]

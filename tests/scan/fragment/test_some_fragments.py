@@ -25,7 +25,7 @@ def dataset(request: pytest.FixtureRequest, tmp_path: Path) -> Dataset:
 
 
 @pytest.mark.parametrize("target", [None, 3_000, 45_000])
-def test_whole_fragments_of_some(dataset: Dataset, target: int | None) -> None:
+def test_plan_of_some_whole_fragments(dataset: Dataset, target: int | None) -> None:
     ids = [7, 2, 3]
     columns = ["id", "_rowoffset", "_rowid", "_fragid"]
     tasks = dataset.plan(columns, target_rows=target, fragment_ids=ids, whole_fragments=True)
@@ -41,7 +41,7 @@ def test_whole_fragments_of_some(dataset: Dataset, target: int | None) -> None:
         assert len(tasks) == 3
 
 
-def test_filters_and_none_at_all(dataset: Dataset) -> None:
+def test_filters_on_some_and_no_fragments(dataset: Dataset) -> None:
     tasks = dataset.plan(["id"], filter="id > 25000", fragment_ids=range(2))
     assert sum(batch.num_rows for task in tasks for batch in task.batches()) == 2 * ROWS - 25_001
     assert dataset.plan(["id"], fragment_ids=[]) == []
@@ -49,6 +49,6 @@ def test_filters_and_none_at_all(dataset: Dataset) -> None:
     assert len(dataset.plan(["id"], fragment_ids=[4], target_rows=3_000)) > 1
 
 
-def test_fragments_that_are_none(dataset: Dataset) -> None:
+def test_unknown_fragment_ids_are_refused(dataset: Dataset) -> None:
     with pytest.raises(InvalidInputError, match="no fragment 10"):
         dataset.plan(fragment_ids=[3, 10])

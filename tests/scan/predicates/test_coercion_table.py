@@ -1,4 +1,4 @@
-"""Each type of column beside each type of literal keeps the rows that Spark keeps of the same rows in Parquet, or is refused."""
+"""Comparisons of each pair of types keep the rows that Spark keeps in Parquet, or are refused."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def settings(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[Sq
 
 
 def theirs(frame: DataFrame, texts: Sequence[str]) -> dict[str, list[bool | None]]:
-    """Return what Spark makes of each text for each row; those that it refuses are left out."""
+    """Return Spark's result of each text for each row, without the texts that Spark refuses."""
     if not texts:
         return {}
     try:
@@ -148,7 +148,7 @@ def theirs(frame: DataFrame, texts: Sequence[str]) -> dict[str, list[bool | None
 
 
 def check(frame: DataFrame, rows: pa.RecordBatch, texts: list[str], settings: SqlSettings) -> float:
-    """Compare, and return which part of what Spark answers is refused here."""
+    """Compare the results; return the share of Spark's answers that is refused here."""
     schema, refused, wrong, answered = Schema.from_arrow(rows.schema), 0, [], {}
     for text in texts:
         try:

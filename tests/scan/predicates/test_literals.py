@@ -1,4 +1,4 @@
-"""Python values as Arrow values: what does not fit is refused, not cut."""
+"""Conversion of Python values to Arrow: values that do not fit are refused, not truncated."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ EXACT = [
 
 
 @pytest.mark.parametrize(("value", "kind"), LOSSY, ids=str)
-def test_what_does_not_fit_is_refused(value: Any, kind: pa.DataType) -> None:
+def test_values_that_do_not_fit_are_refused(value: Any, kind: pa.DataType) -> None:
     with pytest.raises((pa.ArrowException, ValueError, TypeError)):
         to_scalar(value, kind)
 
 
 @pytest.mark.parametrize(("value", "kind"), EXACT, ids=str)
-def test_what_fits_is_the_same(value: Any, kind: pa.DataType) -> None:
+def test_values_that_fit_are_unchanged(value: Any, kind: pa.DataType) -> None:
     found = to_scalar(value, kind)
     assert found.type == kind
     assert found.as_py() == value
@@ -92,7 +92,7 @@ def test_scalars_keep_nanoseconds() -> None:
     assert to_scalar(pa.scalar(1_234_567, pa.time64("ns")), pa.time64("ns")).value == 1_234_567
 
 
-def test_values_of_several_types_are_not_cut() -> None:
+def test_values_of_several_types_are_not_truncated() -> None:
     with pytest.raises(pa.ArrowInvalid, match="truncated"):
         to_array([1, 2.7, Decimal(3)], pa.int64())
     assert to_array([1, None, Decimal(3), 2.0], pa.int64()).to_pylist() == [1, None, 3, 2]
@@ -100,7 +100,7 @@ def test_values_of_several_types_are_not_cut() -> None:
 
 @pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.float64()], ids=str)
 @pytest.mark.parametrize("zero", [0.0, -0.0])
-def test_zeros_in_a_list_are_equal_whatever_their_sign(
+def test_zeros_of_both_signs_in_a_list_are_equal(
     tmp_path: Any, kind: pa.DataType, zero: float
 ) -> None:
     data = pa.table({"x": pa.array([0.0, -0.0, 1.0, None, 2.0], kind)})
@@ -110,13 +110,13 @@ def test_zeros_in_a_list_are_equal_whatever_their_sign(
 
 
 @pytest.mark.parametrize("values", [[1, 2.5], np.array([1, 2.5], object), np.array([1, 2.5])])
-def test_arrays_are_not_cut_either(values: Any) -> None:
+def test_arrays_are_not_truncated(values: Any) -> None:
     with pytest.raises(pa.ArrowInvalid, match="truncated"):
         to_array(values, pa.int64())
 
 
 @pytest.mark.parametrize("op", ["==", "<", "in"])
-def test_no_rows_are_deleted_by_a_value_that_none_has(tmp_path: Any, op: str) -> None:
+def test_a_value_that_does_not_fit_deletes_no_rows(tmp_path: Any, op: str) -> None:
     table = write_dataset(pa.table({"x": [1, 2, 3]}), str(tmp_path / "t.lance"))
     with pytest.raises(InvalidInputError, match=r"filter on 'x': .*2.7.* truncated"):
         table.delete([("x", op, [2.7] if op == "in" else 2.7)])
@@ -134,7 +134,7 @@ def test_a_list_with_nulls_is_refused_and_nan_in_one_equals_nothing(tmp_path: An
 
 
 @pytest.mark.parametrize("mode", ["rows", "columns"])
-def test_an_update_does_not_cut_values(tmp_path: Any, mode: Any) -> None:
+def test_an_update_does_not_truncate_values(tmp_path: Any, mode: Any) -> None:
     table = write_dataset(pa.table({"x": [1, 2, 3], "s": ["a", "b", "c"]}), str(tmp_path / "t"))
     for value in (2.7, lambda rows: [2.7] * rows.num_rows, lambda rows: np.full(3, 2.7)):
         with pytest.raises(InvalidInputError, match="truncated"):

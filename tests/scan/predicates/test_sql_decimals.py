@@ -1,4 +1,4 @@
-"""Decimals in predicates that are given as text."""
+"""Decimals in the text of predicates."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.schema import Schema
+from lance_spark.scan.predicates.column_predicates import Compare
 from lance_spark.scan.predicates.sql import parse_predicate
-from lance_spark.scan.predicates.tree import Compare
 
 SCHEMA = Schema.from_arrow(pa.schema({"m": pa.decimal128(10, 2), "f": pa.float64()}))
 
@@ -43,7 +43,7 @@ def test_decimals(text: str, number: str) -> None:
         "'abc'",
     ],
 )
-def test_decimals_that_have_no_value(text: str) -> None:
+def test_decimals_that_are_refused(text: str) -> None:
     with pytest.raises(InvalidInputError, match="filter"):
         parse_predicate(f"m = {text}", SCHEMA)
 

@@ -1,4 +1,4 @@
-"""Numbers in predicates that are given as text: signs, suffixes and casts mean what they mean to Spark, or are refused."""
+"""Numbers in the text of predicates: signs, suffixes and casts have Spark's meaning, or are refused."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import pytest
 
 from lance_spark.errors import InvalidInputError
 from lance_spark.file.schema.schema import Schema
+from lance_spark.scan.predicates.column_predicates import Compare
 from lance_spark.scan.predicates.sql import parse_predicate
-from lance_spark.scan.predicates.tree import Compare, Constant
+from lance_spark.scan.predicates.tree import Constant
 from tests.hostile.guard import guarded
 
 SCHEMA = Schema.from_arrow(
@@ -55,7 +56,7 @@ def test_values(column: str, text: str, value: Any) -> None:
     assert found.value.as_py() == value
 
 
-def test_nulls_that_are_cast() -> None:
+def test_casts_of_null() -> None:
     found = parse_predicate("i = cast(null as int)", SCHEMA)
     assert isinstance(found, Constant)
     assert found.value is None
@@ -85,7 +86,7 @@ def test_nulls_that_are_cast() -> None:
         "/*" * 50_000,
     ],
 )
-def test_texts_that_are_refused_at_once(text: str) -> None:
+def test_hostile_texts_are_refused_fast(text: str) -> None:
     error = guarded(lambda data: parse_predicate(data.decode(), SCHEMA), text.encode())
     assert isinstance(error, InvalidInputError)
     assert "filter" in str(error)
@@ -105,6 +106,6 @@ def test_texts_that_are_refused_at_once(text: str) -> None:
         f"f = cast({'9' * 400} as float)",
     ],
 )
-def test_casts_that_are_not_understood(text: str) -> None:
+def test_casts_that_are_not_supported(text: str) -> None:
     with pytest.raises(InvalidInputError, match="filter"):
         parse_predicate(text, SCHEMA)

@@ -1,4 +1,4 @@
-"""What files of indexes hold is read once, as long as there is room."""
+"""Index files are read once, up to the limits of the cache."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lance_spark.scan.pruning.index_cache import IndexCache
 
 
 class Files:
-    """Counts what is read."""
+    """Counts the reads of each file."""
 
     def __init__(self, cache: IndexCache) -> None:
         self.cache = cache
@@ -29,7 +29,7 @@ class Files:
         return found
 
 
-def test_what_was_asked_for_last_is_kept() -> None:
+def test_the_least_recently_used_entry_is_dropped() -> None:
     files = Files(IndexCache(max_entries=2))
     for name in "abacab":
         files.get(name)
@@ -48,7 +48,7 @@ def test_bytes_are_bounded() -> None:
     assert len(files.reads) == 6
 
 
-def test_failures_are_not_kept() -> None:
+def test_errors_are_not_cached() -> None:
     cache = IndexCache()
 
     def missing() -> str:

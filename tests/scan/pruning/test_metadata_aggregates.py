@@ -1,4 +1,4 @@
-"""Least and greatest values and counts out of indexes are those of the rows, or not told; they are told where they can be."""
+"""Minimum, maximum and count from indexes are right or unknown, and known where possible."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def write(path: Path, kind: str | None, columns: list[str] = COLUMNS) -> lance.L
 
 
 def order(value: Any) -> tuple[bool, Any]:
-    """Spark's order: NaN is greater than all."""
+    """Return a sort key for Spark's order: NaN is the greatest value."""
     nan = isinstance(value, float) and math.isnan(value)
     return nan, 0 if nan else value
 
@@ -103,7 +103,7 @@ def opened(path: Path) -> Dataset:
     return lance_spark.open_dataset(str(path))
 
 
-def asked(path: Path, column: str) -> tuple[tuple[pa.Scalar, pa.Scalar] | None, int | None]:
+def aggregates_of(path: Path, column: str) -> tuple[tuple[pa.Scalar, pa.Scalar] | None, int | None]:
     dataset = opened(path)
     names = column.split(".")
     return (
@@ -113,8 +113,8 @@ def asked(path: Path, column: str) -> tuple[tuple[pa.Scalar, pa.Scalar] | None, 
 
 
 def check(path: Path, column: str) -> tuple[bool, bool]:
-    """Return whether extremes and count are told, after they have been found right."""
-    found, count = asked(path, column)
+    """Check the known aggregates; return whether minimum and maximum, and the count, are known."""
+    found, count = aggregates_of(path, column)
     values = values_of(path, column)
     if found is not None:
         top, *below = column.split(".")
@@ -143,7 +143,7 @@ def test_every_type(path: Path, column: str) -> None:
 @pytest.mark.parametrize("kind", ["ZONEMAP", "BTREE"])
 @pytest.mark.parametrize("stable", [False, True])
 class TestChanges:
-    """After the index was built; what is told is right, and it is told where it can be."""
+    """Changes after the index was built: aggregates are right, and known where possible."""
 
     @pytest.fixture
     def dataset(self, kind: str, stable: bool, tmp_path: Path) -> lance.LanceDataset:
@@ -158,16 +158,16 @@ class TestChanges:
             dataset.create_scalar_index(name, kind)
         return dataset
 
-    def told(self, dataset: lance.LanceDataset) -> list[tuple[bool, bool]]:
+    def known(self, dataset: lance.LanceDataset) -> list[tuple[bool, bool]]:
         return [check(Path(dataset.uri), name) for name in ("id", "sparse", "nan", "s")]
 
     def test_deletions(self, dataset: lance.LanceDataset, kind: str) -> None:
         dataset.delete("id < 100 OR id > 19900 OR id % 10 = 4")
         zoned = kind == "ZONEMAP"
-        told = self.told(dataset)
-        assert [one for one, _ in told] == [zoned] * 4
+        known = self.known(dataset)
+        assert [one for one, _ in known] == [zoned] * 4
         # How many of the deleted rows were null is not known.
-        assert [count for _, count in told] == [zoned, False, zoned, zoned]
+        assert [count for _, count in known] == [zoned, False, zoned, zoned]
 
     def test_whole_zones_deleted(self, dataset: lance.LanceDataset, kind: str) -> None:
         dataset.delete("id < 8500 OR id > 18000")
@@ -175,34 +175,34 @@ class TestChanges:
 
     def test_all_deleted(self, dataset: lance.LanceDataset) -> None:
         dataset.delete("id >= 0")
-        assert self.told(dataset) == [(True, True)] * 4
+        assert self.known(dataset) == [(True, True)] * 4
 
     def test_append(self, dataset: lance.LanceDataset) -> None:
         dataset.insert(table(np.arange(50_000, 50_010)).select(["id", "sparse", "nan", "s"]))
-        assert self.told(dataset) == [(False, False)] * 4
+        assert self.known(dataset) == [(False, False)] * 4
         dataset.optimize.optimize_indices(num_indices_to_merge=0)
-        assert self.told(dataset) == [(True, True)] * 4
+        assert self.known(dataset) == [(True, True)] * 4
         dataset.optimize.optimize_indices(num_indices_to_merge=5)
-        assert self.told(dataset) == [(True, True)] * 4
+        assert self.known(dataset) == [(True, True)] * 4
 
     def test_append_of_nulls(self, dataset: lance.LanceDataset) -> None:
         dataset.insert(pa.table({"id": pa.array([-5, 77_777])}))
-        told = self.told(dataset)
-        assert told[0] == (False, False)
-        assert told[1:] == [(True, True)] * 3
+        known = self.known(dataset)
+        assert known[0] == (False, False)
+        assert known[1:] == [(True, True)] * 3
 
     def test_update(self, dataset: lance.LanceDataset) -> None:
         dataset.update({"id": "id - 30000", "s": "'zz'"}, where="id % 5000 = 7")
-        assert self.told(dataset)[0] == (False, False)
+        assert self.known(dataset)[0] == (False, False)
         dataset.optimize.optimize_indices()
-        self.told(dataset)
+        self.known(dataset)
 
     def test_merge(self, dataset: lance.LanceDataset) -> None:
         new = pa.table({"id": np.arange(50), "sparse": pa.array(np.full(50, -9), pa.int32())})
         dataset.merge_insert("id").when_matched_update_all().execute(new)
-        self.told(dataset)
+        self.known(dataset)
         dataset.optimize.optimize_indices()
-        self.told(dataset)
+        self.known(dataset)
 
     @pytest.mark.parametrize("deferred", [False, True])
     def test_compaction(
@@ -213,17 +213,17 @@ class TestChanges:
         dataset.delete("id < 100 OR id > 19900 OR id % 10 = 4")
         dataset.optimize.compact_files(target_rows_per_fragment=50_000, defer_index_remap=deferred)
         assert len(dataset.get_fragments()) == 1
-        told = self.told(dataset)
+        known = self.known(dataset)
         if kind == "BTREE" and not deferred:
-            assert told == [(True, True)] * 4
+            assert known == [(True, True)] * 4
         # Zone maps that are merged now keep bounds of rows that are gone.
         dataset.optimize.optimize_indices(num_indices_to_merge=5)
-        self.told(dataset)
+        self.known(dataset)
         if not deferred:
             return
         dataset.insert(table(np.arange(300, 310)).select(["id", "sparse", "nan", "s"]))
         dataset.optimize.optimize_indices(num_indices_to_merge=5)
-        self.told(dataset)
+        self.known(dataset)
 
 
 @pytest.mark.parametrize("kind", ["ZONEMAP", "BTREE"])
@@ -234,8 +234,8 @@ def test_empty_tables(tmp_path: Path, kind: str) -> None:
     assert check(path, "id") == (True, True)
 
 
-def test_loose_bounds_are_made_tight(tmp_path: Path) -> None:
-    """Merging zone maps after a compaction makes such ones."""
+def test_loose_bounds_are_corrected(tmp_path: Path) -> None:
+    """Zone maps that are merged after a compaction have loose bounds."""
     path = tmp_path / "t.lance"
     write(path, "ZONEMAP", ["shuffled", "f32", "sparse"])
     for file in path.glob("_indices/*/zonemap.lance"):
@@ -295,7 +295,7 @@ def test_pages_of_nulls_and_values(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["ZONEMAP", "BTREE"])
 class TestNewValues:
-    """Of an indexed column, in fragments that stay."""
+    """New values of an indexed column in existing fragments."""
 
     @pytest.fixture
     def path(self, kind: str, tmp_path: Path) -> Path:
@@ -335,7 +335,7 @@ class TestNewValues:
         assert check(path, "other") == (False, False)
         assert check(path, "number") == (True, True)
 
-    def test_a_missing_file_is_passed_over(
+    def test_a_missing_index_file_is_ignored(
         self, path: Path, kind: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         for file in path.glob("_indices/*/*"):
@@ -345,7 +345,7 @@ class TestNewValues:
         assert "is ignored" in caplog.text
 
 
-def test_both_kinds_together(tmp_path: Path) -> None:
+def test_btree_and_zone_map_together(tmp_path: Path) -> None:
     path = tmp_path / "t.lance"
     dataset = write(path, "BTREE", ["sparse"])
     dataset.insert(table(np.arange(50_000, 50_100)))
@@ -361,7 +361,7 @@ def test_both_kinds_together(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_random_changes(tmp_path: Path, seed: int) -> None:
-    """Whatever is done to a table, what is told is right."""
+    """Known aggregates are right after any sequence of changes."""
     randomness = np.random.default_rng(seed)
     path = tmp_path / "t.lance"
     columns = ["id", "sparse", "nan", "s"]
@@ -399,8 +399,8 @@ def test_random_changes(tmp_path: Path, seed: int) -> None:
             check(path, name)
 
 
-def test_what_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing without an index on the column; its files once; two zones."""
+def test_which_files_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No file without an index on the column; otherwise the index once, and two zones."""
     path = tmp_path / "t.lance"
     write(path, None)
     opens: list[str] = []
@@ -414,16 +414,21 @@ def test_what_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         return read(self, fields, rows_, *rest)
 
     monkeypatch.setattr(FileReader, "read", counted)
-    assert asked(path, "shuffled") == (None, None)
+    assert aggregates_of(path, "shuffled") == (None, None)
     lance.dataset(str(path)).create_scalar_index("shuffled", "ZONEMAP")
-    assert asked(path, "id") == (None, None)
-    assert asked(path, "absent") == asked(path, "st") == asked(path, "st.b") == (None, None)
+    assert aggregates_of(path, "id") == (None, None)
+    assert (
+        aggregates_of(path, "absent")
+        == aggregates_of(path, "st")
+        == aggregates_of(path, "st.b")
+        == (None, None)
+    )
     assert not opens
-    assert None not in asked(path, "shuffled")
+    assert None not in aggregates_of(path, "shuffled")
     assert sum("_indices" in name for name in opens) == 1
     assert rows <= 2 * 8192
     opens.clear()
-    assert None not in asked(path, "shuffled")
+    assert None not in aggregates_of(path, "shuffled")
     assert opened(path).to_table(["id"], filter="shuffled = 5").num_rows == 1
     assert not [name for name in opens if "_indices" in name]
 

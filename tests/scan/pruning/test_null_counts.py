@@ -1,4 +1,4 @@
-"""Rows with values are counted by what pages say of nulls; where pages say nothing, the rows are left."""
+"""Rows without nulls are counted from page metadata; other rows are left to be read."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ COLUMNS = [
 
 
 def counted(path: Path, column: str) -> tuple[int, int]:
-    """Return how many rows were counted, and how many are left, after they were found right together."""
+    """Return the number of counted rows and of rows left to read, after their sum was checked."""
     tasks = lance_spark.open_dataset(str(path)).plan([column], target_rows=8_000)
     count = left = values = 0
     names = column.split(".")
@@ -120,7 +120,7 @@ def test_deletions_and_appends(tmp_path: Path) -> None:
     assert counted(path, "inner.a")[1] == 3
 
 
-def test_older_files_are_left(tmp_path: Path) -> None:
+def test_older_file_versions_are_left_to_read(tmp_path: Path) -> None:
     for version in ("legacy", "2.0"):
         path = tmp_path / version
         lance.write_dataset(pa.table({"x": [1, 2]}), str(path), data_storage_version=version)
@@ -138,6 +138,6 @@ def test_overlays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert counted(path, "word") == (200, 0)
 
 
-def test_filtered_tasks_are_left(folder: Path) -> None:
+def test_tasks_with_filters_are_left_to_read(folder: Path) -> None:
     (task, *_) = lance_spark.open_dataset(str(folder / "False")).plan(["ok"], filter="number > 3")
     assert split_valid(task, ["ok"]) == (0, task)

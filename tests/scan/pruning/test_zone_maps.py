@@ -99,7 +99,9 @@ def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_rows_are_those_without(path: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_same_rows_as_without_zone_maps(
+    path: Path, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     dataset = lance_spark.open_dataset(str(path))
     # NaN is not equal to itself.
     columns = [name for name in dataset.schema.names if name != "f"]
@@ -109,8 +111,8 @@ def test_rows_are_those_without(path: Path, text: str, monkeypatch: pytest.Monke
         assert found.equals(dataset.to_table(columns, filter=text))
 
 
-def rows_judged(monkeypatch: pytest.MonkeyPatch, path: Path, **filters: object) -> tuple[int, int]:
-    """Return how many rows were read of the columns of a filter, and how many were found."""
+def rows_read(monkeypatch: pytest.MonkeyPatch, path: Path, **filters: object) -> tuple[int, int]:
+    """Return how many rows of the filter's columns were read, and how many rows matched."""
     dataset = lance_spark.open_dataset(str(path))
     tasks = dataset.plan([], target_rows=ROWS, **filters)  # type: ignore[arg-type]
     rows = 0
@@ -127,28 +129,28 @@ def rows_judged(monkeypatch: pytest.MonkeyPatch, path: Path, **filters: object) 
     return rows, found
 
 
-def test_what_is_ruled_out_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pruned_rows_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "t.lance"
     dataset = lance.write_dataset(table(np.arange(ROWS)), str(path), max_rows_per_file=25_000)
-    assert rows_judged(monkeypatch, path, filter="id = 31000") == (ROWS, 1)
+    assert rows_read(monkeypatch, path, filter="id = 31000") == (ROWS, 1)
     for name in INDEXED:
         dataset.create_scalar_index(name, "ZONEMAP")
-    assert rows_judged(monkeypatch, path, filter="id = 31000") == (8192, 1)
-    assert rows_judged(monkeypatch, path, filters=[("id", "==", 31000)]) == (8192, 1)
-    assert rows_judged(monkeypatch, path, filter="s LIKE 'k31000%'") == (8192, 1)
-    assert rows_judged(monkeypatch, path, filter="s LIKE 'k%1'")[0] == ROWS
-    assert rows_judged(monkeypatch, path, filter="id = 31000 AND s = 'k00001'") == (0, 0)
-    assert rows_judged(monkeypatch, path, filter="id > 70000") == (0, 0)
+    assert rows_read(monkeypatch, path, filter="id = 31000") == (8192, 1)
+    assert rows_read(monkeypatch, path, filters=[("id", "==", 31000)]) == (8192, 1)
+    assert rows_read(monkeypatch, path, filter="s LIKE 'k31000%'") == (8192, 1)
+    assert rows_read(monkeypatch, path, filter="s LIKE 'k%1'")[0] == ROWS
+    assert rows_read(monkeypatch, path, filter="id = 31000 AND s = 'k00001'") == (0, 0)
+    assert rows_read(monkeypatch, path, filter="id > 70000") == (0, 0)
     assert lance_spark.open_dataset(str(path)).plan(filter="flat <> 7") == []
     # One zone of the middle fragment, and one of the last.
-    rows, found = rows_judged(monkeypatch, path, filter="id = 31000 OR id = 55000")
+    rows, found = rows_read(monkeypatch, path, filter="id = 31000 OR id = 55000")
     assert (rows, found) == (16_384, 2)
     (task,) = lance_spark.open_dataset(str(path)).plan(
         filter="id = 31000 OR id = 55000", target_rows=ROWS
     )
     assert [one.fragment.id for one in task.slices] == [1, 2]
     # Both zones of NaN are greater than all.
-    assert rows_judged(monkeypatch, path, filter="f > 100000")[0] < 40_000
+    assert rows_read(monkeypatch, path, filter="f > 100000")[0] < 40_000
 
 
 def test_overlaid_fragments_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,11 +165,11 @@ def test_overlaid_fragments_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert ours.to_table(["_rowaddr"], filter="number = 77777").to_pydict() == {"_rowaddr": [5]}
     assert ours.to_table(filter="number = 5").num_rows == 0
     # The value of the overlay is read besides.
-    assert rows_judged(monkeypatch, path, filter="number > 50000") == (10_001, 1)
-    assert rows_judged(monkeypatch, path, filter="word > 'x'") == (0, 0)
+    assert rows_read(monkeypatch, path, filter="number > 50000") == (10_001, 1)
+    assert rows_read(monkeypatch, path, filter="word > 'x'") == (0, 0)
 
 
-def test_a_missing_file_is_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_index_file_is_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "t.lance"
     dataset = lance.write_dataset(table(np.arange(20_000)), str(path))
     dataset.create_scalar_index("id", "ZONEMAP")

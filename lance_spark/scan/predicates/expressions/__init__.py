@@ -10,7 +10,6 @@
 | `intervals` | the text and the value of intervals |
 | `conditionals` | `coalesce`, `if`, `CASE` |
 | `casts` | casts |
-| `functions` | the table of functions by their names in SQL |
 | `kernels` | the computation of arrays; one module for each of the modules above |
 
 The modules beside `kernels` check the types of arguments and choose the type of the result by

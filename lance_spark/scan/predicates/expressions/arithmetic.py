@@ -13,7 +13,7 @@ division by zero are errors. Otherwise integers wrap around, and division by zer
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.types as pat
@@ -21,7 +21,7 @@ import pyarrow.types as pat
 from lance_spark.scan.predicates.common_types import NoCommonTypeError, decimal_for, wider_type
 from lance_spark.scan.predicates.expressions.casts import casted
 from lance_spark.scan.predicates.expressions.kernels.arithmetic import BITS, SHIFTS
-from lance_spark.scan.predicates.expressions.node import Call, Expression, Literal
+from lance_spark.scan.predicates.expressions.node import Builder, Call, Expression, Literal
 from lance_spark.scan.predicates.sql_settings import SqlSettings
 from lance_spark.scan.predicates.typed_values import MOST_DIGITS, is_number, type_name
 
@@ -144,7 +144,7 @@ def _abs(args: Sequence[Expression], settings: SqlSettings) -> Expression:
     return Call("abs", (_signed_number(args[0], "abs"),), args[0].dtype, settings.ansi)
 
 
-def _rounded(name: str) -> Callable[[Sequence[Expression], SqlSettings], Expression]:
+def _rounded(name: str) -> Builder:
     def build(args: Sequence[Expression], settings: SqlSettings) -> Expression:
         dtype = _number(args[0], name).dtype
         if pat.is_decimal(dtype):
@@ -161,7 +161,7 @@ def _mod(args: Sequence[Expression], settings: SqlSettings) -> Expression:
 
 
 #: The possible numbers of arguments and the builder of each function.
-FUNCTIONS: dict[str, tuple[range, Callable[[Sequence[Expression], SqlSettings], Expression]]] = {
+FUNCTIONS: dict[str, tuple[range, Builder]] = {
     "abs": (range(1, 2), _abs),
     "mod": (range(2, 3), _mod),
     "negative": (range(1, 2), lambda args, settings: negative(args[0], settings)),

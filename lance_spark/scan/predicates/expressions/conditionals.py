@@ -5,13 +5,13 @@ An error in a value counts only for the rows that choose it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pyarrow.types as pat
 
 from lance_spark.scan.predicates.common_types import list_type
 from lance_spark.scan.predicates.expressions.casts import casted
-from lance_spark.scan.predicates.expressions.node import Choice, Expression, Literal
+from lance_spark.scan.predicates.expressions.node import Builder, Choice, Expression, Literal
 from lance_spark.scan.predicates.expressions.value_predicates import Holds, ValueIsNull
 from lance_spark.scan.predicates.sql_settings import SqlSettings
 from lance_spark.scan.predicates.tree import Constant, Predicate
@@ -63,7 +63,7 @@ def nullif(value: Expression, equal: Predicate) -> Expression:
     return Choice(((equal, Literal(Typed(None, value.dtype))),), value)
 
 
-FUNCTIONS: dict[str, tuple[range, Callable[[Sequence[Expression], SqlSettings], Expression]]] = {
+FUNCTIONS: dict[str, tuple[range, Builder]] = {
     "coalesce": (range(1, 1000), _coalesce),
     **dict.fromkeys(("ifnull", "nvl"), (range(2, 3), _coalesce)),
     "nvl2": (range(3, 4), _nvl2),

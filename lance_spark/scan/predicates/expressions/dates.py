@@ -5,7 +5,7 @@ The parts of a timestamp are those of its local time in the session's zone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.types as pat
@@ -14,7 +14,7 @@ from lance_spark.scan.predicates.common_types import NoCommonTypeError
 from lance_spark.scan.predicates.expressions.casts import casted
 from lance_spark.scan.predicates.expressions.intervals import MONTHS, Interval
 from lance_spark.scan.predicates.expressions.kernels import zones
-from lance_spark.scan.predicates.expressions.node import Call, Expression, Literal
+from lance_spark.scan.predicates.expressions.node import Builder, Call, Expression, Literal
 from lance_spark.scan.predicates.sql_settings import SqlSettings
 from lance_spark.scan.predicates.typed_values import (
     CLOCK,
@@ -82,7 +82,7 @@ def _date(value: Expression, settings: SqlSettings) -> Expression:
     return casted(value, pa.date32(), settings)
 
 
-def _added(sign: int) -> Callable[[Sequence[Expression], SqlSettings], Expression]:
+def _added(sign: int) -> Builder:
     def build(args: Sequence[Expression], settings: SqlSettings) -> Expression:
         return plus_days(_date(args[0], settings), args[1], sign)
 
@@ -93,14 +93,14 @@ def _difference(args: Sequence[Expression], settings: SqlSettings) -> Expression
     return Call("datediff", tuple(_date(one, settings) for one in args), pa.int32())
 
 
-def _of_date(part: str) -> Callable[[Sequence[Expression], SqlSettings], Expression]:
+def _of_date(part: str) -> Builder:
     def build(args: Sequence[Expression], settings: SqlSettings) -> Expression:
         return Call("date_part", (_date(args[0], settings),), pa.int32(), part)
 
     return build
 
 
-def _of_time(part: str) -> Callable[[Sequence[Expression], SqlSettings], Expression]:
+def _of_time(part: str) -> Builder:
     def build(args: Sequence[Expression], settings: SqlSettings) -> Expression:
         value = args[0]
         if not (value.dtype.equals(CLOCK) or value.dtype.equals(TIME)):
@@ -151,7 +151,7 @@ def _trunc(args: Sequence[Expression], settings: SqlSettings) -> Expression:
 _ONE = range(1, 2)
 _TWO = range(2, 3)
 #: The possible numbers of arguments and the builder of each function.
-FUNCTIONS: dict[str, tuple[range, Callable[[Sequence[Expression], SqlSettings], Expression]]] = {
+FUNCTIONS: dict[str, tuple[range, Builder]] = {
     **{
         part: (_ONE, _of_date(part))
         for part in ("year", "quarter", "month", "dayofyear", "dayofweek", "weekday")

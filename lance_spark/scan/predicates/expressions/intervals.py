@@ -130,7 +130,7 @@ def interval_between(text: str, largest: str, smallest: str) -> Interval:
     """
     pattern = _RANGES.get((largest, smallest))
     if pattern is None:
-        raise ValueError(f"there are no intervals {largest.upper()} TO {smallest.upper()}")
+        raise ValueError(f"INTERVAL {largest.upper()} TO {smallest.upper()} is not supported")
     match = pattern.fullmatch(text)
     if match is None:
         raise ValueError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from lance_spark.errors import EvaluationError, InvalidInputError
 from lance_spark.scan.predicates.comparison import widened
 from lance_spark.scan.predicates.expressions.kernels import arithmetic, casts, dates, strings
 from lance_spark.scan.predicates.expressions.kernels.base import Kernel
+from lance_spark.scan.predicates.sql_settings import SqlSettings
 from lance_spark.scan.predicates.tree import (
     Column,
     Constant,
@@ -64,7 +65,7 @@ class ColumnValue(Expression):
     @property
     def dtype(self) -> pa.DataType:
         """The type of the column in Spark, or the type that it is cast to."""
-        shown = shown_type(self.column.kind or self.column.field.arrow_field.type)
+        shown = shown_type(self.column.cast_type or self.column.field.arrow_field.type)
         if shown is None:
             raise InvalidInputError(
                 f"filter on {str(self.column)!r}: expressions of type "
@@ -212,6 +213,10 @@ class Choice(Expression):
             yield from condition.columns()
             yield from value.columns()
         yield from self.otherwise.columns()
+
+
+#: Builds the expression of a function call from its arguments.
+Builder = Callable[[Sequence[Expression], SqlSettings], Expression]
 
 
 def folded(expression: Expression) -> Expression:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.types as pat
@@ -10,7 +10,7 @@ import pyarrow.types as pat
 from lance_spark.scan.predicates.common_types import NoCommonTypeError
 from lance_spark.scan.predicates.comparison import How, like_regex
 from lance_spark.scan.predicates.expressions.casts import casted
-from lance_spark.scan.predicates.expressions.node import Call, Expression, Literal
+from lance_spark.scan.predicates.expressions.node import Builder, Call, Expression, Literal
 from lance_spark.scan.predicates.java_regex import to_re2
 from lance_spark.scan.predicates.sql_settings import SqlSettings
 from lance_spark.scan.predicates.typed_values import Typed, is_bytes, is_text, type_name
@@ -85,7 +85,7 @@ def _with_case(name: str, value: Expression) -> Expression:
     return Call(name, (value,), pa.string())
 
 
-def _change_case(name: str) -> Callable[[Sequence[Expression], SqlSettings], Expression]:
+def _change_case(name: str) -> Builder:
     def build(args: Sequence[Expression], settings: SqlSettings) -> Expression:
         return _with_case(name, text(args[0], settings))
 
@@ -97,7 +97,7 @@ def _length(args: Sequence[Expression], settings: SqlSettings) -> Expression:
     return Call("length", (value,), pa.int32())
 
 
-def _trim(sides: str) -> Callable[[Sequence[Expression], SqlSettings], Expression]:
+def _trim(sides: str) -> Builder:
     def build(args: Sequence[Expression], settings: SqlSettings) -> Expression:
         # Spark trims spaces only, not other white space.
         return Call("trim", (text(args[0], settings),), pa.string(), sides)
@@ -164,7 +164,7 @@ def concat(args: Sequence[Expression], settings: SqlSettings) -> Expression:
     return Call("concat", tuple(text(arg, settings) for arg in args), pa.string())
 
 
-def _search(how: str) -> Callable[[Sequence[Expression], SqlSettings], Expression]:
+def _search(how: str) -> Builder:
     def build(args: Sequence[Expression], settings: SqlSettings) -> Expression:
         value, part = args
         if is_bytes(value.dtype) != is_bytes(part.dtype):
@@ -193,7 +193,7 @@ def _replace(args: Sequence[Expression], settings: SqlSettings) -> Expression:
 
 
 #: The possible numbers of arguments and the builder of each function.
-FUNCTIONS: dict[str, tuple[range, Callable[[Sequence[Expression], SqlSettings], Expression]]] = {
+FUNCTIONS: dict[str, tuple[range, Builder]] = {
     **dict.fromkeys(("lower", "lcase"), (range(1, 2), _change_case("lower"))),
     **dict.fromkeys(("upper", "ucase"), (range(1, 2), _change_case("upper"))),
     **dict.fromkeys(("length", "len", "char_length", "character_length"), (range(1, 2), _length)),

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from lance_spark.scan.predicates.column_predicates import OPPOSITE
 from lance_spark.scan.predicates.comparison import Op, compared
 from lance_spark.scan.predicates.expressions.node import Expression
-from lance_spark.scan.predicates.tree import OPPOSITE, Column, Predicate
+from lance_spark.scan.predicates.tree import Column, Predicate
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Operators and functions of computed values: between the operands of the binder and the expressions of `scan.expressions`."""
+"""Operators and functions of computed values: from operands of the binder to expressions."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ import pyarrow.types as pat
 
 from lance_spark.scan.predicates.common_types import NoCommonTypeError, comparison_type, list_type
 from lance_spark.scan.predicates.comparison import Op
-from lance_spark.scan.predicates.expressions import arithmetic, dates, strings
+from lance_spark.scan.predicates.expressions import arithmetic, conditionals, dates, strings
 from lance_spark.scan.predicates.expressions.casts import casted
-from lance_spark.scan.predicates.expressions.conditionals import truth
-from lance_spark.scan.predicates.expressions.functions import FUNCTIONS
 from lance_spark.scan.predicates.expressions.intervals import Interval
 from lance_spark.scan.predicates.expressions.node import (
     Call,
@@ -38,9 +36,16 @@ from lance_spark.scan.predicates.typed_values import (
     type_name,
 )
 
-#: A part of a predicate. Computed booleans are predicates.
+#: A bound part of a predicate. Computed booleans are `Predicate`s.
 Operand = Column | Typed | Predicate | Expression | Interval
 
+#: The possible numbers of arguments and the builder of each function, by its name in SQL.
+FUNCTIONS = {
+    **arithmetic.FUNCTIONS,
+    **strings.FUNCTIONS,
+    **dates.FUNCTIONS,
+    **conditionals.FUNCTIONS,
+}
 _ORDERED: tuple[Op, ...] = ("<", "<=", ">", ">=")
 _INT64 = range(-(1 << 63), 1 << 63)
 
@@ -51,24 +56,25 @@ def value_of(operand: Operand) -> Expression:
     Raises
     ------
     NoCommonTypeError
-        It is an interval of years or months, or a column of a type that Spark does not have.
+        The operand is an interval of years or months, or a column of a type that Spark does not
+        have.
     """
     if isinstance(operand, Interval):
         operand = operand.typed()
     expression = as_expression(operand)
     dtype = expression.dtype
     if pat.is_decimal(dtype) and dtype.precision > MOST_DIGITS:
-        raise NoCommonTypeError(f"there are no expressions of {type_name(dtype)}")
+        raise NoCommonTypeError(f"expressions of type {type_name(dtype)} are not supported")
     return expression
 
 
 def operand_of(expression: Expression) -> Operand:
-    """Return an expression as the simplest operand: a literal, a column, or a condition where it is one.
+    """Return an expression as the simplest operand: a literal, a column or a condition if possible.
 
     Raises
     ------
     EvaluationError
-        It is one of literals, which has no value.
+        The expression has only literals, and its evaluation fails.
     """
     result = folded(expression)
     if isinstance(result, Literal):
@@ -77,11 +83,11 @@ def operand_of(expression: Expression) -> Operand:
         return result.column
     if isinstance(result, Truth):
         return result.predicate
-    return truth(result) if pat.is_boolean(result.dtype) else result
+    return conditionals.truth(result) if pat.is_boolean(result.dtype) else result
 
 
 def operate(op: str, operands: Sequence[Operand], settings: SqlSettings) -> Operand:
-    """Return what an operator of `tree.Apply` makes of one or two operands.
+    """Return the result of an operator of `syntax_tree.Apply` for one or two operands.
 
     Raises
     ------
@@ -105,84 +111,88 @@ def operate(op: str, operands: Sequence[Operand], settings: SqlSettings) -> Oper
     if isinstance(right, Interval) and op in ("+", "-"):
         by = right if op == "+" else right.negated()
         return operand_of(dates.shifted(value_of(left), by, settings))
-    one, other = value_of(left), value_of(right)
-    if pat.is_date(one.dtype) and op in ("+", "-") and pat.is_integer(other.dtype):
-        return operand_of(dates.plus_days(one, other, 1 if op == "+" else -1))
-    if pat.is_date(other.dtype) and op == "+" and pat.is_integer(one.dtype):
-        return operand_of(dates.plus_days(other, one, 1))
-    return operand_of(arithmetic.operation(op, one, other, settings))
+    a, b = value_of(left), value_of(right)
+    if pat.is_date(a.dtype) and op in ("+", "-") and pat.is_integer(b.dtype):
+        return operand_of(dates.plus_days(a, b, 1 if op == "+" else -1))
+    if pat.is_date(b.dtype) and op == "+" and pat.is_integer(a.dtype):
+        return operand_of(dates.plus_days(b, a, 1))
+    return operand_of(arithmetic.operation(op, a, b, settings))
 
 
 def compare(op: Op, left: Operand, right: Operand, settings: SqlSettings) -> Predicate:
-    """Return the condition that two operands stand in an order, both computed for each row.
+    """Return the comparison of two operands, both computed for each row.
 
     Raises
     ------
     NoCommonTypeError, CastError
     """
-    one, other = value_of(left), value_of(right)
-    bound = _integer_bound(one, op, other)
+    a, b = value_of(left), value_of(right)
+    bound = _integer_bound(a, op, b)
     if bound is not None:
         return bound
-    common = comparison_type(_side(one), _side(other), settings)
+    common = comparison_type(_literal_or_type(a), _literal_or_type(b), settings)
     if pat.is_null(common):
         return Constant(None)
-    one, other = _both(one, other, common, settings)
-    return CompareValues(one, op, other)
+    a, b = _in_common_type(a, b, common, settings)
+    return CompareValues(a, op, b)
 
 
-def _both(
-    one: Expression, other: Expression, common: pa.DataType, settings: SqlSettings
+def _in_common_type(
+    left: Expression, right: Expression, common: pa.DataType, settings: SqlSettings
 ) -> tuple[Expression, Expression]:
-    """Return both sides of a comparison in their common type.
+    """Return both sides of a comparison, cast to their common type.
 
     Raises
     ------
     NoCommonTypeError
-        One is a timestamp without a zone beside a literal with one: Spark compares what clocks show
-        then, if the literal survives the cast to it and back, which is not the order of instants
-        where clocks are put forward.
+        A timestamp without a zone is compared with a literal that has a zone.
     """
-    sides = casted(one, common, settings), casted(other, common, settings)
+    sides = casted(left, common, settings), casted(right, common, settings)
     if common.equals(INSTANT) and any(isinstance(side, Literal) for side in sides):
-        cast = [side for side in sides if isinstance(side, Call) and side.name == "cast"]
-        clocks = any(side.args[0].dtype.equals(CLOCK) for side in cast)
-        if clocks and not _is_fixed(settings.time_zone):
+        casts = [side for side in sides if isinstance(side, Call) and side.name == "cast"]
+        has_local = any(side.args[0].dtype.equals(CLOCK) for side in casts)
+        # Spark compares local times if the literal survives the cast to a local time and back. That
+        # is not the order of instants when clocks are put forward.
+        if has_local and not _is_fixed(settings.time_zone):
             raise NoCommonTypeError(
-                "a timestamp_ntz is not compared with a timestamp of a zone whose clocks change; write TIMESTAMP_NTZ '...'"
+                "a timestamp_ntz cannot be compared with a timestamp of a zone whose clocks change;"
+                " write TIMESTAMP_NTZ '...'"
             )
     return sides
 
 
 def _is_fixed(zone: str | None) -> bool:
-    """Tell whether clocks of a zone are never changed."""
+    """Return whether the offset of a zone never changes."""
     try:
         return isinstance(tzinfo_of(zone), datetime.timezone)
     except ValueError:
         return False
 
 
-def _side(value: Expression) -> pa.DataType | Typed:
+def _literal_or_type(value: Expression) -> pa.DataType | Typed:
     return value.typed if isinstance(value, Literal) else value.dtype
 
 
-def _integer_bound(one: Expression, op: Op, other: Expression) -> Predicate | None:
-    """Return the order of integers to a decimal that is a literal, which Spark rounds to an integer."""
-    if isinstance(one, Literal) and not isinstance(other, Literal):
+def _integer_bound(left: Expression, op: Op, right: Expression) -> Predicate | None:
+    """Return the comparison of integers with a decimal literal, which Spark rounds to an integer.
+
+    Returns None for other operands.
+    """
+    if isinstance(left, Literal) and not isinstance(right, Literal):
         flipped: dict[str, Op] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
-        return _integer_bound(other, flipped[op], one) if op in _ORDERED else None
-    if not (isinstance(other, Literal) and other.typed.written and op in _ORDERED):
+        return _integer_bound(right, flipped[op], left) if op in _ORDERED else None
+    if not (isinstance(right, Literal) and right.typed.written and op in _ORDERED):
         return None
-    if not pat.is_integer(one.dtype) or not pat.is_decimal(other.dtype):
+    if not pat.is_integer(left.dtype) or not pat.is_decimal(right.dtype):
         return None
-    value = other.typed.value
-    above = value > _INT64.stop - 1
-    if above or value < _INT64.start:
-        # Spark answers this before it looks at rows, so that null is no exception.
-        return Constant(above == (op in ("<", "<=")))
-    whole = math.floor(value) if op in (">", "<=") else math.ceil(value)
-    wide = casted(one, pa.int64(), SqlSettings())
-    return CompareValues(wide, op, Literal(Typed(whole, pa.int64())))
+    value = right.typed.value
+    is_above = value > _INT64.stop - 1
+    if is_above or value < _INT64.start:
+        # Spark decides this while it plans, so that the result is the same for null.
+        return Constant(is_above == (op in ("<", "<=")))
+    integer = math.floor(value) if op in (">", "<=") else math.ceil(value)
+    wide = casted(left, pa.int64(), SqlSettings())
+    return CompareValues(wide, op, Literal(Typed(integer, pa.int64())))
 
 
 def null_safe_equal(left: Operand, right: Operand, settings: SqlSettings) -> Predicate:
@@ -192,56 +202,57 @@ def null_safe_equal(left: Operand, right: Operand, settings: SqlSettings) -> Pre
     ------
     NoCommonTypeError, CastError
     """
-    one, other = value_of(left), value_of(right)
-    common = comparison_type(_side(one), _side(other), settings)
+    a, b = value_of(left), value_of(right)
+    common = comparison_type(_literal_or_type(a), _literal_or_type(b), settings)
     if pat.is_null(common):
         return Constant(True)
-    one, other = _both(one, other, common, settings)
-    valid = And((ValueIsNull(one, True), ValueIsNull(other, True), CompareValues(one, "==", other)))
-    return Or((And((ValueIsNull(one), ValueIsNull(other))), valid))
+    a, b = _in_common_type(a, b, common, settings)
+    both_valid = And((ValueIsNull(a, True), ValueIsNull(b, True), CompareValues(a, "==", b)))
+    return Or((And((ValueIsNull(a), ValueIsNull(b))), both_valid))
 
 
 def is_in(value: Operand, others: Sequence[Operand], settings: SqlSettings) -> Predicate:
-    """Return the condition that an operand equals one of some.
+    """Return the condition that an operand equals one of some other operands.
 
     Raises
     ------
     NoCommonTypeError, CastError
     """
-    one, *rest = (value_of(operand) for operand in (value, *others))
-    common = list_type([one.dtype, *(other.dtype for other in rest)], settings, strings=True)
+    first, *rest = (value_of(operand) for operand in (value, *others))
+    common = list_type([first.dtype, *(item.dtype for item in rest)], settings, strings=True)
     if pat.is_null(common):
         return Constant(None)
-    pairs = [_both(one, other, common, settings) for other in rest]
+    pairs = [_in_common_type(first, item, common, settings) for item in rest]
     parts = [CompareValues(left, "==", right) for left, right in pairs]
     return parts[0] if len(parts) == 1 else Or(tuple(parts))
 
 
 def is_nan(operand: Operand, settings: SqlSettings) -> Predicate:
-    """Return the condition that a number is NaN; false where it is null.
+    """Return the condition that a number is NaN; false if it is null.
 
     Raises
     ------
     NoCommonTypeError
-        It is not a number.
+        The operand is not a number.
     """
     value = value_of(operand)
     if not is_number(value.dtype):
-        raise NoCommonTypeError(f"isnan is about numbers, not about {type_name(value.dtype)}")
+        raise NoCommonTypeError(f"isnan takes a number, not {type_name(value.dtype)}")
     nan = Literal(Typed(math.nan, pa.float64()))
     wide = casted(value, pa.float64(), settings)
     return And((ValueIsNull(wide, inverted=True), CompareValues(wide, "==", nan)))
 
 
 def call(name: str, operands: Sequence[Operand], settings: SqlSettings) -> Operand:
-    """Return what a function of the table makes of operands.
+    """Return the result of a function of `FUNCTIONS` for operands.
 
     Raises
     ------
-    NoCommonTypeError, CastError, EvaluationError
-        Among others, where it takes another number of arguments.
+    NoCommonTypeError
+        The number or the types of the arguments are wrong.
+    CastError, EvaluationError
     """
     counts, builder = FUNCTIONS[name]
     if len(operands) not in counts:
-        raise NoCommonTypeError(f"{name} takes another number of arguments")
-    return operand_of(builder([value_of(one) for one in operands], settings))
+        raise NoCommonTypeError(f"wrong number of arguments of {name}")
+    return operand_of(builder([value_of(operand) for operand in operands], settings))

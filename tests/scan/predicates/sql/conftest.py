@@ -1,4 +1,4 @@
-"""The session that judges."""
+"""The Spark session that is the oracle."""
 
 from tests.spark.conftest import spark
 

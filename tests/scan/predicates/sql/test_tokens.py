@@ -1,4 +1,4 @@
-"""Literals have the value and the type that Spark gives them, in sessions with several settings."""
+"""Literals have the value and the type of Spark, in sessions with several settings."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def literals(block: str) -> list[str]:
 
 
 def ours(text: str, settings: SqlSettings) -> tuple[str, Any]:
-    """Return the type and the value of a literal, as Python has it."""
+    """Return the type and the Python value of a literal."""
     binder = _Binder(text, Schema.from_arrow(pa.schema({})), settings)
     found = binder.operand(parse(text, settings))
     if not isinstance(found, Typed):
@@ -109,7 +109,7 @@ def test_values(spark: SparkSession, conf: dict[str, str]) -> None:
     assert wrong == []
 
 
-def test_what_spark_refuses(spark: SparkSession) -> None:
+def test_texts_that_spark_refuses(spark: SparkSession) -> None:
     for text in literals(REFUSED):
         with pytest.raises(InvalidInputError):
             ours(text, SqlSettings(time_zone=ZONE))
@@ -120,7 +120,7 @@ def test_what_spark_refuses(spark: SparkSession) -> None:
 def test_quoted_names(spark: SparkSession) -> None:
     settings = SqlSettings(double_quoted_identifiers=True)
     assert ours("'a' = 'a'", settings) == ("boolean", True)
-    with pytest.raises(InvalidInputError, match="there is no column a"):
+    with pytest.raises(InvalidInputError, match="column a not found"):
         ours('"a" = 1', settings)
 
 

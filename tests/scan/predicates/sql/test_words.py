@@ -1,4 +1,4 @@
-"""Every keyword of Spark is a column without backticks where Spark takes it for one, and nowhere else."""
+"""A keyword is a column without backticks exactly where Spark accepts it as one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lance_spark.scan.predicates.sql.grammar import parse
 from lance_spark.scan.predicates.sql.syntax_tree import Apply, Name, Node, Value
 from lance_spark.scan.predicates.sql_settings import SqlSettings
 
-#: Places of a word in a condition.
+#: Positions of a word in a condition.
 FORMS = [
     *("{w} = 1", "1 = {w}", "NOT {w}", "{w} IS NOT NULL", "{w} AND x", "x OR {w} OR y"),
     *("{w} IN (1)", "x BETWEEN {w} AND 2", "NOT {w} = 1", "{w}.x = 1", "x.{w} = 1", "({w})"),
@@ -26,7 +26,7 @@ REFUSED = {"CURRENT_PATH"}
 
 
 def shape(node: Node) -> Any:
-    """Return a tree without its places in the text, and without the case of names."""
+    """Return a syntax tree without offsets, and with names in lower case."""
     if isinstance(node, Name):
         return tuple(part.lower() for part in node.parts)
     if isinstance(node, Value):
@@ -99,14 +99,14 @@ def test_reserved_words(spark: SparkSession) -> None:
 @pytest.mark.parametrize(
     "word", ["comment", "values", "set", "load", "update", "desc", "if", "key", "begin", "commit"]
 )
-def test_words_that_users_have(word: str) -> None:
+def test_keywords_that_are_common_column_names(word: str) -> None:
     schema = Schema.from_arrow(pa.schema({word: pa.int32()}))
     batch = pa.RecordBatch.from_pydict({word: pa.array([1, 2, None], pa.int32())})
     found = parse_predicate(f"{word} = 1 AND NOT {word.upper()} > 1", schema)
     assert found.holds(batch).to_pylist() == [True, False, False]
 
 
-def test_the_error_says_that_backticks_help() -> None:
+def test_the_error_suggests_backticks() -> None:
     schema = Schema.from_arrow(pa.schema({"case": pa.int32()}))
     with pytest.raises(InvalidInputError, match="`case` with backticks"):
         parse_predicate("case x = 1", schema)

@@ -7,18 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from lance_spark.scan.predicates.comparison import text_matches
 from lance_spark.scan.predicates.expressions.kernels.base import (
     Kernel,
 )
 from lance_spark.scan.predicates.typed_values import is_bytes
-
-#: Arrow's function for each way to match.
-_MATCHERS = {
-    "starts": "starts_with",
-    "ends": "ends_with",
-    "contains": "match_substring",
-    "like": "match_substring_regex",
-}
 
 
 def _cased(name: str) -> Kernel:
@@ -65,10 +58,8 @@ def _joined(arrays: Sequence[pa.Array], detail: Any, dtype: pa.DataType) -> pa.A
 
 
 def _match(arrays: Sequence[pa.Array], detail: Any, dtype: pa.DataType) -> pa.Array:
-    import pyarrow.compute as pc
-
     how, pattern = detail
-    return pc.call_function(_MATCHERS[how], [arrays[0]], pc.MatchSubstringOptions(pattern))
+    return text_matches(arrays[0], how, pattern)
 
 
 def _replaced(arrays: Sequence[pa.Array], detail: Any, dtype: pa.DataType) -> pa.Array:

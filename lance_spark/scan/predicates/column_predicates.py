@@ -1,0 +1,232 @@
+"""Predicates on columns: comparisons, sets, text matches, null and NaN."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from lance_spark.errors import InvalidInputError
+from lance_spark.scan.predicates.comparison import (
+    How,
+    Op,
+    compared,
+    exact_ticks,
+    is_nan,
+    text_matches,
+    with_one_zero,
+)
+from lance_spark.scan.predicates.conditions import RangePruner
+from lance_spark.scan.predicates.tree import Column, Predicate
+from lance_spark.scan.pruning.ranges import in_all, in_any
+
+#: The operator that is true if another is false.
+OPPOSITE: dict[Op, Op] = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+
+
+@dataclass(frozen=True, slots=True)
+class Compare(Predicate):
+    """A comparison of a column with a literal, which is not null and of the column's type."""
+
+    column: Column
+    op: Op
+    value: pa.Scalar
+
+    def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        array = self.column.values(batch)
+        return compared(array, self.op, self.value)
+
+    def columns(self) -> Iterator[Column]:
+        yield self.column
+
+    def negated(self) -> Compare:
+        return Compare(self.column, OPPOSITE[self.op], self.value)
+
+    def __reduce__(self) -> tuple[Callable[..., Compare], tuple[Column, Op, pa.Array]]:
+        # The pickle of a scalar uses Python's dates, which do not have Arrow's range.
+        return _compare, (self.column, self.op, pa.repeat(self.value, 1))
+
+    def candidates(self, statistics: RangePruner) -> list[range] | None:
+        if self.column.cast_type is not None or is_nan(self.value):
+            return None
+        return statistics(self.column.field, self.op, self.value)
+
+
+def _compare(column: Column, op: Op, value: pa.Array) -> Compare:
+    return Compare(column, op, value[0])
+
+
+@dataclass(frozen=True, slots=True)
+class CompareColumns(Predicate):
+    """A comparison of two columns of one type."""
+
+    left: Column
+    op: Op
+    right: Column
+
+    def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        try:
+            return compared(self.left.values(batch), self.op, self.right.values(batch))
+        except InvalidInputError:
+            # No unit of timestamps has all values of both columns.
+            left, right = (Column(side.path).values(batch) for side in (self.left, self.right))
+            if not (pat.is_temporal(left.type) and pat.is_temporal(right.type)):
+                raise
+            return compared(exact_ticks(left), self.op, exact_ticks(right))
+
+    def columns(self) -> Iterator[Column]:
+        yield self.left
+        yield self.right
+
+    def negated(self) -> CompareColumns:
+        return CompareColumns(self.left, OPPOSITE[self.op], self.right)
+
+
+#: `In` does not use statistics if it has more values.
+_MAX_PRUNED_VALUES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class In(Predicate):
+    """Whether the value of a column is in a set; if `inverted`, whether it is not.
+
+    Attributes
+    ----------
+    column : Column
+    values : pa.Array
+        Without nulls, of the column's type.
+    has_null : bool
+        Whether the set also has a null: the result is null for a value that is not in `values`.
+    inverted : bool
+    """
+
+    column: Column
+    values: pa.Array
+    has_null: bool = False
+    inverted: bool = False
+
+    def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        import pyarrow.compute as pc
+
+        array = self.column.values(batch)
+        result = pc.is_in(with_one_zero(array), value_set=with_one_zero(self.values))
+        null = pa.scalar(None, pa.bool_())
+        if self.has_null:
+            result = pc.if_else(result, True, null)
+        result = pc.if_else(array.is_valid(), result, null)
+        return pc.invert(result) if self.inverted else result
+
+    def columns(self) -> Iterator[Column]:
+        yield self.column
+
+    def negated(self) -> In:
+        return In(self.column, self.values, self.has_null, not self.inverted)
+
+    def candidates(self, statistics: RangePruner) -> list[range] | None:
+        if self.inverted:
+            return [] if self.has_null else None
+        if self.column.cast_type is not None or len(self.values) > _MAX_PRUNED_VALUES:
+            return None
+        if any(is_nan(value) for value in self.values):
+            return None
+        return in_any(statistics(self.column.field, "==", value) for value in self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class Match(Predicate):
+    """Whether a column of strings or bytes matches a text; if `inverted`, whether it does not.
+
+    Attributes
+    ----------
+    column : Column
+    how : str
+        "starts", "ends" or "contains"; "like" with a regular expression, see `like_regex`.
+    text : str or bytes
+        Bytes for a column of bytes.
+    inverted : bool
+    """
+
+    column: Column
+    how: How
+    text: str | bytes
+    inverted: bool = False
+
+    def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        import pyarrow.compute as pc
+
+        array = self.column.values(batch)
+        if pat.is_fixed_size_binary(array.type):
+            array = array.cast(pa.binary())
+        met = text_matches(array, self.how, self.text)
+        return pc.invert(met) if self.inverted else met
+
+    def columns(self) -> Iterator[Column]:
+        yield self.column
+
+    def negated(self) -> Match:
+        return Match(self.column, self.how, self.text, not self.inverted)
+
+    def candidates(self, statistics: RangePruner) -> list[range] | None:
+        # Texts with a prefix are between the prefix and the next text without it.
+        if self.how != "starts" or self.inverted or self.column.cast_type is not None:
+            return None
+        field, end = self.column.field, _next_after(self.text)
+        rows = statistics(field, ">=", self.text)
+        return in_all((rows, None if end is None else statistics(field, "<", end)))
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull(Predicate):
+    """Whether a column is null; if `inverted`, whether it is not null."""
+
+    column: Column
+    inverted: bool = False
+
+    def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        array = self.column.values(batch)
+        return array.is_valid() if self.inverted else array.is_null()
+
+    def columns(self) -> Iterator[Column]:
+        yield self.column
+
+    def negated(self) -> IsNull:
+        return IsNull(self.column, not self.inverted)
+
+    def candidates(self, statistics: RangePruner) -> list[range] | None:
+        return statistics(self.column.field, "is_not_null" if self.inverted else "is_null", None)
+
+
+@dataclass(frozen=True, slots=True)
+class IsNan(Predicate):
+    """Whether a column of floats is NaN; if `inverted`, whether it is not. Never null."""
+
+    column: Column
+    inverted: bool = False
+
+    def evaluate(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        import pyarrow.compute as pc
+
+        result = pc.is_nan(self.column.values(batch)).fill_null(False)
+        return pc.invert(result) if self.inverted else result
+
+    def columns(self) -> Iterator[Column]:
+        yield self.column
+
+    def negated(self) -> IsNan:
+        return IsNan(self.column, not self.inverted)
+
+
+def _next_after(prefix: str | bytes) -> str | bytes | None:
+    """Return the least text greater than all texts with a prefix; None if the prefix has none."""
+    if isinstance(prefix, bytes):
+        head = prefix.rstrip(b"\xff")
+        return head[:-1] + bytes([head[-1] + 1]) if head else None
+    start = prefix.rstrip(chr(sys.maxunicode))
+    if not start:
+        return None
+    # Strings are ordered by UTF-8 bytes, which is the order of code points. Surrogates are skipped.
+    code = ord(start[-1]) + 1
+    return start[:-1] + chr(0xE000 if 0xD800 <= code < 0xE000 else code)

@@ -1,0 +1,117 @@
+"""Typed literals such as ``DATE '2024-01-31'``, and casts of operands."""
+
+from __future__ import annotations
+
+import re
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from lance_spark.scan.predicates import coercion
+from lance_spark.scan.predicates.common_types import NoCommonTypeError
+from lance_spark.scan.predicates.expressions.casts import casted
+from lance_spark.scan.predicates.literal_casts import cast
+from lance_spark.scan.predicates.sql import computed
+from lance_spark.scan.predicates.sql.computed import Operand
+from lance_spark.scan.predicates.sql.numbers import TYPES
+from lance_spark.scan.predicates.sql_settings import SqlSettings
+from lance_spark.scan.predicates.times import has_zone
+from lance_spark.scan.predicates.tree import Column
+from lance_spark.scan.predicates.typed_values import CLOCK, INSTANT, TIME, Typed
+
+_NOT_FUNCTIONS = (
+    "byte",
+    "short",
+    "integer",
+    "long",
+    "real",
+    "void",
+    "timestamp_ltz",
+    "timestamp_ntz",
+)
+#: Types that are also functions of one argument, which cast it.
+CAST_FUNCTIONS: dict[str, pa.DataType] = {
+    **{name.lower(): dtype for name, dtype in TYPES.items() if name.lower() not in _NOT_FUNCTIONS},
+    # Unlike the type of a cast, the function `timestamp` has a zone under every setting.
+    "timestamp": INSTANT,
+    "decimal": pa.decimal128(10, 0),
+}
+_FINE_TIME = re.compile(r"\.[0-9]{7}")
+#: Casts of columns that keep every value as it is.
+_WIDER: dict[pa.DataType, tuple[pa.DataType, ...]] = {
+    pa.int8(): (pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64()),
+    pa.int16(): (pa.int32(), pa.int64(), pa.float32(), pa.float64()),
+    pa.int32(): (pa.int64(), pa.float64()),
+    pa.int64(): (pa.float64(),),
+    pa.float32(): (pa.float64(),),
+    pa.date32(): (CLOCK,),
+}
+
+
+def typed_literal(prefix: str, text: str, settings: SqlSettings) -> Typed:
+    """Return the literal of a string with a prefix.
+
+    Parameters
+    ----------
+    prefix : str
+        A value of `words.LITERAL_TYPES`.
+    text : str
+    settings : SqlSettings
+
+    Raises
+    ------
+    NoCommonTypeError, CastError
+    """
+    if prefix == "x":
+        return _bytes(text)
+    if prefix == "time" and _FINE_TIME.search(text):
+        # Releases of Spark give such a literal different types.
+        raise NoCommonTypeError("write at most six digits after the second of a TIME")
+    dtypes = {"date": pa.date32(), "time": TIME, "timestamp_ntz": CLOCK}
+    dtype = dtypes.get(prefix, INSTANT)
+    if prefix == "timestamp" and settings.timestamp_type == "TIMESTAMP_NTZ":
+        dtype = INSTANT if has_zone(text) else CLOCK
+    return cast(Typed(text, pa.string(), True), dtype, settings)
+
+
+def _bytes(text: str) -> Typed:
+    try:
+        # `fromhex` skips white space, which Spark does not.
+        if text and not text.isalnum():
+            raise ValueError(text)
+        data = bytes.fromhex(text if len(text) % 2 == 0 else f"0{text}")
+    except ValueError:
+        raise NoCommonTypeError("X'...' must have hexadecimal digits") from None
+    return Typed(data, pa.binary(), True)
+
+
+def cast_to(
+    operand: Operand, dtype: pa.DataType, settings: SqlSettings, *, null_if_failed: bool = False
+) -> Operand:
+    """Return an operand cast to a type. A column stays a column if the cast keeps every value.
+
+    Parameters
+    ----------
+    operand : Operand
+    dtype : pa.DataType
+    settings : SqlSettings
+    null_if_failed : bool
+        Whether it is a ``TRY_CAST``.
+
+    Raises
+    ------
+    NoCommonTypeError, CastError, EvaluationError
+    """
+    if isinstance(operand, Column):
+        source = coercion.type_of(operand)
+        if source.equals(dtype):
+            return operand
+        if dtype in _WIDER.get(source, ()) or (
+            pat.is_decimal(source)
+            and pat.is_decimal(dtype)
+            and source.scale <= dtype.scale
+            and source.precision - source.scale <= dtype.precision - dtype.scale
+        ):
+            return Column(operand.path, dtype)
+    value = casted(computed.value_of(operand), dtype, settings, null_if_failed=null_if_failed)
+    return computed.operand_of(value)
