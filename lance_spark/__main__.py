@@ -16,7 +16,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lance_spark import __version__
+from lance_spark._version import __version__
 from lance_spark.errors import InvalidOptionError, LanceError
 
 if TYPE_CHECKING:

@@ -30,6 +30,7 @@ PACKAGES = [
     "lance_spark.proto",
     "lance_spark.arguments",
     "lance_spark.errors",
+    "lance_spark._version",
 ]
 #: Modules side by side in one folder, besides `__init__.py` and generated ones.
 MOST_MODULES = 15

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 
-from lance_spark import __version__
+from lance_spark._version import __version__
 from lance_spark.errors import (
     CorruptFileError,
     CorruptTableError,
