@@ -1,7 +1,7 @@
-"""The errors of lance_spark: one root, and one class for each thing the caller can do about it.
+"""The errors of lance_spark: one root class, and one class for each thing that the caller can do.
 
-Every message names the thing at fault (table, file, column, page, option), says what was expected and, where there is
-one, the way out.
+Every message names the thing at fault (table, file, column, page, option) and says what was
+expected. It says what to do where the caller can do something.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ class LanceError(Exception):
 
 @contextmanager
 def naming(table: str) -> Iterator[None]:
-    """Put the name of a table before the message of each `LanceError` that does not have it.
+    """Prefix the message of each `LanceError` with the table, unless the message contains it.
 
-    The error stays the same object, with its class, attributes and cause. Errors of the store and of files have full paths, which
-    begin with the table's. Others are raised where only a part of the table is known: a page, a column, a fragment.
+    The error stays the same object, with its class, attributes and cause. Errors about files
+    contain a full path, which begins with the path of the table. Other errors come from code that
+    only knows a part of the table: a page, a column, a fragment.
 
     Parameters
     ----------
@@ -36,51 +37,54 @@ def naming(table: str) -> Iterator[None]:
 
 
 class TableNotFoundError(LanceError):
-    """There is no table at the path: create it, or correct the path."""
+    """The path has no table: create it, or correct the path."""
 
 
 class TableExistsError(LanceError):
-    """A table already stands where a new one was asked for: append, overwrite, or choose another path."""
+    """The path of a new table has a table already: append, overwrite, or choose another path."""
 
 
 class VersionNotFoundError(LanceError):
-    """The table has no such version, tag or timestamp: choose one that it has."""
+    """The table does not have the version, branch or tag: choose one that it has."""
 
 
 class SchemaMismatchError(LanceError):
-    """The data's schema does not fit the table's: change the data, or overwrite the table."""
+    """The schema of the data does not fit the table: change the data, or overwrite the table."""
 
 
 class InvalidOptionError(LanceError, ValueError):
-    """An option is unknown, or its value cannot be used: correct the option."""
+    """An option is unknown or its value is invalid: correct the option."""
 
 
 class InvalidInputError(LanceError, ValueError):
-    """An argument or a value of the data cannot be used: correct the call."""
+    """An argument or a value of the data is invalid: correct the call."""
 
 
 class EvaluationError(InvalidInputError):
-    """An expression of a filter has no value for a row: it overflows, divides by zero, or a cast fails."""
+    """A filter expression failed for a row: an overflow, a division by zero or a failed cast."""
 
 
 class UnsupportedError(LanceError):
-    """The table is sound, but needs something this release does not do: use another client, or a newer release."""
+    """The table is valid, but needs a feature that this release does not have.
+
+    Use another client or a newer release.
+    """
 
 
 class UnsupportedFeatureError(UnsupportedError):
-    """A feature flag or a kind of transaction that this release does not know."""
+    """The table has a feature flag or an operation that this release does not know."""
 
 
 class UnsupportedEncodingError(UnsupportedError):
-    """A page is encoded in a way that this release does not read."""
+    """A page has an encoding that this release does not read."""
 
 
 class UnsupportedTypeError(UnsupportedError):
-    """A data type has no counterpart on the other side."""
+    """A data type of Arrow, Spark or Lance has no counterpart on the other side."""
 
 
 class CorruptError(LanceError):
-    """Bytes on storage contradict the format: restore the file, or go back to an older version."""
+    """Stored bytes contradict the format: restore the file, or go back to an older version."""
 
 
 class CorruptFileError(CorruptError):
@@ -92,28 +96,28 @@ class CorruptTableError(CorruptError):
 
 
 class StorageError(LanceError):
-    """The store refused or failed a request: check path, credentials and endpoint, then try again."""
+    """A request to the store failed: check path, credentials and endpoint, then try again."""
 
 
 class MissingFileError(StorageError):
-    """A file is not there: cleanup or somebody else removed it, or the path is wrong."""
+    """A file was not found: cleanup or another client removed it, or the path is wrong."""
 
 
 class UncertainCommitError(StorageError):
-    """The store failed while a commit was under way, and nobody knows whether it happened.
+    """The store failed during a commit, and the version may or may not exist.
 
-    Keep what was written, and look whether the table's newest versions carry the transaction.
+    Keep the written files, and check whether one of the newest versions has the transaction.
     """
 
 
 class CommitConflictError(LanceError):
-    """Another writer committed first, and this change cannot be placed on top of it.
+    """Another client committed a change that this change cannot follow.
 
     Attributes
     ----------
     retryable : bool
-        True if the same change, planned anew against the newest version, can succeed; False if the two changes
-        contradict one another.
+        True if the same change can succeed after it is planned again on the newest version; False
+        if the two changes are incompatible.
     """
 
     def __init__(self, message: str, *, retryable: bool) -> None:
@@ -129,16 +133,16 @@ def _rebuild_conflict(message: str, retryable: bool) -> CommitConflictError:
 
 
 class AmbiguousMergeError(LanceError):
-    """Several source rows of a merge would change one row of the table: make the source's keys unique."""
+    """Several source rows of a merge match one row of the table: make the source's keys unique."""
 
 
 class AlreadyCommittedError(LanceError):
-    """A change that must be made once only has been made before: nothing is left to do.
+    """A change that must be committed only once was committed before: do nothing.
 
     Attributes
     ----------
     version : int
-        The version that has it.
+        The version that contains the change.
     """
 
     def __init__(self, message: str, *, version: int) -> None:

@@ -1,12 +1,15 @@
-"""Tables that keep blobs in a second table below ``_blobs/``: refused, as far as they need it.
+"""Checks of tables that keep blobs in a second table below ``_blobs/``.
 
-A manifest whose `blob_dataset_version` is not 0 belongs to a table that pylance wrote (0.19.2 and 0.39.0 do, 0.18.2 and 1.0.4
-do not), or another client of that time. Columns whose metadata say ``lance-schema:storage-class = blob`` have no values in the data files of the table: these lie
-in the second table, whose version the number is, tied to the rows by stable row ids. Each change of the table has to change both.
+pylance wrote such tables for some time (0.19.2 and 0.39.0 did, 0.18.2 and 1.0.4 did not). Their
+manifests have a `blob_dataset_version`, which is the version of the second table. Columns with the
+metadata ``lance-schema:storage-class = blob`` do not have values in the data files: the values are
+in the second table, and stable row ids connect the rows of both. Each change of the table must
+change both.
 
-Newer releases of pylance read nulls from such columns, and drop the number with their first commit, after which nothing tells
-such a column from one that has only nulls. Reading nulls is wrong, so that the columns are refused here; the others are read.
-Every change is refused: rows without their blobs cannot be told from rows that have none.
+Newer releases of pylance read nulls from these columns. Their first commit drops the version of the
+second table; then a column without values looks like a column of nulls. Nulls are wrong results, so
+this package refuses to read these columns, and reads the others. `Manifest.check_writable` refuses
+every change.
 
 Specification: field 17 of `Manifest`, reserved now.
 """
@@ -17,29 +20,28 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from lance_spark.errors import UnsupportedFeatureError
+from lance_spark.table.manifest.manifest import BLOB_DATASET_ADVICE, Manifest
 
 if TYPE_CHECKING:
     from lance_spark.file.schema.schema import Field
-    from lance_spark.table.manifest.manifest import Manifest
 
 _STORAGE_CLASS = "lance-schema:storage-class"
 _BLOB = b"blob"
-_WAY_OUT = "The second table can be opened by itself, at that version, and joined by _rowid: see docs/blobs.md"
 
 
 def check_columns(manifest: Manifest, fields: Iterable[Field]) -> None:
-    """Refuse to read columns whose values lie in the second table.
+    """Refuse to read columns whose values are in the second table.
 
     Parameters
     ----------
     manifest : Manifest
     fields : iterable of Field
-        Top-level columns that are read or filtered by; fields below them are checked too.
+        Top-level columns that are read or used in a filter. Their children are checked too.
 
     Raises
     ------
     UnsupportedFeatureError
-        Names the table's manifest and the column.
+        The message names the manifest and the column.
     """
     version = manifest.message.blob_dataset_version
     if not version:
@@ -51,22 +53,7 @@ def check_columns(manifest: Manifest, fields: Iterable[Field]) -> None:
     ]
     if names:
         raise UnsupportedFeatureError(
-            f"{manifest.name}: the values of column {names[0]!r} are in a second table below _blobs/ "
-            f"(blob_dataset_version {version}), which is not read with it. Name the columns to read, without "
-            f"{', '.join(map(repr, names))}. {_WAY_OUT}"
-        )
-
-
-def check_changeable(manifest: Manifest, table: str) -> None:
-    """Refuse a commit to a table that has a second one for its blobs.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-    """
-    version = manifest.message.blob_dataset_version
-    if version:
-        raise UnsupportedFeatureError(
-            f"{table}: cannot write to it: its blobs are in a second table below _blobs/ (blob_dataset_version {version}), "
-            f"which the change would have to change too. Write its rows to a new table. {_WAY_OUT}"
+            f"{manifest.name}: the values of column {names[0]!r} are in a second table below "
+            f"_blobs/ (blob_dataset_version {version}), which this release does not read. Name the "
+            f"columns to read, without {', '.join(map(repr, names))}. {BLOB_DATASET_ADVICE}"
         )

@@ -1,4 +1,4 @@
-"""Opening a table at one of its versions."""
+"""An open table: one version, and the function that opens it by number, tag, branch or time."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from lance_spark.table.refs.foreign_branches import check_branch_bases
 if TYPE_CHECKING:
     from lance_spark.file.schema.schema import Schema
 
-#: How often to look for the newest version again when it is cleaned up between listing and reading.
-_TRIES = 3
+#: Attempts to read the newest version: cleanup can remove it between the listing and the read.
+_ATTEMPTS = 3
 _NO_TARGETS = TargetBases()
 
 
@@ -37,7 +37,7 @@ class OpenTable:
         Opens the table's files.
     manifest : Manifest
     target_bases : TargetBases
-        Which base paths the new data files of changes go to; by default see `lance_spark.table.placement`.
+        The choice of base paths for new data files; see `lance_spark.table.placement`.
     """
 
     paths: TablePaths
@@ -51,17 +51,20 @@ class OpenTable:
 
     @property
     def branch(self) -> str | None:
-        """The branch that the version is on; None for the main one, and for a branch that was copied elsewhere."""
+        """The branch of the version.
+
+        None for the main branch, and for a branch that was copied to a folder of its own.
+        """
         return self.manifest.branch if self.main is not self.store else None
 
     @property
     def main(self) -> ObjectStore:
-        """The main root of the table, which has tags and branches."""
+        """The root of the main branch, which has the tags and branches."""
         return ref_names.main_store(self.store, self.manifest.branch)
 
     @property
     def version(self) -> int:
-        """The version."""
+        """The number of the version."""
         return self.manifest.version
 
     @property
@@ -79,84 +82,91 @@ def open_table(
     timestamp: datetime.datetime | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> OpenTable:
-    """Open a table at its newest version, or at the one that is named in one of three ways.
+    """Open a table at its newest version, or at a given version, tag or time.
 
     Parameters
     ----------
     uri : str
-        Root of the table, or of one of its branches: a path or a URI.
+        Path or URI of the root of the table, or of one of its branches.
     version : int, optional
-        May be that of a detached version.
+        May be the number of a detached version.
     branch : str, optional
-        ``main`` for the main one. The one that `uri` is the root of, if none is given.
+        ``main`` for the main branch. By default the branch whose root `uri` is.
     tag : str, optional
-        May name a version on a branch.
+        May name a version of a branch.
     timestamp : datetime, optional
-        The newest version committed until then. With a time zone.
+        Opens the newest version that was committed at or before this time. Needs a time zone.
     storage_options : mapping, optional
-        Credentials, endpoint and the like, by the names that other Lance clients use; see docs/stores.md.
+        Credentials, endpoint and other settings, with the names that other Lance clients use; see
+        docs/stores.md.
 
     Raises
     ------
     TableNotFoundError
-        There is no table.
+        The path has no table.
     VersionNotFoundError
-        There is no such branch, version or tag, or no version that old.
+        The branch, version or tag does not exist, or all versions are newer than `timestamp`.
     InvalidOptionError
-        More than one of version, tag and timestamp is given, or the tag names a version on another branch.
+        More than one of version, tag and timestamp is given, or the tag names a version of another
+        branch.
     InvalidInputError
-        No branch or tag can have that name.
+        The name of the branch or tag is not valid.
     UnsupportedFeatureError
-        The version needs more than this release reads.
+        The version needs a feature that this release does not read.
     CorruptTableError
-        Something contradicts the format; or the version is of a branch of a table that was copied, and reads the original's files.
+        A file contradicts the format, or the version is on a branch of a copied table and refers to
+        files of the original table.
     StorageError
     """
     given = {"version": version, "tag": tag, "timestamp": timestamp}
-    named = [name for name, value in given.items() if value is not None]
-    if len(named) > 1:
+    names = [name for name, value in given.items() if value is not None]
+    if len(names) > 1:
         raise InvalidOptionError(
-            f"{' and '.join(named)} are given, but only one of version, tag and timestamp can be"
+            f"{' and '.join(names)} are given, but only one of version, tag and timestamp can be"
         )
     store = ObjectStore.from_uri(uri, storage_options)
     if branch is not None or tag is not None:
-        main = main_of(store)
-        wanted = None if branch == ref_names.MAIN else branch
+        main = _main_store(store)
+        branch_name = None if branch == ref_names.MAIN else branch
         if tag is not None:
             from lance_spark.table.refs.tag_store import read_tag
 
-            found = read_tag(main, tag)
-            if branch is not None and wanted != found.branch:
+            target = read_tag(main, tag)
+            if branch is not None and branch_name != target.branch:
                 raise InvalidOptionError(
-                    f"tag {tag!r} names a version on branch {found.branch or ref_names.MAIN!r}, not on {branch!r}"
+                    f"tag {tag!r} names a version on branch {target.branch or ref_names.MAIN!r}, "
+                    f"not on {branch!r}"
                 )
-            wanted, version = found.branch, found.version
-        elif wanted is not None:
+            branch_name, version = target.branch, target.version
+        elif branch_name is not None:
             from lance_spark.table.refs.branch_store import check_exists
 
-            check_exists(main, wanted)
-        store = ref_names.branch_store(main, wanted)
+            check_exists(main, branch_name)
+        store = ref_names.branch_store(main, branch_name)
     if timestamp is not None:
         from lance_spark.table.manifest.history import manifest_as_of
 
-        return _opened(store, manifest_as_of(store, timestamp), storage_options)
-    if version is not None:
-        return _opened(store, read_version(store, version), storage_options)
-    return _opened(store, read_latest(store), storage_options)
+        manifest = manifest_as_of(store, timestamp)
+    elif version is not None:
+        manifest = read_version(store, version)
+    else:
+        manifest = read_latest(store)
+    check_branch_bases(store, manifest)
+    return OpenTable(TablePaths(store, manifest.base_paths, storage_options), manifest)
 
 
 def branch_of(store: ObjectStore, branch: str | None) -> ObjectStore:
-    """Return the root of a branch, from any root of the table; `store` itself if no branch is named.
+    """Return the root of a branch, from any root of the table; `store` itself without a branch.
 
     Raises
     ------
     VersionNotFoundError
-        There is no such branch.
+        The branch does not exist.
     TableNotFoundError, InvalidInputError, CorruptTableError, StorageError
     """
     if branch is None:
         return store
-    main = main_of(store)
+    main = _main_store(store)
     if branch == ref_names.MAIN:
         return main
     from lance_spark.table.refs.branch_store import check_exists
@@ -165,13 +175,8 @@ def branch_of(store: ObjectStore, branch: str | None) -> ObjectStore:
     return ref_names.branch_store(main, branch)
 
 
-def main_of(store: ObjectStore) -> ObjectStore:
-    """Return the main root of the table that a root belongs to, which can be that of a branch.
-
-    Raises
-    ------
-    TableNotFoundError, UnsupportedFeatureError, CorruptTableError, StorageError
-    """
+def _main_store(store: ObjectStore) -> ObjectStore:
+    """Return the root of the main branch, from any root of the table."""
     root = os.path.realpath(store.uri) if store.is_local else store.uri
     if f"/{ref_names.TREE}/" in root:
         return ref_names.main_store(store, read_latest(store).branch)
@@ -181,23 +186,23 @@ def main_of(store: ObjectStore) -> ObjectStore:
 
 
 def read_latest(store: ObjectStore, newest: ManifestLocation | None = None) -> Manifest:
-    """Read the newest version of a table; `newest` is where it was found just before, if it was.
+    """Read the newest version of a table.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's root.
+    newest : ManifestLocation, optional
+        The newest manifest, if the caller has listed the versions just before.
 
     Raises
     ------
     TableNotFoundError, UnsupportedFeatureError, CorruptTableError, StorageError
     """
-    for _ in range(_TRIES - 1):
+    for _ in range(_ATTEMPTS - 1):
         try:
             return read_manifest(store, newest or versions.latest(store))
         except MissingFileError:
-            # Others committed and cleaned up since the listing.
+            # Another client committed, and cleanup removed this version, since the listing.
             newest = None
     return read_manifest(store, versions.latest(store))
-
-
-def _opened(
-    store: ObjectStore, manifest: Manifest, storage_options: Mapping[str, Any] | None
-) -> OpenTable:
-    check_branch_bases(store, manifest)
-    return OpenTable(TablePaths(store, manifest.base_paths, storage_options), manifest)

@@ -109,11 +109,11 @@ def test_nothing_is_cast(given: pa.DataType, wanted: pa.DataType) -> None:
 def test_columns_that_do_not_fit() -> None:
     schema = pa.schema([("a", pa.int8()), ("b", pa.int8())])
     a = pa.array([1], pa.int8())
-    with pytest.raises(SchemaMismatchError, match="no column 'b'"):
+    with pytest.raises(SchemaMismatchError, match="does not have the column 'b'"):
         align(pa.record_batch({"a": a}), schema)
-    with pytest.raises(SchemaMismatchError, match=r"\['x'\] too many"):
+    with pytest.raises(SchemaMismatchError, match="has the unknown column 'x'"):
         align(pa.record_batch({"a": a, "b": a, "x": a}), schema)
-    with pytest.raises(SchemaMismatchError, match="too many"):
+    with pytest.raises(SchemaMismatchError, match="has two columns of the same name"):
         align(pa.RecordBatch.from_arrays([a, a, a], names=["a", "b", "a"]), schema)
 
 

@@ -20,7 +20,6 @@ from lance_spark.errors import (
 )
 from lance_spark.proto import table_pb2
 from lance_spark.storage.uri import check_relative
-from lance_spark.table.blob_dataset import check_changeable
 from lance_spark.table.fragments import file_versions
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.manifest import flags
@@ -32,6 +31,11 @@ if TYPE_CHECKING:
 _NANOS = 1_000_000_000
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _LEGACY = file_versions.LEGACY
+#: What a user can do with a table whose blobs are in a second table; see `table.blob_dataset`.
+BLOB_DATASET_ADVICE = (
+    "The second table can be opened by itself, at that version, and joined by _rowid: "
+    "see docs/blobs.md"
+)
 _VERSION_NAMES = {"legacy": (0, 1), "0.1": (0, 1), "0.3": (2, 0), "": (2, 0)}
 
 
@@ -267,7 +271,13 @@ class Manifest:
             The table needs more than this release does.
         """
         flags.check_writable(self.flags, table)
-        check_changeable(self, table)
+        version = self._proto.blob_dataset_version
+        if version:
+            raise UnsupportedFeatureError(
+                f"{table}: cannot write to it: its blobs are in a second table below _blobs/ "
+                f"(blob_dataset_version {version}), which the change would have to change too. "
+                f"Write its rows to a new table. {BLOB_DATASET_ADVICE}"
+            )
 
     @property
     def config(self) -> dict[str, str]:

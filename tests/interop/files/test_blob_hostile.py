@@ -106,16 +106,16 @@ def test_places_outside_the_file(
         ((1, 0, 5, 9, ""), MissingFileError, r"\.blob"),
         ((1, 0, 5, 0, ""), MissingFileError, r"\.blob"),
         ((2, 0, 5, (1 << 32) - 1, ""), MissingFileError, r"1{32}\.blob"),
-        ((3, 0, 0, 0, ""), CorruptTableError, "no absolute URI"),
-        ((3, 0, 0, 0, "etc/passwd"), CorruptTableError, "no absolute URI"),
-        ((3, 0, 0, 0, "/etc/passwd"), CorruptTableError, "no absolute URI"),
-        ((3, 0, 0, 0, "../../../etc/passwd"), CorruptTableError, "no absolute URI"),
-        ((3, 0, 0, 0, "~/x"), CorruptTableError, "no absolute URI"),
+        ((3, 0, 0, 0, ""), CorruptTableError, "not an absolute URI"),
+        ((3, 0, 0, 0, "etc/passwd"), CorruptTableError, "not an absolute URI"),
+        ((3, 0, 0, 0, "/etc/passwd"), CorruptTableError, "not an absolute URI"),
+        ((3, 0, 0, 0, "../../../etc/passwd"), CorruptTableError, "not an absolute URI"),
+        ((3, 0, 0, 0, "~/x"), CorruptTableError, "not an absolute URI"),
         ((3, 0, 0, 0, "%$&\0\n://"), LanceError, "."),
         ((3, 0, 0, 0, "file:///no/such\0/file"), LanceError, "."),
         ((3, 0, 0, 0, "file:///" + "x" * 10_000), StorageError, "."),
         ((3, 0, 0, 0, "file:///"), LanceError, "."),
-        ((3, 0, 0, 0, "file:///etc"), StorageError, "no file"),
+        ((3, 0, 0, 0, "file:///etc"), StorageError, "not a file"),
         ((3, 0, 0, 0, "file:///no/such/file"), MissingFileError, "/no/such/file"),
         ((3, 0, 1 << 60, 0, "file:///etc/hostname"), CorruptFileError, "a blob is said to"),
         ((3, 0, 1 << 40, 0, "file:///etc/passwd"), CorruptFileError, "/etc/passwd"),
@@ -200,7 +200,7 @@ def test_a_pipe_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     dataset = forge(
         monkeypatch, tmp_path / "t", "2.2", [(3, 0, 0, 0, (tmp_path / "pipe").as_uri())]
     )
-    refused(dataset, StorageError, "no file")
+    refused(dataset, StorageError, "not a file")
 
 
 @pytest.mark.parametrize("version", VERSIONS)

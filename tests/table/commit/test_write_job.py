@@ -222,10 +222,10 @@ def test_appends_that_pylance_takes(tmp_path: Path, schema: pa.Schema) -> None:
         (variant(l=pa.large_list(pa.int32())), "column 'l' is list<item: int32>, .* large_list"),
         (variant(l=pa.list_(pa.int64())), r"column 'l\.item' is int32, but the data has int64"),
         (variant(d=pa.utf8()), "column 'd' is dictionary<.*>, but the data has string"),
-        (variant(s=pa.struct([("c", pa.int32())])), r"has no column 's\.c', which the data has"),
+        (variant(s=pa.struct([("c", pa.int32())])), r"does not have the column 's\.c' of the data"),
         (variant(s=pa.struct([("a", pa.int8())])), r"column 's\.a' is int32, .* int8"),
-        (pa.schema([*TABLE, pa.field("new", pa.int8())]), "has no column 'new'"),
-        (pa.schema([f if f.name != "l" else f.with_name("L") for f in TABLE]), "no column 'L'"),
+        (pa.schema([*TABLE, pa.field("new", pa.int8())]), "does not have the column 'new' of the data"),
+        (pa.schema([f if f.name != "l" else f.with_name("L") for f in TABLE]), "does not have the column 'L' of the data"),
         (pa.schema(list(TABLE)[1:]), "'id' must not be null, and the data does not have it"),
     ],
 )
