@@ -352,7 +352,7 @@ def test_what_the_command_refuses(
         ([path, "--version", "9"], "9"),
         ([path, "--option", "region"], "KEY=VALUE"),
         ([path, "--columns", "texts,nothing"], "nothing"),
-        ([f"{path}.nowhere"], "no Lance table"),
+        ([f"{path}.nowhere"], "not a Lance table"),
     ]:
         assert main(["inspect", *arguments]) == 1
         assert why in capsys.readouterr().err

@@ -173,7 +173,7 @@ def test_one_way_at_a_time(path: Path) -> None:
 
 def test_no_table(tmp_path: Path) -> None:
     for way in ({}, {"version": 1}, {"tag": "x"}, {"timestamp": datetime.now(UTC)}):
-        with pytest.raises(TableNotFoundError, match="is no Lance table"):
+        with pytest.raises(TableNotFoundError, match="is not a Lance table"):
             open_table(str(tmp_path / "none"), **way)  # type: ignore[arg-type]
     # What early releases kept beside the versions is enough to read the newest of them, and for no more.
     (tmp_path / "_latest.manifest").write_bytes(b"")

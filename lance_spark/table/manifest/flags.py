@@ -1,12 +1,13 @@
-"""Feature flags: what a client has to understand before it reads, or writes, a table.
+"""Feature flags: the features that a reader or a writer of a table must know.
 
-A manifest has 64 reader flags and 64 writer flags. An unknown one forbids to go on. What each means here:
+A manifest has 64 reader flags and 64 writer flags. A client that does not know a flag refuses the
+table.
 
-| bit | meaning | read and write | next manifest |
+| bit | meaning | supported | in the next manifest |
 | --- | --- | --- | --- |
 | 0 | deletion files | yes | set if there are any |
 | 1 | stable row ids | yes | as the table was created |
-| 2 | files of version 2 (old) | yes | left out: the manifest says which version files have |
+| 2 | files of version 2 (old) | yes | left out: `data_format` states the file version |
 | 3 | configuration | yes | writer flag, set if there is any |
 | 4 | base paths | yes | set if there are any |
 | 5 | no files in _transactions/ | yes | writer flag, kept and obeyed |
@@ -18,8 +19,9 @@ A manifest has 64 reader flags and 64 writer flags. An unknown one forbids to go
 | 15 | field ids are never used again | yes | writer flag, kept for ever |
 | 14, others | managed blobs, unknown | no | |
 
-All flags but those of writers are in both. pylance, too, goes by what a manifest holds, but for the flags that are kept for ever,
-and for bit 5, which it leaves to each writer.
+A flag is set as reader and as writer flag, unless the table says "writer flag". pylance computes
+the flags from the content of the manifest in the same way, except for bit 5, which each writer of
+it chooses.
 """
 
 from __future__ import annotations
@@ -67,9 +69,9 @@ _KNOWN = (
     | ROW_LINEAGE_COLUMNS
 )
 _KNOWN_TO_WRITERS = _KNOWN | STABLE_FIELD_IDS
-#: Once set, they stay, whatever becomes of the content.
+#: Reader and writer flags that stay set, even if the content does not need them any more.
 FOR_EVER = MIXED_FILE_VERSIONS | TAGGED_FRAGMENT_REUSE
-#: The same among the flags of writers.
+#: All writer flags that stay set.
 WRITERS_FOR_EVER = FOR_EVER | NO_TRANSACTION_FILE | STABLE_FIELD_IDS
 _VERSION = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})")
 
@@ -83,39 +85,39 @@ class Flags:
 
     @property
     def stable_row_ids(self) -> bool:
-        """Whether rows keep their id when they move."""
+        """Whether the table has stable row ids."""
         return bool(self.reader & STABLE_ROW_IDS)
 
     @property
     def writes_transaction_files(self) -> bool:
-        """Whether a commit leaves a file in _transactions/ beside the copy in its manifest."""
+        """Whether a commit also writes its transaction to a file in _transactions/."""
         return not self.writer & NO_TRANSACTION_FILE
 
 
 def check_readable(flags: Flags, table: str) -> None:
-    """Refuse a table that needs more than this release reads.
+    """Refuse to read a table with an unknown reader flag.
 
     Raises
     ------
     UnsupportedFeatureError
-        Names the first such flag and its number.
+        The message names the first unknown flag and its bit.
     """
     _refuse(flags.reader & ~_KNOWN, "reader", "read", table)
 
 
 def check_writable(flags: Flags, table: str) -> None:
-    """Refuse a commit to a table that needs more than this release does.
+    """Refuse a commit to a table with an unknown reader or writer flag.
 
     Parameters
     ----------
     flags : Flags
     table : str
-        What errors call the table.
+        The name of the table in errors.
 
     Raises
     ------
     UnsupportedFeatureError
-        Names the first such flag and its number.
+        The message names the first unknown flag and its bit.
     """
     check_readable(flags, table)
     _refuse(flags.writer & ~_KNOWN_TO_WRITERS, "writer", "write to", table)
@@ -129,38 +131,39 @@ def next_flags(
     changed: Collection[table_pb2.DataFragment],
     covering_columns: bool,
 ) -> Flags:
-    """Compute the flags of a new manifest from what it holds and from those of the version before.
+    """Compute the flags of a new manifest from its content and from the previous flags.
 
     Parameters
     ----------
     manifest : table_pb2.Manifest
-        The new manifest, complete but for its flags.
+        The new manifest, complete except for its flags.
     base : Flags, optional
-        Those of the version before; none for a new table.
+        The flags of the previous version; None for a new table.
     stable_row_ids : bool
     changed : collection of table_pb2.DataFragment
-        The fragments that are not as in the version before, those in the manifest.
+        The fragments of the manifest that differ from the previous version.
     covering_columns : bool
         Whether an index has covering columns.
     """
     base = base or Flags(0, 0)
-    both = 0
-    for flag, is_set in _OF_FRAGMENTS.items():
-        # What is not in the version before can only be in what changed since.
-        could_be = manifest.fragments if base.reader & flag else changed
-        if any(map(is_set, could_be)):
-            both |= flag
-    if _has_other_version(changed, manifest):
-        both |= MIXED_FILE_VERSIONS
+    common = 0
+    for flag, needs_flag in _FRAGMENT_FLAGS.items():
+        # If the previous version does not have the flag, only changed fragments can need it.
+        candidates = manifest.fragments if base.reader & flag else changed
+        if any(map(needs_flag, candidates)):
+            common |= flag
+    if _has_mixed_versions(changed, manifest):
+        common |= MIXED_FILE_VERSIONS
     if stable_row_ids:
-        both |= STABLE_ROW_IDS
+        common |= STABLE_ROW_IDS
     if manifest.base_paths:
-        both |= BASE_PATHS
+        common |= BASE_PATHS
     if covering_columns:
-        both |= COVERING_COLUMNS
+        common |= COVERING_COLUMNS
+    config = TABLE_CONFIG if manifest.config else 0
     return Flags(
-        reader=both | (base.reader & FOR_EVER),
-        writer=both | (base.writer & WRITERS_FOR_EVER) | (TABLE_CONFIG if manifest.config else 0),
+        reader=common | (base.reader & FOR_EVER),
+        writer=common | (base.writer & WRITERS_FOR_EVER) | config,
     )
 
 
@@ -172,27 +175,27 @@ def _has_lineage_columns(fragment: table_pb2.DataFragment) -> bool:
     )
 
 
-_OF_FRAGMENTS: dict[int, Callable[[table_pb2.DataFragment], bool]] = {
+_FRAGMENT_FLAGS: dict[int, Callable[[table_pb2.DataFragment], bool]] = {
     DELETION_FILES: lambda fragment: fragment.HasField("deletion_file"),
     OVERLAYS: lambda fragment: bool(fragment.overlays),
     ROW_LINEAGE_COLUMNS: _has_lineage_columns,
 }
 
 
-def _has_other_version(
+def _has_mixed_versions(
     fragments: Iterable[table_pb2.DataFragment], manifest: table_pb2.Manifest
 ) -> bool:
-    """Tell whether a data file is of another version than the table says, or than another file."""
-    versions = {
+    """Tell whether the versions of data files differ, or differ from the version of the table."""
+    numbers = {
         (file.file_major_version, file.file_minor_version)
         for fragment in fragments
         for file in fragment.files
     }
-    found = {canonical(version) for version in versions}
-    version = _VERSION.fullmatch(manifest.data_format.version)
-    if found and version is not None:
-        found.add(canonical((int(version[1]), int(version[2]))))
-    return len(found) > 1
+    versions = {canonical(version) for version in numbers}
+    stated = _VERSION.fullmatch(manifest.data_format.version)
+    if versions and stated is not None:
+        versions.add(canonical((int(stated[1]), int(stated[2]))))
+    return len(versions) > 1
 
 
 def _refuse(unknown: int, side: str, verb: str, table: str) -> None:
@@ -201,6 +204,6 @@ def _refuse(unknown: int, side: str, verb: str, table: str) -> None:
     value = unknown & -unknown
     meaning = _NAMES.get(value, "a feature that this release does not know")
     raise UnsupportedFeatureError(
-        f"{table}: cannot {verb} it: {side} feature flag {value} (bit {value.bit_length() - 1}) is set: {meaning}. "
-        "Use a newer release or another client"
+        f"{table}: cannot {verb} it: {side} feature flag {value} (bit {value.bit_length() - 1}) "
+        f"is set: {meaning}. Use a newer release or another client"
     )

@@ -1,7 +1,8 @@
-"""One version of a table, as its manifest says.
+"""The manifest of one version of a table, held in memory.
 
-A `Manifest` stands on its protobuf message. What this release does not know survives in the next version: the next
-message starts as a copy, and the index section is carried as bytes. `manifest_file` has the layout of the file.
+A `Manifest` wraps its protobuf message. Fields that this release does not know survive in the next
+version: its message starts as a copy of this one, and the index section is copied as bytes.
+`table.manifest.codec` documents the layout of the file.
 """
 
 from __future__ import annotations
@@ -40,22 +41,27 @@ _VERSION_NAMES = {"legacy": (0, 1), "0.1": (0, 1), "0.3": (2, 0), "": (2, 0)}
 
 
 class Manifest:
-    """One version of a table. Immutable; parses what is asked for.
+    """One version of a table. Immutable; its properties are parsed at the first use.
 
     Parameters
     ----------
     proto : table_pb2.Manifest
-        Nobody changes it any more.
+        The message. The caller must not change it afterwards.
     name : str
-        What errors call the file.
+        The name of the file in errors.
     index_section : bytes, optional
-        `IndexSection`, not parsed.
+        The serialised `IndexSection`.
     transaction_section : bytes, optional
-        `Transaction`, not parsed.
+        The serialised `Transaction`.
     dictionaries : bytes
-        What stands before the sections, if fields refer to dictionary values there.
+        The bytes before the sections, if fields refer to dictionary values there.
     size_bytes : int
         Length of the file.
+
+    Attributes
+    ----------
+    read_at : float
+        The time (`time.monotonic`) at which the store was last known to have this manifest.
     """
 
     __slots__ = (
@@ -91,12 +97,11 @@ class Manifest:
         self.transaction_section = transaction_section
         self.dictionaries = dictionaries
         self.size_bytes = size_bytes
-        #: When it was the version that is there, by `time.monotonic`.
         self.read_at = time.monotonic()
 
     @property
     def version(self) -> int:
-        """The version of the table, from 1 on."""
+        """The number of the version, from 1 on."""
         return self._proto.version
 
     @property
@@ -106,10 +111,10 @@ class Manifest:
         Raises
         ------
         CorruptTableError
-            The fields are no tree.
+            The fields do not form a tree.
         """
         if self._schema is None:
-            # The file room takes Arrow along, which listing versions does without.
+            # Imported here because it imports Arrow, which a listing of versions does not need.
             from lance_spark.file.schema.schema import Schema
 
             try:
@@ -117,7 +122,7 @@ class Manifest:
             except CorruptFileError as error:
                 raise CorruptTableError(f"{self.name}: {error}") from None
             if self.dictionaries:
-                # Few tables have them.
+                # Only tables with files of version 0.1 have them.
                 from lance_spark.file.v0_1.dictionaries import with_dictionaries
 
                 self._schema = with_dictionaries(self._schema, self.dictionaries)
@@ -125,7 +130,7 @@ class Manifest:
 
     @property
     def schema_metadata(self) -> dict[str, bytes]:
-        """Metadata of the schema."""
+        """The metadata of the schema."""
         return dict(self._proto.schema_metadata)
 
     @property
@@ -137,28 +142,31 @@ class Manifest:
 
     @property
     def num_rows(self) -> int:
-        """Rows that are not deleted."""
+        """The number of rows that are not deleted."""
         return sum(fragment.num_rows for fragment in self.fragments)
 
     @property
     def timestamp_ns(self) -> int:
-        """When the version was committed: nanoseconds since 1970 in UTC, by the clock of the writer."""
+        """The commit time by the clock of the writer: nanoseconds since 1970 in UTC."""
         stamp = self._proto.timestamp
         return int(stamp.seconds * _NANOS + stamp.nanos)
 
     @property
     def identity(self) -> tuple[int, str | None]:
-        """What tells the version from one of the same number, of a table that is made anew in the same place."""
+        """A value that differs between two versions with the same number.
+
+        Two versions have the same number if the table was deleted and created again.
+        """
         return self.timestamp_ns, self.transaction_file
 
     @property
     def timestamp(self) -> datetime.datetime:
-        """When the version was committed, in UTC, cut to microseconds.
+        """The commit time in UTC, truncated to microseconds.
 
         Raises
         ------
         CorruptTableError
-            No time that a calendar has.
+            The time is out of the range of `datetime`.
         """
         try:
             return _EPOCH + datetime.timedelta(microseconds=self.timestamp_ns // 1000)
@@ -169,34 +177,34 @@ class Manifest:
 
     @property
     def timestamp_us(self) -> int:
-        """When the version was committed: microseconds since 1970 in UTC.
+        """The commit time: microseconds since 1970 in UTC.
 
         Raises
         ------
         CorruptTableError
-            No time that a calendar has.
+            The time is out of the range of `datetime`.
         """
         return (self.timestamp - _EPOCH) // datetime.timedelta(microseconds=1)
 
     @property
     def data_storage_version(self) -> tuple[int, int]:
-        """Version of the data files that writers have to write, for example ``(2, 2)``.
+        """The file version of new data files, for example ``(2, 2)``.
 
-        =======================  ====================================================================
-        `data_format`            the version
-        =======================  ====================================================================
-        2.0 or later             as it says
-        0.1                      0.1; but that of the data files, if none of them is of version 0.1:
+        =======================  ==================================================================
+        `data_format`            result
+        =======================  ==================================================================
+        2.0 or later             the stated version
+        0.1                      0.1; but the version of the data files if none has version 0.1:
                                  pylance 0.16 did not correct the field when it wrote them
-        missing                  that of the data files, the latest one if there are several
-        missing, without files   what pylance creates a table with, if the old flag for files of
-                                 version 2 is set; else 0.1
-        =======================  ====================================================================
+        missing                  the greatest version of the data files
+        missing, without files   the version with which pylance creates a table, if the old flag
+                                 for files of version 2 is set; else 0.1
+        =======================  ==================================================================
 
         Raises
         ------
         CorruptTableError
-            It cannot be read.
+            The stated version is not valid.
         """
         if not self._proto.HasField("data_format"):
             versions = self._versions_of_files()
@@ -209,12 +217,12 @@ class Manifest:
         return version
 
     def check_file_format(self, table: str) -> None:
-        """Refuse a table whose data files are not Lance files; pylance does not look at the field.
+        """Refuse a table whose data files are not Lance files. pylance does not check this field.
 
         Parameters
         ----------
         table : str
-            What errors call the table.
+            The name of the table in errors.
 
         Raises
         ------
@@ -223,13 +231,14 @@ class Manifest:
         file_format = self._proto.data_format.file_format
         if file_format not in ("", file_versions.FILE_FORMAT):
             raise UnsupportedFeatureError(
-                f"{table}: its data files are of the format {file_format!r} (data_format.file_format), this release reads and writes "
+                f"{table}: its data files have the format {file_format!r} "
+                "(data_format.file_format), this release reads and writes "
                 f"{file_versions.FILE_FORMAT!r} only; use the client that wrote the table"
             )
 
     @property
     def states_file_version(self) -> bool:
-        """Whether `data_format` says of which version data files are, and is right."""
+        """Whether `data_format` states the version of the data files correctly."""
         if not self._proto.HasField("data_format"):
             return False
         stated = self._stated_version()
@@ -241,7 +250,7 @@ class Manifest:
             return _VERSION_NAMES[text.lower()]
         major, dot, minor = text.partition(".")
         if not (dot and len(text) < 12 and _is_number(major) and _is_number(minor)):
-            raise CorruptTableError(f"{self.name}: {text!r} is no version of data files")
+            raise CorruptTableError(f"{self.name}: {text!r} is not a version of data files")
         return int(major), int(minor)
 
     def _versions_of_files(self) -> set[tuple[int, int]]:
@@ -250,25 +259,25 @@ class Manifest:
             for fragment in self._proto.fragments
             for file in fragment.files
         }
-        return {file_versions.canonical(one) for one in numbers}
+        return {file_versions.canonical(version) for version in numbers}
 
     @property
     def flags(self) -> flags.Flags:
-        """What a client has to understand."""
+        """The feature flags."""
         return flags.Flags(self._proto.reader_feature_flags, self._proto.writer_feature_flags)
 
     def check_writable(self, table: str) -> None:
-        """Refuse a commit on top of this version, or of a copy of it, that this release cannot make.
+        """Refuse a commit on this version, or on a copy of it, that this release cannot make.
 
         Parameters
         ----------
         table : str
-            What errors call the table.
+            The name of the table in errors.
 
         Raises
         ------
         UnsupportedFeatureError
-            The table needs more than this release does.
+            The table needs a feature that this release does not write.
         """
         flags.check_writable(self.flags, table)
         version = self._proto.blob_dataset_version
@@ -281,46 +290,49 @@ class Manifest:
 
     @property
     def config(self) -> dict[str, str]:
-        """Configuration of the table."""
+        """The configuration of the table."""
         return dict(self._proto.config)
 
     @property
     def table_metadata(self) -> dict[str, str]:
-        """Metadata of the table."""
+        """The metadata of the table."""
         return dict(self._proto.table_metadata)
 
     @property
     def max_fragment_id(self) -> int | None:
-        """Greatest fragment id ever given; None before the first."""
+        """The greatest fragment id that the table ever used; None before the first fragment."""
         if self._proto.HasField("max_fragment_id"):
             return self._proto.max_fragment_id
         return max((fragment.id for fragment in self._proto.fragments), default=None)
 
     @property
     def first_new_field_id(self) -> int:
-        """The field id that the columns of an overwrite start with: 0, but in tables that never use one again.
+        """The first field id of the columns of an overwrite.
+
+        It is 0, unless the table has the flag for field ids that are never used again.
 
         Raises
         ------
         CorruptTableError
-            The table is such a one, but does not note which ids there were.
+            The table has the flag, but does not record the greatest field id.
         """
         if not self.flags.writer & flags.STABLE_FIELD_IDS:
             return 0
         if not self._proto.HasField("max_allocated_field_id"):
             raise CorruptTableError(
-                f"{self.name}: writer flag {flags.STABLE_FIELD_IDS} is set, but max_allocated_field_id is missing"
+                f"{self.name}: writer flag {flags.STABLE_FIELD_IDS} is set, "
+                "but max_allocated_field_id is missing"
             )
         return self._proto.max_allocated_field_id + 1
 
     @property
     def next_row_id(self) -> int:
-        """The stable row id that the next new row gets; 0 without stable row ids."""
+        """The stable row id of the next new row; 0 without stable row ids."""
         return self._proto.next_row_id
 
     @property
     def branch(self) -> str | None:
-        """The branch that the version is on; None for the main one.
+        """The branch of the version; None for the main branch.
 
         Raises
         ------
@@ -336,46 +348,47 @@ class Manifest:
 
     @property
     def base_paths(self) -> Mapping[int, BasePath]:
-        """Other roots that files of the table lie below, by id.
+        """The base paths, by id.
 
         Raises
         ------
         CorruptTableError
-            One has no path, or two have one id.
+            A base path has no path, or two base paths have the same id.
         """
-        found: dict[int, BasePath] = {}
+        bases: dict[int, BasePath] = {}
         for base in self._proto.base_paths:
-            if base.id in found:
+            if base.id in bases:
                 raise CorruptTableError(f"{self.name}: two base paths have the id {base.id}")
             try:
-                found[base.id] = BasePath.from_proto(base)
+                bases[base.id] = BasePath.from_proto(base)
             except InvalidInputError as error:
                 raise CorruptTableError(f"{self.name}: base paths: {error}") from None
-        return found
+        return bases
 
     @property
     def has_writer_version(self) -> bool:
-        """Whether the writer says what it is; the earliest releases do not."""
+        """Whether the manifest names its writer. The earliest releases did not write this field."""
         return bool(self._proto.HasField("writer_version"))
 
     @property
     def transaction_file(self) -> str | None:
-        """Name of the transaction's file below _transactions/, if one was written."""
+        """The name of the transaction's file below _transactions/, if it was written."""
         return self._proto.transaction_file or None
 
     @property
     def message(self) -> table_pb2.Manifest:
-        """The message itself, for those who look at every fragment. Nobody changes it."""
+        """The message itself, for loops over all fragments. It must not be changed."""
         return self._proto
 
     def to_proto(self) -> table_pb2.Manifest:
-        """Return a copy of the message, with all that this release does not know."""
+        """Return a copy of the message, with the fields that this release does not know."""
         copy = table_pb2.Manifest()
         copy.CopyFrom(self._proto)
         return copy
 
     def __repr__(self) -> str:
-        return f"Manifest({self.name!r}, version={self.version}, fragments={len(self._proto.fragments)})"
+        count = len(self._proto.fragments)
+        return f"Manifest({self.name!r}, version={self.version}, fragments={count})"
 
     def __reduce__(self) -> tuple[object, ...]:
         return _unpickle, (
@@ -408,6 +421,6 @@ def _unpickle(
         dictionaries=dictionaries,
         size_bytes=size,
     )
-    # Another process has read it, some time ago.
+    # Another process read it; how long ago is not known.
     manifest.read_at = -math.inf
     return manifest

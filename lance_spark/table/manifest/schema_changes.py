@@ -1,8 +1,9 @@
-"""Columns of a manifest under construction: field ids, and what goes with columns that are gone.
+"""Schema changes of a manifest under construction: new field ids, and removal of unused files.
 
-A field id is given once. A new field gets one above all that the schema has and that data files name, columns that were
-dropped but are still in a file among them. Tables with writer flag 32768 note the greatest one ever given
-(`Manifest.max_allocated_field_id`); in others the id of a column whose files are gone too can be given again.
+A new field gets an id above all ids in the schema and in data files, which can still have columns
+that were dropped. Tables with writer flag 32768 record the greatest id that was ever used
+(`Manifest.max_allocated_field_id`). In other tables, the id of a column can be used again after all
+its files were removed.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from lance_spark.table.rows import ids as row_ids
 if TYPE_CHECKING:
     from lance_spark.table.paths import TablePaths
 
-#: Kinds of operations that bring rows or values, written for the schema that the table had then.
+#: Operations whose files were written for the schema that the table had when they were planned.
 WRITES_ROWS = frozenset({"append", "update", "data_replacement", "data_overlay"})
-#: Takes the place of a field's id in a data file whose values count no more.
+#: Replaces a field id in a data file if another file has the values of the column.
 TOMBSTONE = -2
 
 
 def max_field_id(manifest: table_pb2.Manifest) -> int:
-    """Return the greatest field id that a table is known to have given; -1 without any."""
-    greatest = max((one.id for one in manifest.fields), default=-1)
+    """Return the greatest field id that a manifest has or records; -1 without fields."""
+    greatest = max((field.id for field in manifest.fields), default=-1)
     for fragment in manifest.fragments:
         for file in fragment.files:
             greatest = max(greatest, max(file.fields, default=-1))
@@ -42,64 +43,71 @@ def max_field_id(manifest: table_pb2.Manifest) -> int:
 
 
 def check_new_fields(manifest: table_pb2.Manifest, schema: Iterable[file_pb2.Field]) -> None:
-    """Refuse new fields with the id of a field that there is or was, and other types for fields that there are.
+    """Check the ids of new fields, and that existing fields keep their types.
 
     Raises
     ------
     InvalidInputError
+        A new field has an id that was used before, or an existing field would get another type or
+        another parent.
     """
-    known = {one.id: one for one in manifest.fields}
+    known = {field.id: field for field in manifest.fields}
     greatest = max_field_id(manifest)
-    for one in schema:
-        there = known.get(one.id, one)
-        if (there.logical_type, there.parent_id) != (one.logical_type, one.parent_id):
+    for field in schema:
+        existing = known.get(field.id, field)
+        if (existing.logical_type, existing.parent_id) != (field.logical_type, field.parent_id):
             raise InvalidInputError(
-                f"field {one.id} is {there.name!r} of type {there.logical_type}, and would become {one.name!r} of type "
-                f"{one.logical_type}; give that another id"
+                f"field {field.id} is {existing.name!r} of type {existing.logical_type}, and would "
+                f"become {field.name!r} of type {field.logical_type}; give the new field another id"
             )
-        if one.id not in known and one.id <= greatest:
+        if field.id not in known and field.id <= greatest:
             raise InvalidInputError(
-                f"the new field {one.name!r} has the id {one.id}, but ids up to {greatest} are those of fields that there "
-                f"are or were; give it {greatest + 1} or more"
+                f"the new field {field.name!r} has the id {field.id}, but the ids up to {greatest} "
+                f"were used before; give it the id {greatest + 1} or a greater one"
             )
 
 
-def set_fields(draft: ManifestBuilder, schema: Iterable[file_pb2.Field]) -> None:
-    """Give the table another schema; metadata of the schema stays.
+def set_fields(builder: ManifestBuilder, schema: Iterable[file_pb2.Field]) -> None:
+    """Replace the fields of the schema. The metadata of the schema stays.
 
     Raises
     ------
     InvalidInputError
-        Two fields have one id, or two columns one name, or the fields are no tree.
+        Two fields have the same id, or two columns the same name, or the fields do not form a tree.
     """
     fields = list(schema)
-    ids = [one.id for one in fields]
-    names = [one.name for one in fields if one.parent_id < 0]
+    ids = [field.id for field in fields]
+    names = [field.name for field in fields if field.parent_id < 0]
     if len(set(ids)) < len(ids):
-        raise InvalidInputError(f"the schema has field ids twice: {sorted(ids)}")
+        raise InvalidInputError(f"the schema has a field id twice: {sorted(ids)}")
     if len(set(names)) < len(names):
         raise InvalidInputError(f"the schema has columns of the same name: {', '.join(names)}")
-    draft.set_fields(fields)
+    builder.set_fields(fields)
 
 
-def drop_dead_files(draft: ManifestBuilder) -> None:
-    """Take data files, and overlays, out of their fragments that have no column of the schema any more.
+def drop_dead_files(builder: ManifestBuilder) -> None:
+    """Remove data files and overlays that do not have a column of the schema.
 
-    Files with hidden columns stay: row ids and versions. So does one file of each fragment, whatever it holds: pylance does not
-    open a fragment without any, which is what it makes of one whose columns all have no values yet.
+    Files with hidden columns (row ids and versions of rows) stay. One file of each fragment stays
+    in any case: pylance cannot open a fragment without files, although its own commits leave one
+    behind if none of the columns has values yet.
     """
-    kept = {one.id for one in draft.proto.fields}
-    for fragment in draft.proto.fragments:
+    kept = {field.id for field in builder.proto.fields}
+    for fragment in builder.proto.fragments:
         live = [file for file in fragment.files if is_live(file, kept)]
         if len(live) < len(fragment.files):
             set_files(fragment, live or fragment.files[:1])
         if fragment.overlays:
-            drop_dead_overlays(fragment, kept)
+            _drop_dead_overlays(fragment, kept)
 
 
-def drop_dead_overlays(fragment: table_pb2.DataFragment, kept: Collection[int]) -> None:
-    """Take overlays out of a fragment that have none of some fields."""
-    live = [one for one in fragment.overlays if any(n in kept for n in one.data_file.fields)]
+def _drop_dead_overlays(fragment: table_pb2.DataFragment, kept: Collection[int]) -> None:
+    """Remove the overlays of a fragment that do not have one of the fields `kept`."""
+    live = [
+        overlay
+        for overlay in fragment.overlays
+        if any(field_id in kept for field_id in overlay.data_file.fields)
+    ]
     if len(live) < len(fragment.overlays):
         proto = table_pb2.DataFragment(overlays=live)
         fragment.ClearField("overlays")
@@ -109,37 +117,38 @@ def drop_dead_overlays(fragment: table_pb2.DataFragment, kept: Collection[int]) 
 def hide_overlays(
     fragment: table_pb2.DataFragment, fields: Collection[int], planned_on: int | None
 ) -> None:
-    """Take from the overlays of a fragment what they say about columns that have new values.
+    """Remove the values of columns from the overlays of a fragment, as new values replace them.
 
     Parameters
     ----------
     fragment : table_pb2.DataFragment
-        Changed.
+        Changed in place.
     fields : collection of int
-        Ids of these columns.
+        The field ids of the columns.
     planned_on : int, optional
-        The version that the values are of: overlays that others committed since then stay on top of them.
+        The version on which the new values were planned. Overlays that other clients committed
+        later stay valid.
     """
     for overlay in fragment.overlays:
         if planned_on is not None and overlay.committed_version > planned_on:
             continue
-        named = overlay.data_file.fields
-        named[:] = [TOMBSTONE if one in fields else one for one in named]
-    left = {one for overlay in fragment.overlays for one in overlay.data_file.fields}
-    drop_dead_overlays(fragment, left - {TOMBSTONE})
+        ids = overlay.data_file.fields
+        ids[:] = [TOMBSTONE if field_id in fields else field_id for field_id in ids]
+    remaining = {field_id for overlay in fragment.overlays for field_id in overlay.data_file.fields}
+    _drop_dead_overlays(fragment, remaining - {TOMBSTONE})
 
 
-def drop_dead_indexes(draft: ManifestBuilder) -> None:
-    """Drop indexes on fields that the schema does not have any more.
+def drop_dead_indexes(builder: ManifestBuilder) -> None:
+    """Remove indexes on fields that the schema does not have.
 
     Raises
     ------
     CorruptTableError
     """
-    if draft.has_indices:
-        proto = draft.proto
+    if builder.has_indices:
+        proto = builder.proto
         index_updates.retain_relevant(
-            draft.indices, proto.fields, (one.id for one in proto.fragments)
+            builder.indices, proto.fields, (fragment.id for fragment in proto.fragments)
         )
 
 
@@ -149,26 +158,26 @@ def note_change(
     rows: BitMap | None = None,
     paths: TablePaths | None = None,
 ) -> None:
-    """Note the version in which rows of a fragment of a table with stable row ids got new values.
+    """Record the version that changed rows of a fragment. The table must have stable row ids.
 
     Parameters
     ----------
     fragment : table_pb2.DataFragment
-        Changed.
+        Changed in place.
     version : int
     rows : BitMap, optional
-        Offsets of the rows; all of them by default.
+        Offsets of the changed rows; all rows by default.
     paths : TablePaths, optional
-        Of the table: versions noted before may be in a file of their own.
+        Opens the file of earlier recorded versions, if they are outside of the manifest.
 
     Raises
     ------
     CorruptTableError
-        There is no such row, or the versions noted before cannot be read.
+        A row is out of range, or the recorded versions cannot be read.
     UnsupportedFeatureError
-        They are in a data file.
+        The recorded versions are a column of a data file.
     """
-    # Tables whose columns never change do not need it.
+    # Imported here because most commits do not need it.
     import numpy as np
 
     from lance_spark.table.rows.deletions import check_rows, offsets_of
@@ -185,35 +194,36 @@ def note_change(
         known = fragment.WhichOneof("last_updated_at_version_sequence")
         if known is not None and known != "inline_last_updated_at_versions":
             raise UnsupportedFeatureError(
-                f"{name}: the versions of its rows are in a data file, and are not changed there for some rows; compact it first"
+                f"{name}: the versions of its rows are a column of a data file, which cannot be "
+                "changed for some of the rows; compact the fragment first"
             )
-        # Readers take what is not noted for the first version.
-        before = np.ones(count, np.uint64)
+        # A row without a recorded version counts as changed in version 1.
+        recorded = np.ones(count, np.uint64)
         if known is not None:
-            before = decode_versions(fragment.inline_last_updated_at_versions, count, name)
+            recorded = decode_versions(fragment.inline_last_updated_at_versions, count, name)
         changed = np.zeros(count, dtype=bool)
         changed[offsets_of(rows)] = True
-        updated = np.where(changed, np.uint64(version), before)
+        updated = np.where(changed, np.uint64(version), recorded)
         row_ids.carry(fragment, updated=updated)
 
 
 def is_live(file: table_pb2.DataFile, kept: Collection[int]) -> bool:
-    """Tell whether a data file has one of some fields, or a hidden column."""
-    return any(number in kept or number < TOMBSTONE for number in file.fields)
+    """Tell whether a data file has one of the fields `kept`, or a hidden column."""
+    return any(field_id in kept or field_id < TOMBSTONE for field_id in file.fields)
 
 
 def loses_first(fields: Collection[int], replaced: Collection[int]) -> bool:
-    """Tell whether a file keeps some fields and not its first one, which files of version 0.1 must not.
+    """Tell whether a file of version 0.1 would lose its first field, but keep others.
 
-    The page table of such a file begins with its first field. pylance takes the least id that the manifest has of the file for
-    that field, and would read the pages of other columns.
+    This must not happen. The page table of such a file begins with its first field. pylance takes
+    the smallest field id in the manifest for this field, and would read pages of other columns.
     """
-    held = {one for one in fields if one >= 0}
-    return not held.issubset(replaced) and min(held) in replaced
+    used = {field_id for field_id in fields if field_id >= 0}
+    return not used.issubset(replaced) and min(used) in replaced
 
 
 def set_files(fragment: table_pb2.DataFragment, files: list[table_pb2.DataFile]) -> None:
-    """Put other data files in the place of all of a fragment."""
+    """Replace all data files of a fragment."""
     proto = table_pb2.DataFragment(files=files)
     fragment.ClearField("files")
     fragment.MergeFrom(proto)

@@ -1,24 +1,27 @@
-"""Where the manifests of a table are: `_versions/`, under one of two naming schemes.
+"""Names and listing of the manifests of a table, in its folder `_versions/`.
 
 | scheme | name of version n | note |
 | --- | --- | --- |
 | V1 | `{n}.manifest` | |
 | V2 | `{2**64 - 1 - n:020}.manifest` | the newest is listed first |
-| detached | `d{n}.manifest`, bit 63 of n set | not part of the history, passed over |
+| detached | `d{n}.manifest`, bit 63 of n set | not part of the history, ignored |
 
-A table keeps to one scheme, but for a migration from V1 to V2 that is under way (`migrate.py`): then a version can have
-both names, which stand for the same bytes. Which scheme it is, is told from the length of the names. The newest version is the greatest one
-listed. `latest_version_hint.json` (`{"version": n}`) is written by every committer after its commit and may be stale;
-it is believed only if it names a newer version than a listing and that manifest exists, as happens on stores whose
-listings lag behind. It never takes the listing's place: older versions can be cleaned up around a tagged one, so that a
-hint and a gap after it prove nothing. Where names are listed in order, as on S3, the first V2 name is the newest version,
-and there is no hint.
+Scheme: A table uses one scheme. The length of a name says which one. During a migration from V1 to
+V2 (`migrate.py`) a version can have both names, for the same bytes.
 
-A table with an external manifest store (`manifest_store.py`) has the versions that the store knows, and those that were committed
-before it had one: files that the store does not know. The store is asked after the files were listed, as entries come first.
+Newest version: It is the greatest listed version. Where the store lists names in order, as S3 does,
+it is the first V2 name. Otherwise each writer writes `latest_version_hint.json` (`{"version": n}`)
+after its commit. The hint may be stale. A reader uses it only where listings can lag behind, and
+only if it names a newer version than the listing and this manifest exists. The hint cannot replace
+the listing: cleanup can remove versions around a tagged one, so a hint and a gap after it do not
+prove that the hinted version is the newest.
 
-Early releases kept a copy of the newest manifest in `_latest.manifest`: it is read only if
-`_versions/` has none at all.
+External manifest store (`external.py`): The table has the versions in the manifest store, and those
+that were committed as files before it had one. The files are listed before the store is queried, as
+a commit creates the entry before the file.
+
+Early releases wrote a copy of the newest manifest to `_latest.manifest`. It is read only if
+`_versions/` does not have a manifest.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ from lance_spark.storage.store import ObjectStore
 from lance_spark.table.manifest import external as manifest_store
 
 FOLDER = "_versions"
-#: A copy of the newest manifest, which early releases kept beside those of the versions.
+#: A copy of the newest manifest, written by early releases.
 LATEST = "_latest.manifest"
 HINT = f"{FOLDER}/latest_version_hint.json"
 _SUFFIX = ".manifest"
@@ -49,7 +52,7 @@ _MAX_U64 = 2**64 - 1
 _DETACHED = 2**63
 _V2_DIGITS = 20
 _V2_LENGTH = _V2_DIGITS + len(_SUFFIX)
-#: After all V2 names in the order of their bytes.
+#: A name that follows all V2 names in a listing.
 _AFTER_V2 = f"{_MAX_U64}/"
 _MAX_HINT = 4096
 _FIRST_PAGE = 16
@@ -57,25 +60,25 @@ _PAGE = 1000
 
 
 class NamingScheme(Enum):
-    """How the manifests of a table are named."""
+    """A scheme for the names of manifests."""
 
     V1 = 1
     V2 = 2
 
     def name_of(self, version: int) -> str:
-        """Return the file name of a version's manifest."""
+        """Return the file name of the manifest of a version."""
         if self is NamingScheme.V1:
             return f"{version}{_SUFFIX}"
         return f"{_MAX_U64 - version:0{_V2_DIGITS}}{_SUFFIX}"
 
     def locate(self, version: int) -> ManifestLocation:
-        """Return where a version's manifest is."""
+        """Return the location of the manifest of a version."""
         return ManifestLocation(version, f"{FOLDER}/{self.name_of(version)}", self)
 
 
 @dataclass(frozen=True, slots=True)
 class ManifestLocation:
-    """A manifest file: its version, its path below the table's root, and the scheme of its name."""
+    """A manifest file: its version, its path below the table's root, and its naming scheme."""
 
     version: int
     path: str
@@ -83,25 +86,25 @@ class ManifestLocation:
 
     @property
     def is_staged(self) -> bool:
-        """Whether it is a staging file of an external manifest store, which has not been copied to its place."""
+        """Whether it is a staging file: the manifest is not in its final path yet."""
         return not self.path.endswith(_SUFFIX)
 
 
 def parse_name(name: str) -> ManifestLocation | None:
-    """Return the manifest that a file name in `_versions/` stands for; None for any other file."""
+    """Parse a file name in `_versions/`; None if it is not the name of a version in the history."""
     stem = name.removesuffix(_SUFFIX)
     if stem == name or not (stem.isascii() and stem.isdigit()) or len(stem) > _V2_DIGITS:
         return None
     scheme = NamingScheme.V2 if len(stem) == _V2_DIGITS else NamingScheme.V1
     version = _MAX_U64 - int(stem) if scheme is NamingScheme.V2 else int(stem)
-    # 0 is "no version yet"; from bit 63 on a number is that of a detached version.
+    # 0 means "no version"; numbers with bit 63 belong to detached versions.
     if not 0 < version < _DETACHED:
         return None
     return ManifestLocation(version, f"{FOLDER}/{name}", scheme)
 
 
 def list_manifests(store: ObjectStore) -> list[ManifestLocation]:
-    """Return the manifests of a table, oldest first; none if there is no table.
+    """Return the manifests of a table, oldest first; an empty list without a table.
 
     Raises
     ------
@@ -109,78 +112,85 @@ def list_manifests(store: ObjectStore) -> list[ManifestLocation]:
     """
     if store.manifest_store is not None:
         names = store.list_names(FOLDER)
-        located = _parsed(names)
-        newest = located[-1].version if located else 1
-        # If the store failed while a version was copied, there can be newer ones in their places.
-        listed = {one.version for one in located}
-        staged = _staged(names, listed)
+        listed = _parse_names(names)
+        newest = listed[-1].version if listed else 1
+        listed_versions = {location.version for location in listed}
+        # If a copy to the final path failed, a staged version can be older than a listed one.
+        staged = _staged_versions(names, listed_versions)
         return [
-            one
-            for one in _with_known(store, located, min(newest, *staged, newest))
-            if one.version >= newest
-            or one.version in listed
-            # The entries of versions that were cleaned up are still there.
-            or (one.version in staged and store.exists(one.path))
+            location
+            for location in _with_entries(store, listed, min(newest, *staged, newest))
+            if location.version >= newest
+            or location.version in listed_versions
+            # The store also has the entries of versions that cleanup removed.
+            or (location.version in staged and store.exists(location.path))
         ]
-    located = _listed(store)
-    if located and not store.is_consistent:
-        hinted = _hinted(store, located[-1])
+    listed = _list_files(store)
+    if listed and not store.is_consistent:
+        hinted = _read_hint(store, listed[-1])
         if hinted is not None:
-            if hinted.version > located[-1].version + 1:
-                # Versions between the two were committed while we looked.
-                located = _listed(store) or located
-            if hinted.version > located[-1].version:
-                located.append(hinted)
-    return located
+            if hinted.version > listed[-1].version + 1:
+                # Other clients committed the versions between them after the listing.
+                listed = _list_files(store) or listed
+            if hinted.version > listed[-1].version:
+                listed.append(hinted)
+    return listed
 
 
 def list_since(store: ObjectStore, version: int) -> list[ManifestLocation]:
-    """Return the manifests of `version` and of those after it, oldest first; older ones too where a listing has them anyway.
+    """Return the manifests from `version` on, oldest first.
+
+    The result contains older manifests too, if the listing returns them without further requests.
 
     Raises
     ------
     CorruptTableError
-        An external manifest store has an entry that is none.
+        The external manifest store has an invalid entry.
     StorageError
     """
     external = store.manifest_store
     if external is not None:
-        known = [_located(*found) for found in manifest_store.since(store, external, version)]
-        if known and known[0].version == version:
-            return known
-        # Of versions before its first entry, the store knows nothing.
-        return _with_known(store, _parsed_since(store.list_names(FOLDER), version), version)
+        entries = [_location(*entry) for entry in manifest_store.since(store, external, version)]
+        if entries and entries[0].version == version:
+            return entries
+        # Versions before the first entry exist only as files.
+        return _with_entries(store, _parse_since(store.list_names(FOLDER), version), version)
     if store.lists_in_order:
-        since = _since_in_order(store, version)
+        since = _list_since_in_order(store, version)
         if since is not None:
             return since
     if store.is_consistent:
-        return _parsed_since(store.list_names(FOLDER), version)
+        return _parse_since(store.list_names(FOLDER), version)
     return list_manifests(store)
 
 
 def newest(store: ObjectStore) -> ManifestLocation | None:
-    """Return the newest manifest, by one request where that can be; None if there is no manifest. Raises as `list_newest`."""
+    """Return the newest manifest, with one request if possible; None without a manifest.
+
+    Raises as `list_newest`.
+    """
     manifests = list_newest(store)
     return manifests[-1] if manifests else None
 
 
 def list_newest(store: ObjectStore) -> list[ManifestLocation]:
-    """Return the newest manifest, and older ones before it where a listing has them anyway; none if there is no manifest.
+    """Return the newest manifest as the last item; an empty list without a manifest.
+
+    Older manifests are before it, if the listing returns them without further requests.
 
     Raises
     ------
     CorruptTableError
-        An external manifest store has an entry that is none.
+        The external manifest store has an invalid entry.
     StorageError
     """
     external = store.manifest_store
     if external is not None:
-        found = manifest_store.newest(store, external)
-        if found is not None:
-            return [_located(*found)]
+        entry = manifest_store.newest(store, external)
+        if entry is not None:
+            return [_location(*entry)]
     elif store.lists_in_order:
-        for name in _in_order(store, 1):
+        for name in _names_in_order(store, 1):
             location = parse_name(name)
             if location is not None:
                 if location.scheme is NamingScheme.V2:
@@ -189,14 +199,14 @@ def list_newest(store: ObjectStore) -> list[ManifestLocation]:
         else:
             return []
     elif store.is_consistent:
-        return _newest_listed(store)
+        return _list_newest_files(store)
     return list_manifests(store)
 
 
-def _since_in_order(store: ObjectStore, version: int) -> list[ManifestLocation] | None:
-    """Return the manifests from `version` on; None if not all names are of V2."""
-    located: list[ManifestLocation] = []
-    for name in _in_order(store, _FIRST_PAGE):
+def _list_since_in_order(store: ObjectStore, version: int) -> list[ManifestLocation] | None:
+    """Return the manifests from `version` on; None if a name of scheme V1 was listed."""
+    locations: list[ManifestLocation] = []
+    for name in _names_in_order(store, _FIRST_PAGE):
         location = parse_name(name)
         if location is None:
             continue
@@ -204,14 +214,14 @@ def _since_in_order(store: ObjectStore, version: int) -> list[ManifestLocation] 
             return None
         if location.version < version:
             break
-        located.append(location)
+        locations.append(location)
         if location.version == version:
             break
-    return located[::-1]
+    return locations[::-1]
 
 
-def _in_order(store: ObjectStore, first: int) -> Iterator[str]:
-    limit, after = first, ""
+def _names_in_order(store: ObjectStore, first_page: int) -> Iterator[str]:
+    limit, after = first_page, ""
     while names := store.list_first(FOLDER, limit, after):
         yield from names
         if len(names) < limit:
@@ -219,70 +229,76 @@ def _in_order(store: ObjectStore, first: int) -> Iterator[str]:
         limit, after = _PAGE, names[-1]
 
 
-def _with_known(
+def _with_entries(
     store: ObjectStore, files: list[ManifestLocation], version: int
 ) -> list[ManifestLocation]:
-    """Add to manifests that were listed those from `version` on that the external manifest store knows."""
+    """Merge listed files with the entries of the external manifest store from `version` on."""
     external = store.manifest_store
     assert external is not None
-    known = [_located(*found) for found in manifest_store.since(store, external, version)]
-    merged = {one.version: one for one in (*files, *known)}
+    entries = [_location(*entry) for entry in manifest_store.since(store, external, version)]
+    merged = {location.version: location for location in (*files, *entries)}
     return [merged[number] for number in sorted(merged)]
 
 
-def _staged(names: list[str], listed: set[int]) -> set[int]:
-    """Return the versions that there is nothing but a staging file of."""
-    found = (parse_name(name.partition("-")[0]) for name in names if f"{_SUFFIX}-" in name)
-    return {one.version for one in found if one is not None} - listed
+def _staged_versions(names: list[str], listed: set[int]) -> set[int]:
+    """Return the versions that have a staging file, but no file in the final path."""
+    staged = (parse_name(name.partition("-")[0]) for name in names if f"{_SUFFIX}-" in name)
+    return {location.version for location in staged if location is not None} - listed
 
 
-def _located(version: int, path: str) -> ManifestLocation:
-    # A staging file, which only those read that may not write, is named by the same scheme.
+def _location(version: int, path: str) -> ManifestLocation:
+    """Return the location that an entry of an external manifest store names."""
+    # The name of a staging file begins with the final name.
     name = path.rpartition("/")[2].partition(_SUFFIX)[0] + _SUFFIX
     location = parse_name(name)
     if location is None or location.version != version:
         raise CorruptTableError(
-            f"the manifest store says that version {version} is {path}, which is the name of another; correct its entry"
+            f"the manifest store has the path {path} for version {version}, "
+            "which is the name of another version; correct its entry"
         )
     return ManifestLocation(version, path, location.scheme)
 
 
-def _newest_listed(store: ObjectStore) -> list[ManifestLocation]:
+def _list_newest_files(store: ObjectStore) -> list[ManifestLocation]:
     names = store.list_names(FOLDER)
     first = min((name for name in names if len(name) == _V2_LENGTH), default="")
     newest = parse_name(first)
-    return _parsed(names) if newest is None else _parsed_since(names, newest.version)
+    return _parse_names(names) if newest is None else _parse_since(names, newest.version)
 
 
-def _listed(store: ObjectStore) -> list[ManifestLocation]:
-    return _parsed(store.list_names(FOLDER))
+def _list_files(store: ObjectStore) -> list[ManifestLocation]:
+    return _parse_names(store.list_names(FOLDER))
 
 
-def _parsed_since(names: list[str], version: int) -> list[ManifestLocation]:
-    """Return the manifests of `version` and after, without a look at each older one; all if there are V1 names."""
+def _parse_since(names: list[str], version: int) -> list[ManifestLocation]:
+    """Return the manifests from `version` on; all manifests if there are V1 names.
+
+    Does not parse the V2 names of older versions: a table can have very many.
+    """
     if any(len(name) != _V2_LENGTH and parse_name(name) is not None for name in names):
-        return _parsed(names)
-    # Names of V2 are as long as each other, and the newest is the first of them.
+        return _parse_names(names)
+    # V2 names have the same length, and newer versions have smaller names.
     oldest = NamingScheme.V2.name_of(version)
-    return _parsed([name for name in names if name <= oldest])
+    return _parse_names([name for name in names if name <= oldest])
 
 
-def _parsed(names: list[str]) -> list[ManifestLocation]:
-    located = [m for name in names if (m := parse_name(name)) is not None]
-    # A migration from V1 to V2 makes the new name before it takes the old one away.
-    located.sort(key=lambda m: (m.version, m.scheme.value))
-    if all(m.scheme is located[0].scheme for m in located):
-        return located
-    return list({m.version: m for m in located}.values())
+def _parse_names(names: list[str]) -> list[ManifestLocation]:
+    """Return the manifests with these names, oldest first. A V2 name hides the V1 name."""
+    locations = [m for name in names if (m := parse_name(name)) is not None]
+    # During a migration, the V2 name exists before the V1 name is deleted.
+    locations.sort(key=lambda m: (m.version, m.scheme.value))
+    if all(m.scheme is locations[0].scheme for m in locations):
+        return locations
+    return list({m.version: m for m in locations}.values())
 
 
 def latest(store: ObjectStore) -> ManifestLocation:
-    """Return the newest manifest; of a table whose versions are gone, the copy of it, as version 0.
+    """Return the newest manifest; version 0 is the copy `_latest.manifest` of early releases.
 
     Raises
     ------
     TableNotFoundError
-        There is none.
+        The table does not have a manifest.
     """
     location = newest(store)
     if location is None:
@@ -293,22 +309,22 @@ def latest(store: ObjectStore) -> ManifestLocation:
 
 
 def is_detached(version: int) -> bool:
-    """Tell whether a number is that of a version outside of the history."""
+    """Tell whether a number belongs to a detached version."""
     return version >= _DETACHED
 
 
 def detached_location(version: int) -> ManifestLocation:
-    """Return where the manifest of a detached version is."""
+    """Return the location of the manifest of a detached version."""
     return ManifestLocation(version, f"{FOLDER}/d{version}{_SUFFIX}", NamingScheme.V2)
 
 
 def find(store: ObjectStore, version: int) -> ManifestLocation:
-    """Return the manifest of a version, which may be a detached one.
+    """Return the existing manifest of a version, also of a detached one.
 
     Raises
     ------
     VersionNotFoundError
-        The table has no such version.
+        The table does not have the version.
     TableNotFoundError
     """
     if is_detached(version):
@@ -316,7 +332,7 @@ def find(store: ObjectStore, version: int) -> ManifestLocation:
         if version > _MAX_U64 or not store.exists(location.path):
             raise VersionNotFoundError(f"{store.display} has no detached version {version}")
         return location
-    # A migration can rename it between two questions.
+    # The V2 name is tried again: a migration can rename the manifest between two requests.
     for location in (*candidates(store, version), NamingScheme.V2.locate(version)):
         if store.exists(location.path):
             return location
@@ -324,7 +340,9 @@ def find(store: ObjectStore, version: int) -> ManifestLocation:
 
 
 def candidates(store: ObjectStore, version: int) -> Iterator[ManifestLocation]:
-    """Yield the places where the manifest of a version of the history can be, the likely ones first.
+    """Yield the possible locations of the manifest of a version, likely ones first.
+
+    Detached versions do not have any.
 
     Raises
     ------
@@ -334,16 +352,16 @@ def candidates(store: ObjectStore, version: int) -> Iterator[ManifestLocation]:
         return
     external = store.manifest_store
     if external is not None:
-        found = manifest_store.find(store, external, version)
-        if found is not None:
-            yield _located(*found)
+        entry = manifest_store.find(store, external, version)
+        if entry is not None:
+            yield _location(*entry)
             return
     yield NamingScheme.V2.locate(version)
     yield NamingScheme.V1.locate(version)
 
 
 def not_found(store: ObjectStore, version: int) -> LanceError:
-    """Return the error for a version that a table does not have, or a root without any manifest."""
+    """Return the error for a version that a table does not have, or for a root without a table."""
     manifests = list_manifests(store)
     if not manifests:
         return not_a_table(store)
@@ -353,7 +371,7 @@ def not_found(store: ObjectStore, version: int) -> LanceError:
 
 
 def describe(manifests: list[ManifestLocation]) -> str:
-    """Return which versions there are, for messages."""
+    """Describe the existing versions in a message."""
     first, last = manifests[0].version, manifests[-1].version
     if first == last:
         return f"version {first} only"
@@ -362,48 +380,49 @@ def describe(manifests: list[ManifestLocation]) -> str:
 
 
 def scheme_for_commit(store: ObjectStore, manifests: list[ManifestLocation]) -> NamingScheme:
-    """Return the scheme that the next manifest is named by: the table's, or V2 for a new table.
+    """Return the naming scheme of the next manifest: the scheme of the table, V2 for a new table.
 
     Parameters
     ----------
     store : ObjectStore
     manifests : list of ManifestLocation
-        All, or those since some version.
+        All manifests, or those since some version.
 
     Raises
     ------
     CorruptTableError
-        The table has both. Two writers could then create one version under two names.
+        The table uses both schemes. Two writers could then create a version under two names.
     StorageError
-        A version has not been copied to its place, and this client is not allowed to do it.
+        A manifest is not in its final path, and this client must not copy it.
     """
-    staged = next((one for one in manifests if one.is_staged), None)
+    staged = next((location for location in manifests if location.is_staged), None)
     if staged is not None:
         raise StorageError(
-            f"{store.display}: the manifest of version {staged.version} has not been copied to its place in {FOLDER}/, which this "
-            "client is not allowed to do, so nothing can be committed after it; open the table with a client that may write"
+            f"{store.display}: the manifest of version {staged.version} has not been copied to "
+            f"{FOLDER}/, which this client is not allowed to do, so no version can follow it; "
+            "open the table with a client that may write"
         )
     schemes = {location.scheme for location in manifests}
-    # An external manifest store has one entry of a version, whatever the manifest is called.
+    # An external manifest store has only one entry for a version, under any name.
     if NamingScheme.V2 in schemes and store.lists_in_order and store.manifest_store is None:
-        # V1 names either come before all others, and then all were listed, or here.
+        # V1 names before the V2 names are among the listed manifests. This finds those after them.
         others = (parse_name(name) for name in store.list_first(FOLDER, 1, _AFTER_V2))
-        schemes.update(one.scheme for one in others if one is not None)
+        schemes.update(location.scheme for location in others if location is not None)
     if len(schemes) > 1:
         raise CorruptTableError(
-            f"{store.display}/{FOLDER} has manifests of two naming schemes, as an unfinished migration leaves them; "
-            "finish it with Dataset.migrate_manifest_paths_v2 before writing"
+            f"{store.display}/{FOLDER} has manifests of two naming schemes, as an unfinished "
+            "migration leaves them; finish it with Dataset.migrate_manifest_paths_v2 before writing"
         )
     return schemes.pop() if schemes else NamingScheme.V2
 
 
 def create_manifest(store: ObjectStore, location: ManifestLocation, data: bytes) -> bool:
-    """Create the manifest of a version in one atomic step; return False and change nothing if there is one.
+    """Create the manifest of a version atomically; return False if the version exists.
 
     Raises
     ------
     StorageError
-        The store failed, and the manifest may or may not be there.
+        The store failed, and the manifest may or may not exist.
     """
     external = store.manifest_store
     if external is not None:
@@ -412,26 +431,28 @@ def create_manifest(store: ObjectStore, location: ManifestLocation, data: bytes)
 
 
 def write_hint(store: ObjectStore, version: int) -> None:
-    """Note the newest version, where that helps. Best effort: the hint is only a hint, and the commit has happened."""
+    """Write the hint to the newest version, if the store is of a sort that needs it."""
     if store.lists_in_order or store.manifest_store is not None:
         return
+    # The commit has succeeded; a missing hint must not make it fail.
     with suppress(LanceError):
         store.write_bytes(HINT, b'{"version":%d}' % version, durable=False)
 
 
 def not_a_table(store: ObjectStore) -> LanceError:
-    """Return the error for a root without any manifest."""
+    """Return the error for a root without a manifest."""
     if store.exists(LATEST):
         return UnsupportedError(
-            f"{store.display} is a Lance table of an early release, of which nothing but {LATEST} is left: only its "
-            "newest version can be read, and nothing written. Write its rows to another path"
+            f"{store.display} is a Lance table of an early release of which only {LATEST} is left: "
+            "its newest version can be read, but not changed. Write its rows to another path"
         )
     return TableNotFoundError(
-        f"{store.display} is no Lance table: there is no manifest in {FOLDER}/"
+        f"{store.display} is not a Lance table: it has no manifest in {FOLDER}/"
     )
 
 
-def _hinted(store: ObjectStore, listed: ManifestLocation) -> ManifestLocation | None:
+def _read_hint(store: ObjectStore, listed: ManifestLocation) -> ManifestLocation | None:
+    """Return the manifest that the hint names, if it exists and is newer than the listed one."""
     try:
         version = json.loads(store.read_bytes(HINT, _MAX_HINT))["version"]
     except (LanceError, ValueError, KeyError, TypeError, RecursionError):

@@ -280,7 +280,7 @@ def test_two_manifests_of_one_version(path: Path) -> None:
 def test_no_table(tmp_path: Path) -> None:
     write_files(tmp_path, ["t/data/a.lance"], 10 * WEEK)
     store = ObjectStore.from_uri(tmp_path / "t")
-    with pytest.raises(LanceError, match="no Lance table"):
+    with pytest.raises(LanceError, match="not a Lance table"):
         lance_spark.table.cleanup.run.cleanup(store, lance_spark.table.cleanup.plan.CleanupPolicy())
     assert files(tmp_path) == {"t/data/a.lance"}
     lance.write_dataset(rows(0), str(tmp_path / "t"))

@@ -424,7 +424,7 @@ def test_files_of_another_version(path: Path) -> None:
     new_table(path, data_storage_version="2.1")
     store, base = ObjectStore.from_uri(path), manifests(path)[0]
     operation = Append(written_by_pylance(path, rows(6), "2.2"))
-    with pytest.raises(InvalidInputError, match=r"is of version 2\.2, the table's .* 2\.1"):
+    with pytest.raises(InvalidInputError, match=r"has version 2\.2, but the files of the table have version 2\.1"):
         commit(store, Transaction.new(1, operation), base)
 
 

@@ -277,7 +277,7 @@ def test_versions_of_files() -> None:
             InvalidOptionError, match=r"is not written .* choose 0\.1, 2\.0, 2\.1 or 2\.2"
         ):
             parse_version(text)
-    with pytest.raises(InvalidOptionError, match="'3' is no version of data files"):
+    with pytest.raises(InvalidOptionError, match="'3' is not a version of data files"):
         parse_version("3")
 
 

@@ -127,7 +127,7 @@ def test_two_manifests_of_one_version(path: Path) -> None:
     folder = path / "_versions"
     (folder / NamingScheme.V2.name_of(7)).write_bytes((folder / "7.manifest").read_bytes())
     (folder / NamingScheme.V2.name_of(6)).write_bytes((folder / "5.manifest").read_bytes())
-    with pytest.raises(CorruptTableError, match="version 6 has two manifests that differ"):
+    with pytest.raises(CorruptTableError, match="version 6 has two different manifests"):
         open_dataset(str(path)).migrate_manifest_paths_v2()
     assert (folder / "6.manifest").exists()
     (folder / NamingScheme.V2.name_of(6)).unlink()
