@@ -97,7 +97,7 @@ def set_columns(numbers: list[int]) -> Callable[[table_pb2.Manifest], None]:
     [
         (set_columns([0, 0]), "column 0 occurs twice"),
         (set_fields([1, 1]), "field id 1 occurs twice"),
-        (set_fields([0, -1]), "field id -1 stands for a field without an id"),
+        (set_fields([0, -1]), "field id -1 means a field without an id"),
     ],
 )
 def test_fields_that_no_writer_may_store(

@@ -1,7 +1,8 @@
-"""Transactions: what a commit changed, kept so that others can tell whether their changes fit.
+"""Transactions: records of committed operations, which other writers check for conflicts.
 
-A transaction is written twice, byte for byte the same: to `_transactions/{read_version}-{uuid}.txn`, and into the
-manifest that it made. Tables with writer flag 32 leave the file away, early writers the copy.
+A transaction is written twice, as the same bytes: to `_transactions/{read_version}-{uuid}.txn`, and
+to the manifest of its version. Tables with writer flag 32 do not have the file. Early writers did
+not write the copy in the manifest.
 """
 
 from __future__ import annotations
@@ -18,43 +19,43 @@ from lance_spark.storage.store import ObjectStore
 from lance_spark.table.manifest.manifest import Manifest
 
 if TYPE_CHECKING:
-    # Who only reads a table needs none of the operations.
+    # Not imported at run time: a reader does not need the operations.
     from lance_spark.table.operations.base import Operation
 
 FOLDER = "_transactions"
 
-#: The property that has the message of a commit.
+#: The transaction property with the message of a commit.
 MESSAGE = "__lance_commit_message"
 
 
 def with_message(properties: Mapping[str, str] | None, message: str | None) -> dict[str, str]:
-    """Return the properties of a transaction, with a commit message if there is one.
+    """Return transaction properties, with the commit message added if it is given.
 
     Raises
     ------
     InvalidInputError
-        A key or a value is no string.
+        A key or a value is not a string.
     """
     merged = {**(properties or {}), **({} if message is None else {MESSAGE: message})}
     for key, value in merged.items():
         if not (isinstance(key, str) and isinstance(value, str)):
-            raise InvalidInputError(f"transaction property {key!r}: {value!r} is no string")
+            raise InvalidInputError(f"transaction property {key!r}: {value!r} is not a string")
     return merged
 
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """A change, and the version that it was planned on.
+    """An operation, with the version that it was planned on.
 
     Attributes
     ----------
     read_version : int
-        0 for the creation of a table.
+        The version that the operation was planned on; 0 for the creation of a table.
     uuid : str
-        Tells this transaction from all others.
+        A unique id.
     operation : Operation
     properties : mapping of str to str
-        Free for the writer, for example ``__lance_commit_message``.
+        Chosen by the writer, for example ``__lance_commit_message``.
     tag : str
     """
 
@@ -68,16 +69,16 @@ class Transaction:
     def new(
         cls, read_version: int, operation: Operation, properties: Mapping[str, str] | None = None
     ) -> Transaction:
-        """Return a transaction with an id of its own."""
+        """Return a transaction with a new id."""
         return cls(read_version, str(uuid_module.uuid4()), operation, dict(properties or {}))
 
     @property
     def file_name(self) -> str:
-        """Name of its file below _transactions/."""
+        """The name of the transaction's file below _transactions/."""
         return f"{self.read_version}-{self.uuid}.txn"
 
     def encode(self) -> bytes:
-        """Return the bytes of the message."""
+        """Return the serialised message."""
         from lance_spark.proto import transaction_pb2
 
         message = transaction_pb2.Transaction(
@@ -92,13 +93,13 @@ class Transaction:
 
 
 def decode(data: bytes, name: str) -> Transaction:
-    """Parse the bytes of a transaction.
+    """Parse a serialised transaction.
 
     Parameters
     ----------
     data : bytes
     name : str
-        What errors call the file.
+        The name of the file in errors.
 
     Raises
     ------
@@ -111,7 +112,7 @@ def decode(data: bytes, name: str) -> Transaction:
     try:
         message.ParseFromString(data)
     except DecodeError as error:
-        raise CorruptTableError(f"{name}: no readable transaction: {error}") from None
+        raise CorruptTableError(f"{name}: unreadable transaction: {error}") from None
     return Transaction(
         read_version=message.read_version,
         uuid=message.uuid,
@@ -122,12 +123,11 @@ def decode(data: bytes, name: str) -> Transaction:
 
 
 def read_transaction(store: ObjectStore, manifest: Manifest) -> Transaction | None:
-    """Return the transaction that made a version; None if its writer left none behind.
+    """Return the transaction that created a version; None if it is not recorded.
 
     Raises
     ------
-    CorruptTableError
-    StorageError
+    CorruptTableError, StorageError
     """
     if manifest.transaction_section is not None:
         return decode(manifest.transaction_section, manifest.name)

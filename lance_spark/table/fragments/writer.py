@@ -1,7 +1,7 @@
-"""Record batches in, new fragments of one data file each out.
+"""Writer of record batches to new fragments, each with one data file.
 
-Files are named by a random UUID before anything is known of the table's next version, so that any number of writers can
-write at once; nothing refers to them until a manifest does. A writer that fails deletes what it wrote.
+The name of a data file contains a random UUID, so that several writers can write at once. Files are
+not part of the table until a manifest refers to them. A writer that fails deletes its files.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from lance_spark.table.fragments.files import DataFile
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.paths import DATA, TablePaths, sidecar_path
 
-#: What pylance and the Java connector cut files at.
+#: The limits of files that pylance and the Java connector use.
 DEFAULT_MAX_ROWS_PER_FILE = 1024 * 1024
 DEFAULT_MAX_BYTES_PER_FILE = 90 * 1024**3
-
-
-#: Bytes at the end of a file's UUID that tell the write it belongs to.
+#: The number of bytes at the end of a file's UUID that identify the job of the file.
 TAG_BYTES = 6
 
 
 def new_data_file_name(tag: bytes = b"") -> str:
-    """Return a fresh file name: a UUID, its first three bytes in binary so that object stores spread the prefix.
+    """Return a new file name: a UUID, with its first three bytes as binary digits.
+
+    The binary digits spread the names over the partitions of an object store.
 
     Parameters
     ----------
     tag : bytes
-        Takes the place of as many bytes at the UUID's end, which are random otherwise. See `written_by`.
+        Replaces the last bytes of the UUID. See `written_by`.
     """
     raw = uuid.uuid4().bytes
     raw = raw[: len(raw) - len(tag)] + tag
@@ -47,32 +47,31 @@ def new_data_file_name(tag: bytes = b"") -> str:
 
 
 def written_by(names: Iterable[str], tag: bytes) -> list[str]:
-    """Return those of some names of files, or of folders of their blobs, that carry the tag of a write."""
+    """Select the names of data files, or of folders of blob files, that have a tag."""
     return [name for name in names if name.removesuffix(".lance").endswith(tag.hex())]
 
 
 class FragmentWriter:
-    """Writes batches into new data files of one table.
+    """Writes batches to new data files of a table.
 
     Parameters
     ----------
     paths : TablePaths
-        Of the table.
     schema : Schema
-        The table's columns with their field ids; batches have its columns.
+        The columns of the batches, with their field ids.
     version : tuple of int
-        File version, for example ``(2, 2)``.
+        The file version, for example ``(2, 2)``.
     max_rows_per_file, max_bytes_per_file : int
-        A file is closed once it holds that many rows (exactly), or at least that many bytes.
+        A file is closed when it has exactly so many rows, or at least so many bytes.
     tag : bytes
-        Ends the names of the files; see `new_data_file_name`.
+        The end of the UUIDs in the names of files; see `new_data_file_name`.
     blobs : BlobOptions
-        How values of blob columns are written.
+        How values of blob columns are stored.
     targets : sequence of int or None
-        Ids of the base paths that files go to in turns; None for the table itself.
+        The targets of files, taken in turns: ids of base paths, or None for the table itself.
     first : int
-        Which of them, counted from 0 and beyond the last one, comes first: writers of one job that each write a single file do not all
-        begin with the same.
+        The index of the first target, modulo their number. Writers of a job that write a single
+        file each should have different values.
     """
 
     def __init__(
@@ -108,7 +107,7 @@ class FragmentWriter:
         self._rows = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Add the rows of `batch`, brought to the table's schema by `align`.
+        """Write the rows of a batch, after `align` has converted it to the schema of the table.
 
         Raises
         ------
@@ -119,27 +118,27 @@ class FragmentWriter:
         """
         with naming(self._paths.store.display):
             batch = align(batch, self._arrow_schema)
-            at = 0
-            while at < batch.num_rows:
-                writer = self._writer or self._start()
+            start = 0
+            while start < batch.num_rows:
+                writer = self._writer or self._start_file()
                 piece = batch
-                if at or batch.num_rows > self._max_rows - self._rows:
-                    piece = batch.slice(at, self._max_rows - self._rows)
+                if start or batch.num_rows > self._max_rows - self._rows:
+                    piece = batch.slice(start, self._max_rows - self._rows)
                 writer.write(piece)
-                at += piece.num_rows
+                start += piece.num_rows
                 self._rows += piece.num_rows
                 if self._rows >= self._max_rows or writer.tell() >= self._max_bytes:
                     self._finish_file()
 
     def finish(self) -> list[Fragment]:
-        """Close the last file and return the fragments, in the order of the rows; their ids are not yet assigned."""
+        """Close the last file. Return the fragments in the order of the rows, without ids."""
         if self._writer is not None:
             with naming(self._paths.store.display):
                 self._finish_file()
         return self._fragments
 
     def abort(self) -> None:
-        """Delete everything this writer wrote; what cannot be deleted is left to cleanup: why it is given up is what counts."""
+        """Delete the files of this writer. Does not raise: the error that led here must be seen."""
         output, self._output, self._writer = self._output, None, None
         blobs, self._blob_writer = self._blob_writer, None
         if blobs is not None:
@@ -149,10 +148,11 @@ class FragmentWriter:
         if output is not None:
             output.abort()
             names.append((self._target, self._path))
+        # Cleanup removes the files that cannot be deleted now.
         with suppress(StorageError):
             _delete_files(self._paths, names)
 
-    def _start(self) -> DataFileWriter:
+    def _start_file(self) -> DataFileWriter:
         self._path = new_data_file_name(self._tag)
         self._target = self._targets[self._started % len(self._targets)]
         self._started += 1
@@ -196,7 +196,7 @@ class FragmentWriter:
 
 
 def delete_fragments(paths: TablePaths, fragments: Iterable[Fragment]) -> None:
-    """Delete the data files of fragments that no manifest refers to, and their blobs.
+    """Delete the data files of fragments that are not part of a version, and their blob files.
 
     Raises
     ------
@@ -207,13 +207,13 @@ def delete_fragments(paths: TablePaths, fragments: Iterable[Fragment]) -> None:
 
 
 def delete_written(paths: TablePaths, target: int | None, tag: bytes) -> None:
-    """Delete all data files that carry the tag of a write, and their blobs. Lists the data files.
+    """Delete all data files with a tag, and their blob files. Lists the folder of data files.
 
     Parameters
     ----------
     paths : TablePaths
     target : int, optional
-        The base path to look below; None for the table itself.
+        The base path whose files are listed; None for the table itself.
     tag : bytes
     """
     store, folder = _folder(paths, target)
@@ -227,22 +227,22 @@ def _delete_files(paths: TablePaths, names: Iterable[tuple[int | None, str]]) ->
     by_store: dict[int | None, list[str]] = {}
     for target, name in names:
         by_store.setdefault(target, []).append(name)
-    for target, found in by_store.items():
+    for target, target_names in by_store.items():
         store, folder = _folder(paths, target)
         try:
-            store.delete([join(folder, name) for name in found])
+            store.delete([join(folder, name) for name in target_names])
         finally:
-            for name in found:
+            for name in target_names:
                 _delete_folder(store, join(folder, name.removesuffix(".lance")))
 
 
 def _delete_folder(store: ObjectStore, folder: str) -> None:
-    """Delete a folder of blobs, named like its data file without the suffix."""
+    """Delete the folder with the blob files of a data file."""
     store.delete([f"{folder}/{blob}" for blob in store.list_names(folder)])
     store.remove_folder(folder)
 
 
 def _folder(paths: TablePaths, target: int | None) -> tuple[ObjectStore, str]:
-    """Return the store of data files, and their folder there."""
+    """Return the store of the data files of a target, and their folder in it."""
     store, path = paths.locate(target, DATA, "x")
     return store, path.rpartition("/")[0]

@@ -92,7 +92,7 @@ def test_tags(path: Path) -> None:
 def test_what_cannot_be(path: Path) -> None:
     dataset = open_dataset(str(path))
     made = Dataset.commit(dataset, append(path, 6), 2, detached=True)
-    with pytest.raises(InvalidInputError, match="nothing but detached versions"):
+    with pytest.raises(InvalidInputError, match="only detached versions can follow it"):
         Dataset.commit(made, append(path, 9), made.version)
     for make in (made.create_branch, made.shallow_clone, made.deep_clone):
         with pytest.raises(InvalidInputError, match="no part of the history"):

@@ -18,7 +18,7 @@ from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit import commit as commit_module
 from lance_spark.table.commit import idempotency as once_module
 from lance_spark.table.commit.commit import commit
-from lance_spark.table.commit.idempotency import WriteToken, committed_before
+from lance_spark.table.commit.idempotency import WriteToken, find_committed_version
 from lance_spark.table.commit.transaction import Transaction, read_transaction
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.manifest.versions import list_manifests
@@ -36,7 +36,7 @@ import sys
 from lance_spark.errors import AlreadyCommittedError
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.commit import commit
-from lance_spark.table.commit.idempotency import Once
+from lance_spark.table.commit.idempotency import WriteToken
 from lance_spark.table.open import read_latest
 from lance_spark.table.operations.data.append import Append
 from lance_spark.table.commit.transaction import Transaction
@@ -48,7 +48,7 @@ sys.stdin.readline()
 done = []
 for number, one in enumerate(fragments):
     base = read_latest(store)
-    once = Once("{ID}", "q", "{NUMBER}", number)
+    once = WriteToken("{ID}", "q", "{NUMBER}", number)
     try:
         commit(store, Transaction.new(base.version, Append(one)), base, max_retries=100, once=once)
     except AlreadyCommittedError:
@@ -113,16 +113,16 @@ def test_the_search_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         return manifest
 
     monkeypatch.setattr(once_module, "read_manifest", noting)
-    assert committed_before(store, newest, once(2)) is None
+    assert find_committed_version(store, newest, once(2)) is None
     assert read == [4, 3]
-    assert committed_before(store, newest, once(1)) == 3
-    assert committed_before(store, newest, once(1, lookback=3)) == 3
-    assert committed_before(store, newest, once(1, lookback=2)) is None
+    assert find_committed_version(store, newest, once(1)) == 3
+    assert find_committed_version(store, newest, once(1, lookback=3)) == 3
+    assert find_committed_version(store, newest, once(1, lookback=2)) is None
     read.clear()
-    assert committed_before(store, newest, once(0, "nobody")) is None
+    assert find_committed_version(store, newest, once(0, "nobody")) is None
     assert read == [4, 3, 2, 1]
     read.clear()
-    assert committed_before(store, newest, once(0, "nobody", lookback=1)) is None
+    assert find_committed_version(store, newest, once(0, "nobody", lookback=1)) is None
     assert read == []
 
 
@@ -136,12 +136,12 @@ def test_remote_stores_are_searched_in_the_same_order(tmp_path: Path) -> None:
         commit(store, Transaction.new(base.version, Append(()), properties), base)
     newest = read_latest(store)
     assert newest.version == 41
-    assert committed_before(store, newest, once(10)) is None
+    assert find_committed_version(store, newest, once(10)) is None
     assert (
-        committed_before(store, newest, once(9)) == committed_before(store, newest, once(0)) == 38
+        find_committed_version(store, newest, once(9)) == find_committed_version(store, newest, once(0)) == 38
     )
-    assert committed_before(store, newest, once(9, lookback=3)) is None
-    assert committed_before(store, newest, once(0, "nobody")) is None
+    assert find_committed_version(store, newest, once(9, lookback=3)) is None
+    assert find_committed_version(store, newest, once(0, "nobody")) is None
 
 
 def test_history_that_is_cleaned_up_is_not_searched(tmp_path: Path) -> None:
@@ -151,14 +151,14 @@ def test_history_that_is_cleaned_up_is_not_searched(tmp_path: Path) -> None:
     append(path, 9)
     store = ObjectStore.from_uri(path)
     store.delete([one.path for one in list_manifests(store) if one.version == 2])
-    assert committed_before(store, read_latest(store), once(0)) is None
+    assert find_committed_version(store, read_latest(store), once(0)) is None
 
 
 @pytest.mark.parametrize("stands", ["x", "-1", "1.0", "", "9" * 40, "٣"])
 def test_numbers_that_are_none_are_those_of_others(stands: str) -> None:
     transaction = Transaction.new(1, Append(()), {ID: "q", NUMBER: stands})
-    assert not once(0).is_met_by(transaction)
-    assert once(0).number_in(transaction) is None
+    assert not once(0).is_committed_by(transaction)
+    assert once(0).number_of(transaction) is None
 
 
 def test_what_cannot_be_made_once(tmp_path: Path) -> None:

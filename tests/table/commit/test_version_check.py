@@ -24,13 +24,13 @@ from lance_spark.table.manifest.codec import encode, read_manifest
 from lance_spark.table.manifest.versions import ManifestLocation
 
 ROWS = pa.table({"id": pa.array(range(4), pa.int64())})
-CLEANED = "may have been there before, and cleaned up"
+CLEANED = "cleanup may have removed an earlier version"
 
 
 @pytest.fixture(params=["disk", "memory"])
 def uri(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(version_check, "_SHORT", 0)
-    monkeypatch.setattr(version_check, "_SHORT_LOCAL", 0)
+    monkeypatch.setattr(version_check, "_SHORT_SECONDS", 0)
+    monkeypatch.setattr(version_check, "_SHORT_SECONDS_LOCAL", 0)
     return str(tmp_path / "t") if request.param == "disk" else f"memory://{uuid.uuid4().hex}/t"
 
 
@@ -145,8 +145,8 @@ def test_others_have_until_the_look_to_make_a_version_again(
     uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The put was quick, and its answer was lost; what followed took its time."""
-    monkeypatch.setattr(version_check, "_SHORT", 0.3)
-    monkeypatch.setattr(version_check, "_SHORT_LOCAL", 0.3)
+    monkeypatch.setattr(version_check, "_SHORT_SECONDS", 0.3)
+    monkeypatch.setattr(version_check, "_SHORT_SECONDS_LOCAL", 0.3)
     dataset = lance_spark.write_dataset(ROWS, uri)
     create, uniform = versions.create_manifest, random.uniform
     lost: list[ManifestLocation] = []

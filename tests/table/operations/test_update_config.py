@@ -111,7 +111,7 @@ def test_bytes_in_metadata_survive() -> None:
         (lambda d: d.update_field_metadata({"nope": {"a": "b"}}), "nope"),
         (lambda d: d.update_config({"a": 1}), "no string"),
         (lambda d: d.update_metadata({1: "a"}), "no string"),
-        (lambda d: d.update_config({"a": "1"}, transaction_properties={"x": 1}), "no string"),
+        (lambda d: d.update_config({"a": "1"}, transaction_properties={"x": 1}), "not a string"),
         (
             lambda d: d.update_field_metadata(
                 {"id": {"lance-schema:unenforced-primary-key": "true"}}
