@@ -213,7 +213,9 @@ def test_targets_that_make_no_sense(tmp_path: Path) -> None:
         dataset.with_target_bases(["hot"], target_all_bases=True)
     with pytest.raises(InvalidInputError, match="target_bases must be a list"):
         dataset.with_target_bases("hot")
-    with pytest.raises(InvalidOptionError, match="base path 'warm' not found; the table has 'hot', 'cold'"):
+    with pytest.raises(
+        InvalidOptionError, match="base path 'warm' not found; the table has 'hot', 'cold'"
+    ):
         dataset.with_target_bases(["warm"]).compact_files()
 
 

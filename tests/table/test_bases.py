@@ -114,6 +114,6 @@ def test_messages_without_secrets() -> None:
     base = BasePath(1, secret, True)
     with pytest.raises(InvalidInputError, match="two base paths have the same path") as twice:
         new_bases([base, BasePath(2, secret, True)])
-    with pytest.raises(InvalidOptionError, match="base path .* not found") as missing:
+    with pytest.raises(InvalidOptionError, match=r"base path .* not found") as missing:
         targets({1: base}, [secret + "2"], None, ObjectStore.from_uri("/t"))
     assert "hidden" not in f"{twice.value} {missing.value}"

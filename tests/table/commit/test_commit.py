@@ -322,7 +322,9 @@ def test_versions_that_were_cleaned_up_cannot_be_checked(path: Path) -> None:
     append(path, 6)
     append(path, 9)
     (path / versions.NamingScheme.V2.locate(2).path).unlink()
-    with pytest.raises(CommitConflictError, match="cleanup has removed version 2, which was committed") as e:
+    with pytest.raises(
+        CommitConflictError, match="cleanup has removed version 2, which was committed"
+    ) as e:
         append(path, 12, base=base)
     assert e.value.retryable
 
@@ -424,7 +426,9 @@ def test_files_of_another_version(path: Path) -> None:
     new_table(path, data_storage_version="2.1")
     store, base = ObjectStore.from_uri(path), manifests(path)[0]
     operation = Append(written_by_pylance(path, rows(6), "2.2"))
-    with pytest.raises(InvalidInputError, match=r"has version 2\.2, but the files of the table have version 2\.1"):
+    with pytest.raises(
+        InvalidInputError, match=r"has version 2\.2, but the files of the table have version 2\.1"
+    ):
         commit(store, Transaction.new(1, operation), base)
 
 

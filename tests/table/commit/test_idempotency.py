@@ -138,7 +138,9 @@ def test_remote_stores_are_searched_in_the_same_order(tmp_path: Path) -> None:
     assert newest.version == 41
     assert find_committed_version(store, newest, once(10)) is None
     assert (
-        find_committed_version(store, newest, once(9)) == find_committed_version(store, newest, once(0)) == 38
+        find_committed_version(store, newest, once(9))
+        == find_committed_version(store, newest, once(0))
+        == 38
     )
     assert find_committed_version(store, newest, once(9, lookback=3)) is None
     assert find_committed_version(store, newest, once(0, "nobody")) is None

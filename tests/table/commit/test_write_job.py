@@ -224,8 +224,14 @@ def test_appends_that_pylance_takes(tmp_path: Path, schema: pa.Schema) -> None:
         (variant(d=pa.utf8()), "column 'd' is dictionary<.*>, but the data has string"),
         (variant(s=pa.struct([("c", pa.int32())])), r"does not have the column 's\.c' of the data"),
         (variant(s=pa.struct([("a", pa.int8())])), r"column 's\.a' is int32, .* int8"),
-        (pa.schema([*TABLE, pa.field("new", pa.int8())]), "does not have the column 'new' of the data"),
-        (pa.schema([f if f.name != "l" else f.with_name("L") for f in TABLE]), "does not have the column 'L' of the data"),
+        (
+            pa.schema([*TABLE, pa.field("new", pa.int8())]),
+            "does not have the column 'new' of the data",
+        ),
+        (
+            pa.schema([f if f.name != "l" else f.with_name("L") for f in TABLE]),
+            "does not have the column 'L' of the data",
+        ),
         (pa.schema(list(TABLE)[1:]), "'id' must not be null, and the data does not have it"),
     ],
 )

@@ -84,7 +84,9 @@ def test_an_overwrite_on_top_of_an_overwrite(path: str) -> None:
 def test_files_that_do_not_fit_are_refused_and_deleted(path: str, new: pa.Table) -> None:
     job, fragments = planned(path, "append")
     lance.write_dataset(new, path, mode="overwrite")
-    with pytest.raises(CommitConflictError, match=r"append is incompatible with version 2 \(overwrite\)"):
+    with pytest.raises(
+        CommitConflictError, match=r"append is incompatible with version 2 \(overwrite\)"
+    ):
         commit_again(job, fragments)
     assert found(path) == new.to_pylist()
     names = {file.path for one in fragments for file in one.files}
