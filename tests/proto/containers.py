@@ -1,4 +1,4 @@
-"""Just enough of the Lance containers to get at their protobuf messages, written for these tests alone."""
+"""Minimal parsers of the Lance containers that return their protobuf messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The generated code works under every protobuf runtime that users may have, in C and in pure Python."""
+"""The generated code works with all supported protobuf runtimes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The conflict table of the operations, against what pylance does on top of the same real commits."""
+"""Conflicts between operations, compared with pylance on the same commits."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def by_us(path: Path, operation: Operation) -> str:
 
 
 @pytest.mark.parametrize("kind", ["append", "overwrite"])
-def test_as_pylance_does(changed: Path, tmp_path: Path, kind: str) -> None:
+def test_conflicts_equal_those_of_pylance(changed: Path, tmp_path: Path, kind: str) -> None:
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     data = rows(50)
     (metadata,) = lance.fragment.write_fragments(data, str(tmp_path / "data"))
@@ -183,7 +183,7 @@ def test_as_pylance_does(changed: Path, tmp_path: Path, kind: str) -> None:
     assert (last[0].flags, last[0].config) == (last[1].flags, last[1].config)
 
 
-def test_configuration_set_twice() -> None:
+def test_concurrent_changes_of_configuration() -> None:
     message = transaction_pb2.Transaction()
     message.update_config.config_updates.update_entries.add(key="a", value="b")
     config = operation_of(message, "x")
@@ -197,6 +197,6 @@ def test_configuration_set_twice() -> None:
 
 
 @pytest.mark.parametrize("own", [Append(()), Overwrite((), ())])
-def test_what_nobody_knows_is_planned_anew(own: Operation) -> None:
+def test_unknown_operations_are_replanned(own: Operation) -> None:
     unknown = operation_of(transaction_pb2.Transaction(), "x")
     assert own.conflict(unknown) is Conflict.RETRYABLE

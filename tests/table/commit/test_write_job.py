@@ -1,4 +1,4 @@
-"""Writes from plan to commit, read by pylance; and the data that pylance takes or refuses for an append."""
+"""Writes from plan to commit, read by pylance; and which data an append accepts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.support.tables.pylance_written import ids, manifests, new_table, rows
 
 
 def carry_out(job: WriteJob, *tables: pa.Table) -> list[Fragment]:
-    """Write each table as a task of its own would."""
+    """Write each table as a separate task."""
     fragments: list[Fragment] = []
     for table in tables:
         writer = pickle.loads(pickle.dumps(job)).writer()
@@ -110,7 +110,7 @@ def test_abort(path: Path) -> None:
 
 
 def test_an_append_of_nothing(path: Path) -> None:
-    """It makes a version, as pylance's does."""
+    """It creates a version, as with pylance."""
     new_table(path)
     lance.write_dataset(rows(0).slice(3), str(path), mode="append")
     assert lance.dataset(str(path)).version == 2

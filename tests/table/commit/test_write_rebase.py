@@ -1,4 +1,4 @@
-"""Writes that were overtaken by an overwrite: committed on top of it if their files fit it, and refused as before if not."""
+"""Writes that an overwrite overtakes: committed after it if their files fit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def path(tmp_path: Path) -> str:
 
 
 def planned(path: str, mode: Any, **options: Any) -> tuple[WriteJob, list[Fragment]]:
-    """Write the rows of a write that is not committed yet."""
+    """Write rows without a commit."""
     job = begin_write(path, MORE.schema, mode=mode, **options)
     writer = job.writer()
     for batch in MORE.to_batches():
