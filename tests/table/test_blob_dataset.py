@@ -1,6 +1,6 @@
-"""A table whose blobs are in a second table below ``_blobs/``: its other columns are read, and it is never changed.
+"""A table with blobs in a second table below ``_blobs/``: other columns can be read, no changes.
 
-The table is one that pylance 0.25.2 wrote; see tests/fixtures/README.md.
+pylance 0.25.2 wrote the table; see tests/fixtures/README.md.
 """
 
 from __future__ import annotations

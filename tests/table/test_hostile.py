@@ -97,7 +97,7 @@ def worsened(mutate: Mutate, data: bytes, rng: random.Random, count: int) -> lis
 
 
 def same_bases(data: bytes, content: bytes) -> bool:
-    """Tell whether a damaged manifest has the base paths of the sound one: they may point anywhere."""
+    """Tell whether the damage left the base paths as they were. Other ones may point anywhere."""
     try:
         found = decode(content, "m").message.base_paths
     except LanceError:

@@ -175,7 +175,7 @@ def test_path_without_table(tmp_path: Path) -> None:
     for way in ({}, {"version": 1}, {"tag": "x"}, {"timestamp": datetime.now(UTC)}):
         with pytest.raises(TableNotFoundError, match="is not a Lance table"):
             open_table(str(tmp_path / "none"), **way)  # type: ignore[arg-type]
-    # What early releases kept beside the versions is enough to read the newest of them, and for no more.
+    # The copy that early releases wrote beside the versions suffices to read the newest version.
     (tmp_path / "_latest.manifest").write_bytes(b"")
     with pytest.raises(UnsupportedError, match="early release"):
         open_table(str(tmp_path), version=1)

@@ -20,7 +20,7 @@ from tests.fixtures.tables import fixtures, unpack
 from tests.support.tables.damaged import rewrite_manifest
 from tests.support.tables.pylance_written import new_table, rows
 
-#: What this release reads and pylance 14 refuses: files of two versions in one table, early pages of 2.2.
+#: Tables that this release reads and pylance 14 refuses: two file versions, early pages of 2.2.
 _READ_HERE_ALONE = re.compile("must have the same version|require the u32 chunk grammar")
 
 
@@ -52,7 +52,7 @@ def _verdict(validate: Callable[[], None]) -> str:
 
 
 def prepared(path: Path, stable: bool = False) -> str:
-    """A table with two fragments, a deleted row in each, a second data file in each, and two indexes."""
+    """A table with two indexes and two fragments, each with a deleted row and two data files."""
     new_table(path, enable_stable_row_ids=stable)
     lance.dataset(str(path)).add_columns({"twice": "id * 2"})
     lance.dataset(str(path)).create_scalar_index("id", "BTREE")
@@ -102,7 +102,7 @@ def no_such_column(manifest: Manifest) -> None:
 
 
 def column_of_another_type(manifest: Manifest) -> None:
-    # A column of strings in the place of one of numbers has as many rows; its leaves are not compared.
+    # The columns of strings and of numbers have equally many rows; leaves are not compared.
     manifest.fragments[1].files[0].column_indices[:] = [0, -1]
 
 

@@ -335,7 +335,7 @@ def packed(fragments: Sequence[Fragment]) -> tuple[list[str], list[int], list[by
 
 
 def unpacked(sources: list[str], indices: list[int], messages: list[bytes]) -> list[Fragment]:
-    """Return the fragments from the three lists of `packed`."""
+    """Return the fragments that were converted to these three lists."""
     parse = table_pb2.DataFragment.FromString
     protos = [parse(message) for message in messages]
     if not indices:

@@ -63,7 +63,7 @@ def _restore(dataset: lance.LanceDataset) -> None:
     dataset.checkout_version(1).restore()
 
 
-#: Commits of pylance after the version that the other change was planned on, and the kinds of their transactions.
+#: Commits of pylance that follow the base of the other change, and their operations.
 CHANGES: dict[str, tuple[Change, tuple[str, ...]]] = {
     "append": (_append, ("append",)),
     "overwrite": (_overwrite, ("overwrite",)),
@@ -86,7 +86,8 @@ CHANGES: dict[str, tuple[Change, tuple[str, ...]]] = {
     "restore": (_restore, ("delete", "restore")),
 }
 
-#: What the operations answer, apart from what depends on more than the kind: read it as the specification's table.
+#: The conflicts of the operations, as in the specification's table. Cases that depend on more than
+#: the names of the operations are not in it.
 EXPECTED = """
                       append        overwrite
 append                compatible    compatible

@@ -175,7 +175,10 @@ def without_file_version(manifest: table_pb2.Manifest) -> None:
 
 @pytest.mark.parametrize("first", ["append", "delete", "config"])
 def test_files_of_version_2_without_a_stated_version(tmp_path: Path, first: str) -> None:
-    """Releases 0.13 to 0.15 wrote no version; a compaction after a change of ours took that of a table without any file."""
+    """Releases 0.13 to 0.15 did not write the version.
+
+    A compaction after our change once took the version of a table without files.
+    """
     new_table(tmp_path, data_storage_version="2.0")
     rewrite_manifest(tmp_path, without_file_version)
     uri = str(tmp_path)
