@@ -1,7 +1,8 @@
 """A PySpark data source for the Lance table and file format.
 
-`open_dataset` and `write_dataset` are the handle on tables without Spark; `spark.read.format("lance")` needs no import.
-`enable(spark)` has Spark push columns, filters, limits and counts down to it. `LanceTable` changes tables, by jobs of Spark.
+`spark.read.format("lance")` needs no import. `enable(spark)` lets Spark push columns, filters,
+limits and counts down to it. `LanceTable` changes tables with Spark jobs. `open_dataset` and
+`write_dataset` read and write tables without Spark.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    # Executors and the planning worker import this package for one of its rooms; the others wait until asked for.
+    # Executors and the planning worker need only some sub-packages, so names are imported at their
+    # first use.
     if name == "LanceError":
         from lance_spark.errors import LanceError
 

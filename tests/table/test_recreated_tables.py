@@ -30,7 +30,7 @@ Commit = Callable[[WriteJob, list[Fragment]], object]
 
 @pytest.fixture(params=["disk", "memory"])
 def uri(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(commit, "_KNOWN_SECONDS", 0.0)
+    monkeypatch.setattr(commit, "_FRESH_SECONDS", 0.0)
     return str(tmp_path / "t") if request.param == "disk" else "memory://made-anew/t"
 
 
