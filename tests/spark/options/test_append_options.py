@@ -195,7 +195,7 @@ def test_a_write_that_is_run_again(path: Path) -> None:
     assert table_of(path)["id"].to_pylist() == list(range(15))
     for half in ({"txnAppId": "nightly"}, {"txnVersion": "1"}):
         with pytest.raises(
-            InvalidOptionError, match="txnAppId and txnVersion .* must be given together"
+            InvalidOptionError, match=r"txnAppId and txnVersion .* must be given together"
         ):
             writer_for(path, rows(0), **half)
     with pytest.raises(InvalidOptionError, match="whole number"):
