@@ -9,6 +9,30 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+__all__ = [
+    "AlreadyCommittedError",
+    "AmbiguousMergeError",
+    "CommitConflictError",
+    "CorruptError",
+    "CorruptFileError",
+    "CorruptTableError",
+    "EvaluationError",
+    "InvalidInputError",
+    "InvalidOptionError",
+    "LanceError",
+    "MissingFileError",
+    "SchemaMismatchError",
+    "StorageError",
+    "TableExistsError",
+    "TableNotFoundError",
+    "UncertainCommitError",
+    "UnsupportedEncodingError",
+    "UnsupportedError",
+    "UnsupportedFeatureError",
+    "UnsupportedTypeError",
+    "VersionNotFoundError",
+]
+
 
 class LanceError(Exception):
     """Root of every error this package raises on purpose."""

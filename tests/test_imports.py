@@ -1,6 +1,6 @@
 """Imports point one way: a package never imports a package above it, and no modules import in a circle.
 
-docs/design.md has the same order.
+docs/explanation/architecture.md has the same order.
 """
 
 from __future__ import annotations

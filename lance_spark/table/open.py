@@ -98,7 +98,7 @@ def open_table(
         Opens the newest version that was committed at or before this time. Needs a time zone.
     storage_options : mapping, optional
         Credentials, endpoint and other settings, with the names that other Lance clients use; see
-        docs/stores.md.
+        docs/reference/stores.md.
 
     Raises
     ------

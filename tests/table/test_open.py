@@ -65,16 +65,18 @@ def test_open_by_tag(path: Path) -> None:
 
 def test_missing_tags(path: Path) -> None:
     store = ObjectStore.from_uri(path)
-    with pytest.raises(VersionNotFoundError, match=r"no tag 'secnd': did you mean 'second'\?"):
+    with pytest.raises(
+        VersionNotFoundError, match=r"tag 'secnd' not found: did you mean 'second'\?"
+    ):
         open_table(str(path), tag="secnd")
-    with pytest.raises(VersionNotFoundError, match="no tag 'x': it has 'second'"):
+    with pytest.raises(VersionNotFoundError, match="tag 'x' not found: the table has 'second'"):
         open_table(str(path), tag="x")
-    with pytest.raises(InvalidInputError, match="has a tag 'second' already"):
+    with pytest.raises(InvalidInputError, match="tag 'second' already exists"):
         tag_store.create_tag(store, "second", 1)
     with pytest.raises(VersionNotFoundError, match="no version 9"):
         tag_store.create_tag(store, "new", 9)
     tag_store.delete_tag(store, "second")
-    with pytest.raises(VersionNotFoundError, match="no tag 'second': it has none"):
+    with pytest.raises(VersionNotFoundError, match="tag 'second' not found: the table has none"):
         open_table(str(path), tag="second")
 
 

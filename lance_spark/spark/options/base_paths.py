@@ -1,4 +1,6 @@
-"""Options about base paths: which a new table has, and which of them data files go to; parsed and checked here, once."""
+"""Options about base paths: which a new table has, and which of them data files go to; parsed and
+checked here, once.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ _MAX_ID = 2**32 - 1
 
 
 def initial_bases(plain: Mapping[str, str]) -> tuple[BasePath, ...]:
-    """Return the base paths that the option initial_bases gives a new table; none if it is not given.
+    """Return the base paths that the option initial_bases gives a new table; none if it is not
+    given.
 
     Raises
     ------
@@ -27,7 +30,7 @@ def initial_bases(plain: Mapping[str, str]) -> tuple[BasePath, ...]:
     if text is None:
         return ()
     given = json_list(text)
-    if given is None or not all(_is_base(one) for one in given):
+    if given is None or not all(_is_base(item) for item in given):
         # A path may hold a password: no part of the value is shown.
         raise InvalidOptionError(
             'option initial_bases: give a JSON list such as [{"path": "s3://bucket/cold", "name": "cold"}]; an entry has a path, and '
@@ -35,9 +38,12 @@ def initial_bases(plain: Mapping[str, str]) -> tuple[BasePath, ...]:
         )
     bases = [
         BasePath(
-            one.get("id") or 0, one["path"], one.get("is_dataset_root") or False, one.get("name")
+            item.get("id") or 0,
+            item["path"],
+            item.get("is_dataset_root") or False,
+            item.get("name"),
         )
-        for one in given
+        for item in given
     ]
     try:
         return new_bases(bases)
@@ -46,7 +52,8 @@ def initial_bases(plain: Mapping[str, str]) -> tuple[BasePath, ...]:
 
 
 def target_bases(plain: Mapping[str, str]) -> TargetBases:
-    """Return which base paths new data files go to, by the options target_bases and target_all_bases.
+    """Return which base paths new data files go to, by the options target_bases and
+    target_all_bases.
 
     Raises
     ------

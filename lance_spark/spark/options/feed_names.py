@@ -1,4 +1,6 @@
-"""Names of options about change feeds and streams, apart from what parses them: most reads and writes have none."""
+"""Names of options about change feeds and streams, apart from what parses them: most reads and
+writes have none.
+"""
 
 from __future__ import annotations
 

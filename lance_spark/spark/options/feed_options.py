@@ -58,7 +58,7 @@ class FeedOptions:
                 raise InvalidOptionError(
                     f"options {end}Version and {end}Timestamp exclude one another: give one"
                 )
-        found = cls(
+        result = cls(
             change_feed=flag("read_change_feed", given),
             starting_version=whole("starting_version", given),
             ending_version=whole("ending_version", given),
@@ -68,15 +68,15 @@ class FeedOptions:
             max_bytes=whole("max_bytes_per_trigger", given),
             skip_change_commits=flag("skip_change_commits", given),
         )
-        if found.change_feed and options.filter is not None:
+        if result.change_feed and options.filter is not None:
             raise InvalidOptionError(
                 "option filter is not for change feeds: use .where() on the DataFrame"
             )
-        if found.change_feed and found.skip_change_commits:
+        if result.change_feed and result.skip_change_commits:
             raise InvalidOptionError(
                 "a change feed tells of all changes: leave readChangeFeed or skipChangeCommits out"
             )
-        return found
+        return result
 
     def of_batch(self, options: ReadOptions) -> FeedOptions:
         """Return the options, checked for a change feed that is read at once.
@@ -87,13 +87,15 @@ class FeedOptions:
         """
         if not self.change_feed:
             raise InvalidOptionError(
-                f"option {next(iter(options.feed))} is for change feeds and streams: set readChangeFeed, or use "
+                f"option {next(iter(options.feed))} is for change feeds and streams: set "
+                "readChangeFeed, or use "
                 "spark.readStream"
             )
         _refuse_versions(options, "startingVersion and endingVersion say which changes are read")
         if self.starting_version is None and self.starting_timestamp is None:
             raise InvalidOptionError(
-                "a change feed needs the option startingVersion or startingTimestamp: the first version whose changes are read"
+                "a change feed needs the option startingVersion or startingTimestamp: the first "
+                "version whose changes are read"
             )
         return self
 
@@ -109,7 +111,8 @@ class FeedOptions:
         )
         if self.ending_version is not None or self.ending_timestamp is not None:
             raise InvalidOptionError(
-                "a stream has no end: leave endingVersion and endingTimestamp out, or use trigger(availableNow=True)"
+                "a stream has no end: leave endingVersion and endingTimestamp out, or use "
+                "trigger(availableNow=True)"
             )
         return self
 

@@ -1,9 +1,11 @@
 """What a user may write in `.option(...)`: parsed and checked here, once.
 
-Spark hands over a case-insensitive mapping of strings, and for a table of its catalog mixes the table's properties in, with each
-option once more below `option.`: there, what is no option is let through. The names are those of other Lance connectors. What is no option, no
-setting of the store and nothing that Spark adds by itself is refused with the nearest name there is. The same mapping may serve
-reads and writes (a temporary view has one for both), so options of the other direction are let through.
+Spark hands over a case-insensitive mapping of strings, and for a table of its catalog mixes the
+table's properties in, with each option once more below `option.`: there, what is no option is let
+through. The names are those of other Lance connectors. What is no option, no setting of the store
+and nothing that Spark adds by itself is refused with the nearest name there is. The same mapping
+may serve reads and writes (a temporary view has one for both), so options of the other direction
+are let through.
 """
 
 from __future__ import annotations
@@ -46,9 +48,11 @@ _IGNORED = frozenset(
     | {"use_queued_write_buffer", "queue_depth", "max_rows_per_group", "max_batch_bytes"}
     | feed_names.OF_SPARK
 )
-#: The option by which `LanceTable` hands over a condition that Spark has resolved: a tree of `filter_trees`, as JSON.
+#: The option by which `LanceTable` hands over a condition that Spark has resolved: a tree of
+#: `filter_trees`, as JSON.
 FILTER_TREE = "filter_tree"
-#: What the columns that a query looks at have at most, as Spark has them, if it is answered while it is planned.
+#: What the columns that a query looks at have at most, as Spark has them, if it is answered while
+#: it is planned.
 DEFAULT_DRIVER_READ_BYTES = 128 * 1024 * 1024
 READ_NAMES = (
     "version",
@@ -130,7 +134,8 @@ NO_PATH = (
     "CREATE TABLE t USING lance LOCATION '...'"
 )
 NO_PATH_ON_WRITE = (
-    "no path arrived: Spark tells a Python data source nothing about a table of its catalog on INSERT. Write with "
+    "no path arrived: Spark tells a Python data source nothing about a table of its catalog on "
+    "INSERT. Write with "
     'df.write.format("lance").mode("append").save(path), or INSERT into a view made by '
     "CREATE TEMPORARY VIEW v USING lance OPTIONS (path '...')"
 )
@@ -145,7 +150,8 @@ class ReadOptions:
     path : str
         Folder or URI of the table.
     version : int or None
-        Version to read, detached ones too; the newest if neither version, tag nor timestamp is given.
+        Version to read, detached ones too; the newest if neither version, tag nor timestamp is
+        given.
     timestamp : datetime or None
         Read the version that was the newest at this time (UTC).
     branch : str or None
@@ -161,9 +167,11 @@ class ReadOptions:
     timezone : str or None
         Of timestamps in `filter` that name none.
     push_filters : bool
-        Whether filters that Spark itself pushes are taken; see `pushing` for what is wrong with them.
+        Whether filters that Spark itself pushes are taken; see `pushing` for what is wrong with
+        them.
     driver_read_bytes : int
-        What a query may look at to be answered while it is planned, without tasks; never if 0. See `found`.
+        What a query may look at to be answered while it is planned, without tasks; never if 0. See
+        `found`.
     batch_size : int or None
         Rows of a batch at most; by the width of the rows if None.
     target_rows : int or None
@@ -265,7 +273,8 @@ class WriteOptions:
     path : str
         Folder or URI of the table.
     branch : str or None
-        Write to this branch, "main" being the main one; to the one that the path is the root of if None.
+        Write to this branch, "main" being the main one; to the one that the path is the root of if
+        None.
     data_storage_version : str or None
         Version of the data files; the table's own, or the stable one for a new table, if None.
     max_rows_per_file, max_bytes_per_file : int or None
@@ -289,13 +298,15 @@ class WriteOptions:
     target_bases : TargetBases
         Which base paths data files go to.
     streaming_query_id : str or None
-        Name of a stream that is written, in the transactions of its batches; the id of Spark's query if None.
+        Name of a stream that is written, in the transactions of its batches; the id of Spark's
+        query if None.
     lookback_versions : int or None
         How many versions are searched for a stream's last batch.
     rules : mapping of str to str
         What is said of the rows and columns that there are; `write_rules` parses it.
     column_metadata : mapping of str to mapping of str to str
-        By column in lower case, what the options say about it, as keys and values of the field's metadata.
+        By column in lower case, what the options say about it, as keys and values of the field's
+        metadata.
     storage_options : mapping, not shown by `repr`
         Arguments of the fsspec file system.
     """
@@ -327,7 +338,8 @@ class WriteOptions:
         Raises
         ------
         InvalidOptionError
-            An option is unknown, its value cannot be used, or it asks to write what can only be read.
+            An option is unknown, its value cannot be used, or it asks to write what can only be
+            read.
         """
         with _naming_path(options):
             return cls._parse(options)
@@ -339,7 +351,8 @@ class WriteOptions:
         for name in ("version", "tag", "timestamp", "columns", "filter", FILTER_TREE):
             if name in plain:
                 raise InvalidOptionError(
-                    f"option {name} belongs to reading: a write goes to all columns of the newest version; leave it out"
+                    f"option {name} belongs to reading: a write goes to all columns of the newest "
+                    "version; leave it out"
                 )
         if parts.path is None:
             raise InvalidOptionError(NO_PATH_ON_WRITE)
@@ -445,7 +458,8 @@ def _unknown(name: str) -> str:
     if near:
         return f"unknown option {name}; did you mean {near[0]}?"
     return (
-        f"unknown option {name}; there are {', '.join(known[: 1 + len(READ_NAMES) + len(_WRITE)])}, and settings of the "
+        f"unknown option {name}; there are "
+        f"{', '.join(known[: 1 + len(READ_NAMES) + len(_WRITE)])}, and settings of the "
         f"store under storage_options.<name>"
     )
 
@@ -462,9 +476,9 @@ def _blob_mark(name: str, text: str) -> str:
 
 
 def _rules(plain: Mapping[str, str]) -> dict[str, str]:
-    found = {name: plain[name] for name in overwrite_names.RULE_NAMES if name in plain}
+    result = {name: plain[name] for name in overwrite_names.RULE_NAMES if name in plain}
     # Of timestamps in the condition.
-    return {**found, "timezone": plain["timezone"]} if found and "timezone" in plain else found
+    return {**result, "timezone": plain["timezone"]} if result and "timezone" in plain else result
 
 
 def _only_path(text: str) -> str:

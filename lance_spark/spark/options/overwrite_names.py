@@ -1,4 +1,6 @@
-"""Names of options about what a write means for the rows and columns that there are, apart from what parses them: most have none."""
+"""Names of options about what a write means for the rows and columns that there are, apart from
+what parses them: most have none.
+"""
 
 from __future__ import annotations
 

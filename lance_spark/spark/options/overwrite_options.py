@@ -1,4 +1,6 @@
-"""Options about what a write means for the rows and columns that there are: parsed and checked here, once."""
+"""Options about what a write means for the rows and columns that there are: parsed and checked
+here, once.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ class OverwriteOptions:
     replace_where : str or None
         An overwrite replaces the rows that meet this predicate in Spark's SQL, and no others.
     partition_by : tuple of str
-        An overwrite replaces the rows that have the same values of these columns as its own rows; all rows, if there are none.
+        An overwrite replaces the rows that have the same values of these columns as its own rows;
+        all rows, if there are none.
     timezone : str or None
         Of timestamps in `replace_where` that name none.
     settings : SqlSettings or None
@@ -75,16 +78,19 @@ class OverwriteOptions:
             )
         if where is not None and dynamic:
             raise InvalidOptionError(
-                "options replaceWhere and partitionOverwriteMode=dynamic exclude one another: give one"
+                "options replaceWhere and partitionOverwriteMode=dynamic exclude one another: give "
+                "one"
             )
         if dynamic and not by:
             raise InvalidOptionError(
-                "option partitionOverwriteMode=dynamic needs option partitionBy: the columns whose values say what is replaced. "
+                "option partitionOverwriteMode=dynamic needs option partitionBy: the columns whose "
+                "values say what is replaced. "
                 "The method .partitionBy() is refused by Spark"
             )
         if merge and overwrite:
             raise InvalidOptionError(
-                "option mergeSchema is for appends: an overwrite of all rows takes the DataFrame's columns as they are, one of a "
+                "option mergeSchema is for appends: an overwrite of all rows takes the DataFrame's "
+                "columns as they are, one of a "
                 "part keeps the table's"
             )
         return cls(

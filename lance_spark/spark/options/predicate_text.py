@@ -5,9 +5,9 @@
 | with push-down | is told all settings that matter, by the optimizer rule | |
 | without | knows none, and takes Spark's defaults | see those that are set in the session, and refuse a text that these change |
 
-Spark starts the planning process with no setting of the session. Tasks get those that are not left at their defaults, as local
-properties. The time zone is none of these settings: it is the option timezone, or what the rule tells; without both a predicate
-that needs it is refused.
+Spark starts the planning process with no setting of the session. Tasks get those that are not left
+at their defaults, as local properties. The time zone is none of these settings: it is the option
+timezone, or what the rule tells; without both a predicate that needs it is refused.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ class OptionText:
         Raises
         ------
         InvalidInputError
-            It is no predicate on the columns. If it is one under another setting of the session, the
-            error names it.
+            It is no predicate on the columns. If it is one under another setting of the session,
+            the error names it.
         """
         try:
             return parse_predicate(self.text, self.schema, self.settings)
@@ -92,14 +92,18 @@ class OptionText:
             if not settings:
                 raise
             raise InvalidInputError(
-                f"{error}. Option {self.option} is read by Spark's default settings here; the text is a condition with "
-                f"{' or '.join(settings)}. If the session has that setting, call lance_spark.enable(spark), which hands it "
+                f"{error}. Option {self.option} is read by Spark's default settings here; the text "
+                "is a condition with "
+                f"{' or '.join(settings)}. If the session has that setting, call "
+                "lance_spark.enable(spark), which hands it "
                 "over, or use .where(...) or a method of LanceTable"
             ) from None
 
     def _settings_that_help(self) -> list[str]:
-        """Return the settings of Spark, each with a value, that alone make a condition of the text."""
-        found = []
+        """Return the settings of Spark, each with a value, that alone make a condition of the
+        text.
+        """
+        result = []
         for name, setting in SPARK_NAMES.items():
             default = getattr(self.settings, name)
             if name == "time_zone":
@@ -114,15 +118,19 @@ class OptionText:
                 parse_predicate(self.text, self.schema, replace(self.settings, **changed))
             except InvalidInputError:
                 continue
-            found.append(f"{setting}={str(other).lower() if isinstance(other, bool) else other}")
-        return found
+            result.append(f"{setting}={str(other).lower() if isinstance(other, bool) else other}")
+        return result
 
     def for_tasks(self) -> OptionText | None:
-        """Return what tasks have to check, with the columns that matter; None if there is nothing to check."""
+        """Return what tasks have to check, with the columns that matter; None if there is nothing
+        to check.
+        """
         if self.told:
             return None
         text = self.text.lower()
-        named = [one for one in self.schema.fields if one.name.lower().replace("`", "``") in text]
+        named = [
+            field for field in self.schema.fields if field.name.lower().replace("`", "``") in text
+        ]
         return replace(self, schema=Schema(tuple(named)))
 
     def check(self) -> None:
@@ -147,14 +155,18 @@ class OptionText:
             name if value is None else f"{name}={value}" for name, value in sorted(changed.items())
         )
         raise InvalidOptionError(
-            f"option {self.option}: {self.text!r} is read by Spark's default settings, and this session has others that may change "
-            f"its meaning: {shown}. Call lance_spark.enable(spark), which hands the settings over, or use .where(...) or a method of "
+            f"option {self.option}: {self.text!r} is read by Spark's default settings, and this "
+            "session has others that may change "
+            f"its meaning: {shown}. Call lance_spark.enable(spark), which hands the settings over, "
+            "or use .where(...) or a method of "
             "LanceTable"
         )
 
 
 def _session_of_task(planned: SqlSettings) -> SqlSettings:
-    """Return the settings of the session as this task sees them; what it does not see is as planned."""
+    """Return the settings of the session as this task sees them; what it does not see is as
+    planned.
+    """
     from pyspark import TaskContext
 
     context = TaskContext.get()

@@ -1,11 +1,12 @@
 """Options of the store among the options of the source.
 
-- The names of `KNOWN` stand among the plain options, as other connectors have them, or below a prefix;
-- below `storage_options.` or `storage.`, or in the JSON object `storage_options`, any name may stand: what is not in `KNOWN`
-  reaches the file system as it is.
+- The names of `KNOWN` stand among the plain options, as other connectors have them, or below a
+  prefix;
+- below `storage_options.` or `storage.`, or in the JSON object `storage_options`, any name may
+  stand: what is not in `KNOWN` reaches the file system as it is.
 
-What they mean is said in `lance_spark.storage.options.fsspec_options`. They travel as they were given. Values may be secrets: nothing here puts one in a
-message.
+What they mean is said in `lance_spark.storage.options.fsspec_options`. They travel as they were
+given. Values may be secrets: nothing here puts one in a message.
 """
 
 from __future__ import annotations

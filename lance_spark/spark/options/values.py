@@ -1,4 +1,6 @@
-"""Values of options, parsed from the texts that Spark hands over: each error names the option, what was expected, and what was given."""
+"""Values of options, parsed from the texts that Spark hands over: each error names the option, what
+was expected, and what was given.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +93,8 @@ def timezone_of(plain: Mapping[str, str]) -> str | None:
         tzinfo_of(text.strip())
     except ValueError:
         raise InvalidOptionError(
-            f"option timezone: give a name such as Europe/Berlin, or an offset such as +01:00, not {shown(text)}"
+            "option timezone: give a name such as Europe/Berlin, or an offset such as +01:00, not "
+            f"{shown(text)}"
         ) from None
     return text.strip()
 
@@ -110,7 +113,8 @@ def moment(text: str | None, name: str = "timestamp") -> datetime | None:
         return parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed.astimezone(UTC)
     except (ValueError, OverflowError):
         raise InvalidOptionError(
-            f"option {name}: give a time as 2026-01-31T12:00:00+01:00, or without an offset for UTC, "
+            f"option {name}: give a time as 2026-01-31T12:00:00+01:00, or without an offset for "
+            "UTC, "
             f"not {shown(text)}"
         ) from None
 
@@ -130,11 +134,11 @@ def column_names(name: str, text: str | None) -> tuple[str, ...] | None:
             f'option {name}: give names with commas between, or a JSON list such as ["id", "point.x"]; '
             f"{shown(text)} is neither"
         )
-    found = tuple(name.strip() for name in names)
-    twice = sorted({name for name in found if found.count(name) > 1})
+    result = tuple(name.strip() for name in names)
+    twice = sorted({name for name in result if result.count(name) > 1})
     if twice:
         raise InvalidOptionError(f"option {name} names {', '.join(twice)} more than once")
-    return found
+    return result
 
 
 def fragment_ids(text: str | None) -> tuple[int, ...] | None:
@@ -146,20 +150,21 @@ def fragment_ids(text: str | None) -> tuple[int, ...] | None:
     """
     if text is None:
         return None
-    found: list[range] = []
+    results: list[range] = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         match = re.fullmatch(r"([0-9]{1,10})(?:-([0-9]{1,10}))?", part)
         if match is None:
             raise InvalidOptionError(
-                f"option fragment_ids: give numbers and ranges with commas between, as 3,7-9, not {shown(text)}"
+                "option fragment_ids: give numbers and ranges with commas between, as 3,7-9, not "
+                f"{shown(text)}"
             )
         first, last = int(match[1]), int(match[2] or match[1])
-        found.append(range(first, last + 1))
-    if sum(map(len, found)) > _MOST_FRAGMENTS:
+        results.append(range(first, last + 1))
+    if sum(map(len, results)) > _MOST_FRAGMENTS:
         raise InvalidOptionError(
             f"option fragment_ids: these are more than {_MOST_FRAGMENTS:,} fragments; leave it out"
         )
-    return tuple(sorted({number for part in found for number in part}))
+    return tuple(sorted({number for part in results for number in part}))
 
 
 def file_version(text: str | None) -> str | None:
@@ -174,7 +179,8 @@ def file_version(text: str | None) -> str | None:
     version = text.strip().lower()
     if version not in _FILE_VERSIONS:
         raise InvalidOptionError(
-            f"option data_storage_version: {shown(text)} cannot be written; give one of {', '.join(_FILE_VERSIONS)}"
+            f"option data_storage_version: {shown(text)} cannot be written; give one of "
+            f"{', '.join(_FILE_VERSIONS)}"
         )
     return version
 
@@ -196,7 +202,8 @@ def filter_tree(text: str | None) -> dict[str, Any] | None:
         tree = None
     if not isinstance(tree, dict):
         raise InvalidOptionError(
-            "option filter_tree is for LanceTable, which gives a condition as JSON: use the option filter"
+            "option filter_tree is for LanceTable, which gives a condition as JSON: use the option "
+            "filter"
         )
     return tree
 

@@ -1,8 +1,9 @@
 """Turning push-down on: the rule of `lance_spark.spark.pushdown.java` in a session that runs.
 
-A session asks the object `SparkSession.extensions` for its rules once for each query, so a rule that is added there counts
-from the next query on, in this session and in those that `newSession()` makes of it. The SQL configuration
-`spark.lance.pushdown.enabled` (default true) is looked up for each query too.
+A session asks the object `SparkSession.extensions` for its rules once for each query, so a rule
+that is added there counts from the next query on, in this session and in those that `newSession()`
+makes of it. The SQL configuration `spark.lance.pushdown.enabled` (default true) is looked up for
+each query too.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 
 CONF = "spark.lance.pushdown.enabled"
 CONNECT = (
-    "push-down cannot be turned on through Spark Connect: have the server configured by `python -m lance_spark conf`, or name "
+    "push-down cannot be turned on through Spark Connect: have the server configured by `python -m "
+    "lance_spark conf`, or name "
     "the columns by .schema(...) or by the option columns"
 )
 
@@ -36,9 +38,11 @@ CONNECT = (
 def enable(spark: SparkSession) -> None:
     """Have `format("lance")` read the columns, rows and counts that a query needs, and no more.
 
-    Holds for every query that the session, or a session made from it, plans from now on; frames, views and caches that
-    exist already are fine. A second call does nothing, nor does one where it is on by configuration. `spark.conf.set("spark.lance.pushdown.enabled", "false")` turns it
-    off, and "true" on again, at any time. Plans show no secrets among options from then on (`redaction`). Under a version of Spark that this release does not know, there is a warning and
+    Holds for every query that the session, or a session made from it, plans from now on; frames,
+    views and caches that exist already are fine. A second call does nothing, nor does one where it
+    is on by configuration. `spark.conf.set("spark.lance.pushdown.enabled", "false")` turns it off,
+    and "true" on again, at any time. Plans show no secrets among options from then on
+    (`redaction`). Under a version of Spark that this release does not know, there is a warning and
     nothing changes.
 
     Parameters
@@ -48,8 +52,9 @@ def enable(spark: SparkSession) -> None:
     Raises
     ------
     UnsupportedError
-        The session is one of Spark Connect whose server is not configured so, the rule cannot be compiled in its JVM, or the
-        Python of its workers does not have this package, which is looked up once.
+        The session is one of Spark Connect whose server is not configured so, the rule cannot be
+        compiled in its JVM, or the Python of its workers does not have this package, which is
+        looked up once.
 
     Examples
     --------
@@ -80,7 +85,9 @@ def enable(spark: SparkSession) -> None:
 
 
 def is_enabled(spark: SparkSession) -> bool:
-    """Tell whether push-down is on for the next query of a session, by `enable` or by configuration."""
+    """Tell whether push-down is on for the next query of a session, by `enable` or by
+    configuration.
+    """
     if not is_known(spark.version) or str(spark.conf.get(CONF, "true")).lower() != "true":
         return False
     if is_connect(spark):

@@ -3,15 +3,17 @@
 | tree | |
 | --- | --- |
 | `{"col": [path]}` | a column, or a struct's child; a boolean one is a filter itself |
-| `{"lit": text or null, "type": Spark's name}` | dates in days, timestamps in microseconds, bytes in hex digits, numbers as Java writes them |
+| `{"lit": text or null, "type": Spark's name}` | dates in days, timestamps and intervals in microseconds, times of day in nanoseconds, bytes in hex digits, numbers as Java writes them |
 | `{"op": name, "args": [...]}` | `and or not = <=> < <= > >= in is_null is_not_null is_nan starts_with ends_with contains` |
 | `{"op": "like", "args": [...], "escape": character}` | |
 
-Both sides of a comparison have one type of Spark's. Dates and timestamps stay numbers: Spark's reach further than Python's.
+Both sides of a comparison have one type of Spark's. Dates and timestamps stay numbers: Spark's
+reach further than Python's.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -23,7 +25,7 @@ from lance_spark.file.schema.schema import Schema
 from lance_spark.scan.predicates import coercion
 from lance_spark.scan.predicates.comparison import Op, compared
 from lance_spark.scan.predicates.tree import And, Column, Constant, In, IsNan, IsNull, Or, Predicate
-from lance_spark.scan.predicates.typed_values import Typed
+from lance_spark.scan.predicates.typed_values import DURATION, TIME, Typed
 from lance_spark.spark.pushdown.request import column_path, refused
 
 _COMPARED: dict[str, Op] = {"=": "==", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
@@ -38,7 +40,9 @@ _TEMPORAL = {
     "date": pa.date32(),
     "timestamp": pa.timestamp("us", "UTC"),
     "timestamp_ntz": pa.timestamp("us"),
+    "time(6)": TIME,
 }
+_INTERVAL = re.compile(r"interval (day|hour|minute|second)( to (hour|minute|second))?")
 _INT64 = range(-(1 << 63), 1 << 63)
 #: Each level is some calls, and more of them where a predicate is pickled.
 _DEEPEST = 100
@@ -68,8 +72,8 @@ def columns_of(tree: object) -> Iterator[tuple[str, ...]]:
     if isinstance(tree, dict):
         if "col" in tree:
             yield column_path(tree["col"], tree)
-        for one in tree.get("args", ()):
-            yield from columns_of(one)
+        for item in tree.get("args", ()):
+            yield from columns_of(item)
 
 
 def _literal(tree: dict[str, Any]) -> Typed:
@@ -91,6 +95,8 @@ def _kind(name: str, tree: object) -> pa.DataType:
         return _INTEGERS[name]
     if name in _TEMPORAL:
         return _TEMPORAL[name]
+    if _INTERVAL.fullmatch(name):
+        return DURATION
     if name.startswith("decimal(") and name.endswith(")"):
         precision, _, scale = name[8:-1].partition(",")
         return pa.decimal128(int(precision), int(scale or 0))
@@ -106,19 +112,19 @@ def _kind(name: str, tree: object) -> pa.DataType:
     return plain[name]
 
 
-def _value(text: str, kind: pa.DataType) -> Any:
-    if pat.is_string(kind):
+def _value(text: str, dtype: pa.DataType) -> Any:
+    if pat.is_string(dtype):
         return text
-    if pat.is_boolean(kind):
+    if pat.is_boolean(dtype):
         if text not in ("true", "false"):
             raise ValueError(text)
         return text == "true"
-    if pat.is_binary(kind):
+    if pat.is_binary(dtype):
         return bytes.fromhex(text)
-    if pat.is_decimal(kind):
+    if pat.is_decimal(dtype):
         return Decimal(text)
-    if pat.is_floating(kind):
-        if pat.is_float32(kind):
+    if pat.is_floating(dtype):
+        if pat.is_float32(dtype):
             import numpy as np
 
             return float(np.float32(text))
@@ -126,7 +132,12 @@ def _value(text: str, kind: pa.DataType) -> Any:
     number = int(text)
     if number not in _INT64:
         raise ValueError(text)
-    return number
+    if not dtype.equals(TIME):
+        return number
+    micros, rest = divmod(number, 1000)
+    if rest:
+        raise ValueError(text)
+    return micros
 
 
 class _Trees:
@@ -154,7 +165,7 @@ class _Trees:
         if op in ("and", "or"):
             if not args:
                 raise refused("a filter is malformed", tree)
-            parts = tuple(self.predicate(one, depth + 1) for one in _chain(op, args))
+            parts = tuple(self.predicate(item, depth + 1) for item in _chain(op, args))
             return And(parts) if op == "and" else Or(parts)
         if op == "not":
             return self.predicate(_one(tree, args), depth + 1).negated()
@@ -201,12 +212,12 @@ class _Trees:
         if len(args) < 2 or not _is_column(args[0]):
             raise refused("a filter is malformed", tree)
         where = self._column(args[0])
-        values = [self._column(one) if _is_column(one) else _literal(one) for one in args[1:]]
+        values = [self._column(item) if _is_column(item) else _literal(item) for item in args[1:]]
         kind = coercion.kind_of(where.field)
-        if all(isinstance(one, Typed) and one.dtype.equals(kind) for one in values):
+        if all(isinstance(item, Typed) and item.dtype.equals(kind) for item in values):
             # Of lists of thousands of values, none needs to be looked at.
             valid = [
-                one.value for one in values if isinstance(one, Typed) and one.value is not None
+                item.value for item in values if isinstance(item, Typed) and item.value is not None
             ]
             return In(where, pa.array(valid, kind), len(valid) < len(values))
         return coercion.is_in(where, values)
@@ -238,7 +249,9 @@ class _Trees:
 
 
 def _chain(op: str, args: list[Any]) -> Iterator[Any]:
-    """Yield what a chain of conditions is made of: Spark nests one of a thousand conditions a thousand levels deep."""
+    """Yield what a chain of conditions is made of: Spark nests one of a thousand conditions a
+    thousand levels deep.
+    """
     left = args[::-1]
     while left:
         one = left.pop()

@@ -1,4 +1,6 @@
-"""Classes of this package in the JVM of a classic session: those of a jar, or compiled once from `spark/pushdown/java/`."""
+"""Classes of this package in the JVM of a classic session: those of a jar, or compiled once from
+`spark/pushdown/java/`.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,9 @@ def extension_class(spark: Any) -> Any:
 
 
 def conditions_class(spark: Any) -> Any:
-    """Return the class Conditions of the session's JVM, or None if this version of Spark is unknown or cannot compile it."""
+    """Return the class Conditions of the session's JVM, or None if this version of Spark is unknown
+    or cannot compile it.
+    """
     gateway = spark.sparkContext._gateway
     if gateway not in _conditions:
         _conditions[gateway] = _conditions_class(spark)

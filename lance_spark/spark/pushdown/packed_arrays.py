@@ -1,8 +1,10 @@
-"""Arrays of numbers as the bytes of their items: what the rule of Spark's optimizer asks for where a query reads such columns.
+"""Arrays of numbers as the bytes of their items: what the rule of Spark's optimizer asks for where
+a query reads such columns.
 
-Spark takes the items of an array out of Arrow's vectors one by one. A binary value it copies at once, and makes an array of its
-bytes by a function of its own (`rule/Packing.java`). A packed column is the binary column of its name and one more, behind all
-others, that has the array itself where an item is null:
+Spark takes the items of an array out of Arrow's vectors one by one. A binary value it copies at
+once, and makes an array of its bytes by a function of its own (`rule/Packing.java`). A packed
+column is the binary column of its name and one more, behind all others, that has the array itself
+where an item is null:
 
 | column | where no item of a batch is null | elsewhere |
 | --- | --- | --- |
@@ -38,7 +40,8 @@ _NUMBERS = (
 
 
 def pack(schema: spark.StructType, names: Sequence[str]) -> spark.StructType:
-    """Give a schema, in place, the columns that a read gives if some of them are packed, and return what it was.
+    """Give a schema, in place, the columns that a read gives if some of them are packed, and return
+    what it was.
 
     Raises
     ------
@@ -48,18 +51,21 @@ def pack(schema: spark.StructType, names: Sequence[str]) -> spark.StructType:
     fields = list(schema.fields)
     items: list[spark.StructField] = []
     for name in names:
-        at = schema.names.index(name) if name in schema.names else -1
-        if at < 0 or not _is_packable(fields[at].dataType):
+        position = schema.names.index(name) if name in schema.names else -1
+        if position < 0 or not _is_packable(fields[position].dataType):
             raise refused("a packed column is no array of numbers", name)
-        items.append(spark.StructField(f"{ITEMS}{len(items)}", fields[at].dataType))
-        fields[at] = spark.StructField(name, spark.BinaryType(), True, fields[at].metadata)
+        items.append(spark.StructField(f"{ITEMS}{len(items)}", fields[position].dataType))
+        fields[position] = spark.StructField(
+            name, spark.BinaryType(), True, fields[position].metadata
+        )
     plain = spark.StructType(list(schema.fields))
     become(schema, [*fields, *items])
     return plain
 
 
 def packed(batches: Iterator[pa.RecordBatch], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yield batches with some of their columns packed: each once, or in pieces where 32-bit offsets cannot reach over its bytes.
+    """Yield batches with some of their columns packed: each once, or in pieces where 32-bit offsets
+    cannot reach over its bytes.
 
     Parameters
     ----------
@@ -75,12 +81,14 @@ def _pieces(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[pa.RecordBa
     arrays, labels = list(batch.columns), list(batch.schema.names)
     try:
         for number, name in enumerate(names):
-            at = labels.index(name)
-            array = arrays[at]
-            arrays[at] = _bytes_of(array)
-            arrays.append(pa.nulls(len(array), array.type) if arrays[at] is not None else array)
-            if arrays[at] is None:
-                arrays[at] = pa.nulls(len(array), pa.binary())
+            position = labels.index(name)
+            array = arrays[position]
+            arrays[position] = _bytes_of(array)
+            arrays.append(
+                pa.nulls(len(array), array.type) if arrays[position] is not None else array
+            )
+            if arrays[position] is None:
+                arrays[position] = pa.nulls(len(array), pa.binary())
             labels.append(f"{ITEMS}{number}")
     except OffsetsTooLarge:
         half = batch.num_rows // 2

@@ -1,4 +1,5 @@
-"""What the rule of Spark's optimizer asks of a scan: parsed from the last field of the schema that `DataSource.reader` gets.
+"""What the rule of Spark's optimizer asks of a scan: parsed from the last field of the schema that
+`DataSource.reader` gets.
 
 The field `__lance_request` is of the null type; its metadata has the JSON text `request`:
 
@@ -13,11 +14,12 @@ The field `__lance_request` is of the null type; its metadata has the JSON text 
 | `settings` | settings of the session by Spark's names, if the option filter is given, whose text they change |
 | `packed` | names of columns that come as the bytes of their items from tasks (`packing`) |
 
-The answer is the first of the partitions, which is none: its pickle holds `lance-plan rows=R bytes=B at=V fragments=F/T;`, -1 for what
-is not known, the version, `7`, or `side/way@7` for a tag, which may be moved while the query is planned, and of how many fragments how many
-are read. With ` stream=N` before the semicolon, the rows follow behind it, as a stream of Arrow's of so many bytes (`found`); for aggregates
-it is one row.
-Everything that is asked is answered exactly, or refused: what is not understood is an error, never a wrong result.
+The answer is the first of the partitions, which is none: its pickle holds `lance-plan rows=R
+bytes=B at=V fragments=F/T;`, -1 for what is not known, the version, `7`, or `side/way@7` for a tag,
+which may be moved while the query is planned, and of how many fragments how many are read. With `
+stream=N` before the semicolon, the rows follow behind it, as a stream of Arrow's of so many bytes
+(`found`); for aggregates it is one row. Everything that is asked is answered exactly, or refused:
+what is not understood is an error, never a wrong result.
 """
 
 from __future__ import annotations
@@ -97,8 +99,8 @@ class Version:
         UnsupportedError
             It is none.
         """
-        branch, at, number = text.rpartition("@") if isinstance(text, str) else ("", "", "")
-        if not (number.isascii() and number.isdigit()) or bool(branch) != bool(at):
+        branch, position, number = text.rpartition("@") if isinstance(text, str) else ("", "", "")
+        if not (number.isascii() and number.isdigit()) or bool(branch) != bool(position):
             raise refused("there is no such version", text)
         return cls(int(number), unquote(branch) or None)
 
@@ -173,12 +175,12 @@ class Request:
             raise refused("packed is no list of names", packed)
         if packed and "aggregates" in asked:
             raise refused("aggregates have no columns to pack", packed)
-        at = asked.get("at")
+        position = asked.get("at")
         return cls(
             tuple(_objects("filters", asked)),
             limit,
-            tuple(_aggregate(one) for one in _objects("aggregates", asked)),
-            None if at is None else Version.parse(at),
+            tuple(_aggregate(item) for item in _objects("aggregates", asked)),
+            None if position is None else Version.parse(position),
             exact,
             parallelism,
             tasks,
@@ -190,7 +192,8 @@ class Request:
 def take_request(schema: StructType) -> Request | None:
     """Take the request off a schema, in place, and return it; None if there is none.
 
-    pyspark checks the batches of the read by the same object, so that the field must be gone from it.
+    pyspark checks the batches of the read by the same object, so that the field must be gone from
+    it.
 
     Raises
     ------
@@ -207,7 +210,9 @@ def take_request(schema: StructType) -> Request | None:
 
 
 def become(schema: StructType, fields: Sequence[StructField]) -> None:
-    """Give a schema other fields, in place: pyspark keeps what it found out about them beside them."""
+    """Give a schema other fields, in place: pyspark keeps what it found out about them beside
+    them.
+    """
     type(schema).__init__(schema, list(fields))
 
 
@@ -216,7 +221,8 @@ def refused(why: str, what: object) -> UnsupportedError:
     text = str(what)
     shown = text if len(text) < 300 else f"{text[:300]}..."
     return UnsupportedError(
-        f"a request of lance_spark's rule in Spark cannot be answered: {why}, in {shown}; set spark.lance.pushdown.enabled to "
+        f"a request of lance_spark's rule in Spark cannot be answered: {why}, in {shown}; set "
+        "spark.lance.pushdown.enabled to "
         "false, and see that the driver and the workers have the same release of lance_spark"
     )
 
@@ -252,10 +258,10 @@ def parse_settings(given: object) -> SqlSettings:
 
 
 def _objects(name: str, asked: Mapping[str, Any]) -> list[dict[str, Any]]:
-    found = asked.get(name, [])
-    if isinstance(found, list) and all(isinstance(one, dict) for one in found):
-        return found
-    raise refused(f"{name} are no list of objects", found)
+    result = asked.get(name, [])
+    if isinstance(result, list) and all(isinstance(item, dict) for item in result):
+        return result
+    raise refused(f"{name} are no list of objects", result)
 
 
 def _aggregate(one: dict[str, Any]) -> Aggregate:

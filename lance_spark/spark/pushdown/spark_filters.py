@@ -1,7 +1,7 @@
 """Filters that Spark itself pushes (`pushing`), as predicates.
 
-A filter is taken if its column is in the table, as the type that Spark thinks it is, and its value is of a kind that is compared as
-Spark compares it. All others go back.
+A filter is taken if its column is in the table, as the type that Spark thinks it is, and its value
+is of a kind that is compared as Spark compares it. All others go back.
 """
 
 from __future__ import annotations
@@ -61,15 +61,15 @@ def push(
     schema : Schema
         What they are in the table.
     """
-    found: list[Predicate] = []
+    results: list[Predicate] = []
     left: list[Any] = []
-    for one in filters:
-        predicate = to_predicate(one, wanted, schema)
+    for item in filters:
+        predicate = to_predicate(item, wanted, schema)
         if predicate is None:
-            left.append(one)
+            left.append(item)
         else:
-            found.append(predicate)
-    return found, left
+            results.append(predicate)
+    return results, left
 
 
 def to_predicate(one: Any, wanted: spark.StructType, schema: Schema) -> Predicate | None:
@@ -108,26 +108,28 @@ def _maker(name: str) -> Callable[[Column, Any], Predicate] | None:
     if name == "EqualNullSafe":
         return lambda column, value: coercion.null_safe_equal(column, _plain(value))
     if name == "In":
-        return lambda column, values: coercion.is_in(column, [_plain(one) for one in values])
+        return lambda column, values: coercion.is_in(column, [_plain(item) for item in values])
     return None
 
 
 def _type_at(schema: spark.StructType, path: Sequence[str]) -> spark.DataType | None:
-    """Return the type of a column, or of a struct's child; None if there is none, or none that is compared by its values alone."""
-    at: spark.DataType | None = schema
+    """Return the type of a column, or of a struct's child; None if there is none, or none that is
+    compared by its values alone.
+    """
+    position: spark.DataType | None = schema
     for name in path:
-        if not isinstance(at, spark.StructType):
+        if not isinstance(position, spark.StructType):
             return None
-        at = next((field.dataType for field in at if field.name == name), None)
+        position = next((field.dataType for field in position if field.name == name), None)
     # Collations have ways of their own to compare.
-    if isinstance(at, spark.StringType) and at.simpleString() != "string":
+    if isinstance(position, spark.StringType) and position.simpleString() != "string":
         return None
-    return at if path else None
+    return position if path else None
 
 
 def _fits(value: Any, data_type: spark.DataType, several: bool) -> bool:
     if several:
-        return bool(value) and all(_fits(one, data_type, False) for one in value)
+        return bool(value) and all(_fits(item, data_type, False) for item in value)
     if value is None:
         return True
     kinds = _VALUES.get(type(data_type), ())

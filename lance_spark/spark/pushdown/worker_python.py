@@ -1,7 +1,7 @@
 """The Python that Spark's workers on the driver run, and whether it has this package.
 
-Spark finds the format "lance" among the modules `pyspark_*` of that Python. Where it has no such module, Spark says
-DATA_SOURCE_NOT_FOUND and names neither the interpreter nor the setting.
+Spark finds the format "lance" among the modules `pyspark_*` of that Python. Where it has no such
+module, Spark says DATA_SOURCE_NOT_FOUND and names neither the interpreter nor the setting.
 """
 
 from __future__ import annotations
@@ -44,22 +44,25 @@ def check_worker_python(spark: Any) -> None:
     if gateway in _checked:
         return
     python, path = _of_workers(spark)
-    found = shutil.which(python)
-    if found is None:
+    result = shutil.which(python)
+    if result is None:
         raise UnsupportedError(
             f"Spark's workers run {python!r}, and there is no such program: {_advice()}"
         )
-    missing = _missing(found, path)
+    missing = _missing(result, path)
     if missing:
         raise UnsupportedError(
-            f"Spark's workers run {found}, which has no module {missing}: Spark would say DATA_SOURCE_NOT_FOUND for the format "
+            f"Spark's workers run {result}, which has no module {missing}: Spark would say "
+            "DATA_SOURCE_NOT_FOUND for the format "
             f"lance. {_advice()}"
         )
     _checked.add(gateway)
 
 
 def _of_workers(spark: Any) -> tuple[str, str | None]:
-    """Return the interpreter that Spark looks for formats with, and its PYTHONPATH: those of the JVM's environment."""
+    """Return the interpreter that Spark looks for formats with, and its PYTHONPATH: those of the
+    JVM's environment.
+    """
     jvm = spark.sparkContext._jvm
     module = getattr(jvm.org.apache.spark.api.python, "PythonUtils$")
     python = getattr(module, "MODULE$").defaultPythonExec()
@@ -88,6 +91,7 @@ def _missing(python: str, path: str | None) -> str:
 
 def _advice() -> str:
     return (
-        f"Set PYSPARK_PYTHON in the environment, before Spark starts, to a Python that has the package, such as {sys.executable}, "
+        "Set PYSPARK_PYTHON in the environment, before Spark starts, to a Python that has the "
+        f"package, such as {sys.executable}, "
         "or install lance-spark there"
     )

@@ -1,8 +1,8 @@
-"""Counts, minima and maxima that Spark leaves to a scan: each partition gives one row of them, and Spark puts the rows together.
+"""Aggregates that Spark pushes down: counts, minima and maxima. Each partition returns one row.
 
-If no rows are filtered, counts of all rows, and of columns that are never null, come out of the manifest, and least and greatest
-values and other counts out of indexes that know them exactly. Everything else is computed over the values as Spark would get them;
-only the columns that are asked about are read, and for counts only pages with nulls.
+Without filters, the manifest has the counts of all rows and of non-nullable columns, and exact
+indexes have bounds and other counts. Other aggregates are computed from the values as Spark sees
+them; only the aggregated columns are read, and for counts only pages with nulls.
 """
 
 from __future__ import annotations
@@ -21,47 +21,47 @@ from lance_spark.spark.types.mapping import to_spark_type
 
 if TYPE_CHECKING:
     from lance_spark.dataset.dataset import Dataset
-    from lance_spark.scan.pruning.metadata_aggregates import Extremes
+    from lance_spark.scan.pruning.metadata_aggregates import MinMax
     from lance_spark.scan.task import ScanTask
 
 
 def needed(aggregates: Iterable[Aggregate], schema: pa.Schema) -> spark.StructType:
-    """Return the columns that aggregates are about, structs with no other children than these.
+    """Return the aggregated columns, with structs reduced to the aggregated children.
 
     Parameters
     ----------
     aggregates : iterable of Aggregate
     schema : pyarrow.Schema
-        What the table can be asked for.
+        Columns of the table.
 
     Raises
     ------
     UnsupportedError
-        There is no such column.
+        A column does not exist.
     """
     tree: dict[str, Any] = {}
-    for one in aggregates:
-        at = tree
-        for name in one.path[:-1]:
-            at = at.setdefault(name, {})
-            if at is None:
+    for aggregate in aggregates:
+        position = tree
+        for name in aggregate.path[:-1]:
+            position = position.setdefault(name, {})
+            if position is None:
                 break
         else:
-            if one.path:
-                at[one.path[-1]] = None
+            if aggregate.path:
+                position[aggregate.path[-1]] = None
     return _narrowed(list(schema), tree, ())
 
 
 def _narrowed(
     fields: Sequence[pa.Field], tree: dict[str, Any], above: tuple[str, ...]
 ) -> spark.StructType:
-    found = []
+    result = []
     for name, below in tree.items():
-        at = find([field.name for field in fields], name)
+        position = find([field.name for field in fields], name)
         path = (*above, name)
-        if at < 0:
+        if position < 0:
             raise refused("there is no such column", ".".join(path))
-        kind: Any = fields[at].type
+        kind: Any = fields[position].type
         if below is not None and not pa.types.is_struct(kind):
             raise refused("it is no struct", ".".join(path))
         data_type: spark.DataType = (
@@ -69,14 +69,14 @@ def _narrowed(
             if below is None
             else _narrowed([kind.field(i) for i in range(kind.num_fields)], below, path)
         )
-        found.append(spark.StructField(name, data_type, fields[at].nullable))
-    return spark.StructType(found)
+        result.append(spark.StructField(name, data_type, fields[position].nullable))
+    return spark.StructType(result)
 
 
 def known_values(
     aggregates: Iterable[Aggregate], dataset: Dataset, visible: pa.Schema
 ) -> list[pa.Array] | None:
-    """Return the values of aggregates over all rows, arrays of one each, if the manifest and indexes know all of them.
+    """Return the aggregates over all rows as arrays of one value, if metadata has all of them.
 
     Parameters
     ----------
@@ -86,9 +86,9 @@ def known_values(
         What the table can be asked for.
     """
     values = []
-    bounds: dict[tuple[str, ...], Extremes | None] = {}
-    for one in aggregates:
-        value = _known_value(one, dataset, visible, bounds)
+    bounds: dict[tuple[str, ...], MinMax | None] = {}
+    for aggregate in aggregates:
+        value = _known_value(aggregate, dataset, visible, bounds)
         if value is None:
             return None
         values.append(value)
@@ -99,7 +99,7 @@ def _known_value(
     aggregate: Aggregate,
     dataset: Dataset,
     visible: pa.Schema,
-    bounds: dict[tuple[str, ...], Extremes | None],
+    bounds: dict[tuple[str, ...], MinMax | None],
 ) -> pa.Array | None:
     if aggregate.op == "count_star":
         return pa.array([dataset.count_rows()], pa.int64())
@@ -116,31 +116,33 @@ def _known_value(
             count = value_count(dataset._table, dataset.fragments, path)
             return None if count is None else pa.array([count], pa.int64())
         if path not in bounds:
-            # Both of them cost what one does.
+            # Both bounds cost as much as one.
             bounds[path] = min_max_from_metadata(dataset._table, dataset.fragments, path)
     except LanceError:
-        # An index that cannot be read keeps nobody from the rows.
+        # An unreadable index must not prevent the read of the rows.
         return None
-    found = bounds[path]
-    return None if found is None else _for_spark(found[aggregate.op == "max"], fields[-1])
+    result = bounds[path]
+    return None if result is None else _for_spark(result[aggregate.op == "max"], fields[-1])
 
 
 def _fields_at(schema: pa.Schema, path: Sequence[str]) -> list[pa.Field] | None:
-    """Return the field that a path names, behind those that it is in."""
-    found: list[pa.Field] = []
+    """Return the fields of a path, outermost first."""
+    results: list[pa.Field] = []
     fields = list(schema)
     for name in path:
-        at = find([field.name for field in fields], name)
-        if at < 0:
+        position = find([field.name for field in fields], name)
+        if position < 0:
             return None
-        found.append(fields[at])
-        kind = fields[at].type
-        fields = [kind.field(i) for i in range(kind.num_fields)] if pa.types.is_struct(kind) else []
-    return found
+        results.append(fields[position])
+        dtype = fields[position].type
+        fields = (
+            [dtype.field(i) for i in range(dtype.num_fields)] if pa.types.is_struct(dtype) else []
+        )
+    return results
 
 
 def _for_spark(value: pa.Scalar, field: pa.Field) -> pa.Array | None:
-    """Return a value as Spark gets it of the column."""
+    """Return a value as Spark sees it in the column."""
     from lance_spark.spark.types.convert import BatchConverter
     from lance_spark.spark.types.mapping import batch_schema, to_spark_schema
 
@@ -154,17 +156,19 @@ def _for_spark(value: pa.Scalar, field: pa.Field) -> pa.Array | None:
 
 
 def split_counted(aggregates: Sequence[Aggregate], task: ScanTask) -> tuple[int, ScanTask]:
-    """Count rows of a task without filters as all of its aggregates would, where no values are needed for it.
+    """Count the rows of a task without filters for all aggregates, where no values are needed.
 
     Returns
     -------
     int
-        What each aggregate counts of the rows that need not be read.
+        Count for each aggregate of the rows that need not be read.
     ScanTask
-        The others; there may be none.
+        The remaining rows, perhaps none.
     """
-    paths = {one.path for one in aggregates if one.op != "count_star"}
-    if len(paths) != 1 or any(one.op not in ("count_star", "count") for one in aggregates):
+    paths = {aggregate.path for aggregate in aggregates if aggregate.op != "count_star"}
+    if len(paths) != 1 or any(
+        aggregate.op not in ("count_star", "count") for aggregate in aggregates
+    ):
         return 0, task
     fields = _fields_at(task.schema, *paths)
     if fields is None:
@@ -180,8 +184,8 @@ def aggregated(
     batches: Iterator[pa.RecordBatch],
     counted: int = 0,
 ) -> pa.RecordBatch:
-    """Return the row of aggregates over batches that have the columns of `needed`, and over rows that `split_counted` counted."""
-    states = [_State(one, counted) for one in aggregates]
+    """Return the row of aggregates over batches with the columns of `needed`, and counted rows."""
+    states = [_State(aggregate, counted) for aggregate in aggregates]
     for batch in batches:
         for state in states:
             state.add(batch)
@@ -191,19 +195,23 @@ def aggregated(
 def merged(
     aggregates: Sequence[Aggregate], wanted: pa.Schema, rows: Sequence[pa.RecordBatch]
 ) -> pa.RecordBatch:
-    """Return the row of aggregates over what several partitions gave a row of each."""
+    """Merge the rows of aggregates of several partitions."""
     import pyarrow.compute as pc
 
     table = pa.Table.from_batches(rows, wanted)
     arrays = []
-    for one, column in zip(aggregates, table.columns, strict=True):
-        value = pc.sum(column) if one.op in ("count_star", "count") else pc.min_max(column)[one.op]
+    for aggregate, column in zip(aggregates, table.columns, strict=True):
+        value = (
+            pc.sum(column)
+            if aggregate.op in ("count_star", "count")
+            else pc.min_max(column)[aggregate.op]
+        )
         arrays.append(pa.array([value], column.type))
     return row_of(arrays, wanted)
 
 
 def row_of(arrays: Sequence[pa.Array | None], wanted: pa.Schema) -> pa.RecordBatch:
-    """Return the row of some values: arrays of one each, None for null."""
+    """Return a row of arrays of one value each; None for null."""
     columns = [
         pa.nulls(1, field.type) if array is None else array.cast(field.type)
         for array, field in zip(arrays, wanted, strict=True)
@@ -221,7 +229,7 @@ class _State:
         self._best: pa.Array | None = None
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take a batch in."""
+        """Add a batch."""
         if self._op == "count_star":
             self._rows += batch.num_rows
             return
@@ -231,13 +239,13 @@ class _State:
             return
         import pyarrow.compute as pc
 
-        # The kernels that compare two arrays know no time zones.
+        # The kernels that compare two arrays do not support time zones.
         chunks = [values] if self._best is None else [self._best, values]
         best = pc.min_max(pa.chunked_array(chunks, values.type))[self._op]
         self._best = pa.array([best], values.type)
 
     def value(self) -> pa.Array | None:
-        """Return the aggregate as an array of one; None for the least, or greatest, of nothing."""
+        """Return the aggregate as an array of one value; None for bounds without values."""
         if self._op in ("count_star", "count"):
             return pa.array([self._rows], pa.int64())
         return self._best

@@ -1,9 +1,9 @@
-"""Tables of Spark's catalog, which tells a Python data source where they are only once.
+"""Tables of Spark's session catalog: their location is stored in the schema.
 
-`CREATE TABLE t USING lance LOCATION ...` asks for the schema with all options, and keeps that schema. A later SELECT comes with the
-kept schema and without options. So the schema that goes into the catalog says, in the metadata of its first column, where the table
-is; a read without a path looks there. Writes do not: the metadata travels with every DataFrame that came from the table, and would
-lead a write of one to the table it was read from.
+`CREATE TABLE t USING lance LOCATION ...` requests the schema with all options, and stores it. A
+later SELECT passes the stored schema without options. So the metadata of the first column in the
+catalog has the location, and a read without a path uses it. Writes do not: a DataFrame that was
+read from the table has the same metadata, and would be written to that table.
 """
 
 from __future__ import annotations
@@ -23,28 +23,31 @@ _CARRIED = ("path", *READ_NAMES)
 
 
 def is_for_catalog(options: Mapping[str, str]) -> bool:
-    """Tell whether Spark asks on behalf of its catalog."""
+    """Tell whether Spark requests the schema for its catalog."""
     return "provider" in options
 
 
 def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
-    """Return a schema for the catalog, which says how to find the table again.
+    """Return a schema for the catalog, with the location of the table.
 
     Raises
     ------
     InvalidOptionError
-        There are settings of the store: they may be secrets, and a schema is no place for them. Or it is a change feed.
+        Storage options are given, which may be secret and must not be in a schema; or it is a
+        change feed.
     """
     parsed = ReadOptions.parse(options)
     if parsed.feed:
         raise InvalidOptionError(
-            f"option {next(iter(parsed.feed))} is not for tables of Spark's catalog: read a change feed by "
+            f"option {next(iter(parsed.feed))} is not for tables of Spark's catalog: read a change "
+            "feed by "
             "spark.read, a stream by spark.readStream, with the table's path"
         )
     location = parse_uri(parsed.path)
     if parsed.storage_options or location.display != location.uri:
         raise InvalidOptionError(
-            "a table of Spark's catalog cannot keep settings of the store: let the cluster's environment give them, or use "
+            "a table of Spark's catalog cannot keep settings of the store: let the cluster's "
+            "environment give them, or use "
             "CREATE TEMPORARY VIEW v USING lance OPTIONS (...)"
         )
     carried = {name: options[name] for name in _CARRIED if name in options}
@@ -54,16 +57,16 @@ def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
 
 
 def options_of(field: StructField | None, options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of a read: those given, and below them those that the catalog's schema carries.
+    """Return the options of a read; given options override those of the catalog schema.
 
     Parameters
     ----------
     field : StructField or None
-        First of the schema, or that of a request, which has the metadata of the first.
+        First field of the schema, or the field of a request, which has the metadata of the first.
     options : mapping
     """
-    found: dict[str, Any] = dict(options)
+    results: dict[str, Any] = dict(options)
     if "path" in options or field is None:
-        return found
+        return results
     carried = field.metadata.get(_KEY)
-    return {**json.loads(carried), **found} if carried else found
+    return {**json.loads(carried), **results} if carried else results

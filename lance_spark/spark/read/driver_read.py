@@ -1,21 +1,22 @@
-"""Rows that the planning process reads itself, so that a small query starts no task.
+"""Reads small results in the planning process, so that a small query starts no task.
 
-A task of a Python source takes some hundredths of a second before its first row, and LIMIT ends the process it runs in. What is
-read here comes to Spark with the answer to the rule's request, as a stream of Arrow's:
+A task of a Python source takes some hundredths of a second before its first row, and LIMIT ends its
+process. Rows that are read here reach Spark with the reply to the request of the rule, as an Arrow
+stream:
 
-| what | read here if |
+| rows | read here if |
 | --- | --- |
-| rows without filters | there are at most 10,000, of 4 MiB as Spark has them |
-| rows of filters, aggregates | the columns that are looked at have at most `driver_read_bytes` (128 MiB by default) as Spark has them, and at most 2,000 rows of 4 MiB come out |
-| all | of at most 16 pieces of fragments, within two seconds after the first batch |
+| without filters | at most 10,000 rows, of 4 MiB in Spark |
+| of filters or aggregates | the filtered or aggregated columns have at most `driver_read_bytes` (128 MiB by default) in Spark, and the result at most 2,000 rows of 4 MiB |
+| all | at most 16 slices of fragments, within two seconds after the first batch |
 
-What exceeds a bound, and what fails, is left to tasks: an error is theirs to report.
+Tasks read everything else, and report errors.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -28,37 +29,47 @@ from lance_spark.scan.predicates.conditions import top_fields
 from lance_spark.spark.read.estimate import estimated_size
 
 if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
     from lance_spark.spark.pushdown.request import Request
     from lance_spark.spark.read.planning import LancePartition, Plan
-    from lance_spark.spark.read.reader import LanceReader
+
+_Read = Callable[["LancePartition"], Iterable[pa.RecordBatch]]
 
 MOST_ROWS = 10_000
-#: What a filter may leave: what it does leave is seen early, and read in vain if it is more.
+#: Most rows that a filter may leave: more rows would have been read in vain.
 _MOST_FILTERED = 2_000
 _MOST_BYTES = 4 * 1024 * 1024
 _MOST_PIECES = 16
-#: After the first batch. Stores that answer slowly, and values that are decoded slowly, are for several tasks.
+#: Seconds after the first batch. Slow stores and slow decoding need several tasks.
 _SECONDS = 2.0
 _THREADS = 4
 
 
 class _TooMuchError(Exception):
-    """What is read exceeds a bound."""
+    """The rows exceed a bound."""
 
 
 def read_on_driver(
-    reader: LanceReader, plan: Plan, partitions: Sequence[LancePartition], size: int | None
+    read: _Read,
+    schema: StructType,
+    plan: Plan,
+    partitions: Sequence[LancePartition],
+    size: int | None,
 ) -> bytes | None:
-    """Read what the partitions of a plan would give, as a stream of Arrow's.
+    """Read the rows of the partitions of a plan as an Arrow stream.
 
     Parameters
     ----------
-    reader : LanceReader
+    read : callable
+        Yields the batches of a partition.
+    schema : pyspark.sql.types.StructType
+        Schema of the rows.
     plan : Plan
     partitions : sequence of LancePartition
-        Of the plan.
+        Partitions of the plan.
     size : int or None
-        Bytes that their rows have at most, if that is known.
+        Upper bound of the bytes of their rows, if known.
 
     Returns
     -------
@@ -69,7 +80,7 @@ def read_on_driver(
     if plan.request.tasks or budget == 0 or not _is_small(plan, partitions, size, budget):
         return None
     try:
-        return _stream(reader, plan.request, partitions)
+        return _stream(read, schema, plan.request, partitions)
     except (_TooMuchError, LanceError, OSError, MemoryError, pa.ArrowException):
         return None
 
@@ -77,14 +88,14 @@ def read_on_driver(
 def _is_small(
     plan: Plan, partitions: Sequence[LancePartition], size: int | None, budget: int
 ) -> bool:
-    tasks = [one.task for one in partitions if one.task is not None]
+    tasks = [item.task for item in partitions if item.task is not None]
     if sum(len(task.slices) for task in tasks) > _MOST_PIECES:
         return False
     looked_at: list[Field] = []
     for task in tasks[:1]:
         looked_at += top_fields(task.filters)
         if partitions[0].after is not None or plan.request.aggregates:
-            looked_at += [one for one in task.lance_schema.fields if one not in looked_at]
+            looked_at += [item for item in task.lance_schema.fields if item not in looked_at]
     if not looked_at:
         if plan.request.aggregates or not tasks:
             return True
@@ -100,18 +111,22 @@ def _is_small(
     return read is not None and read <= budget
 
 
-def _stream(reader: LanceReader, request: Request, partitions: Sequence[LancePartition]) -> bytes:
+def _stream(
+    read: _Read, schema: StructType, request: Request, partitions: Sequence[LancePartition]
+) -> bytes:
     from lance_spark.spark.types.mapping import batch_schema
 
-    wanted = batch_schema(reader.spark_schema)
-    filtered = any(one.after is not None or (one.task and one.task.filters) for one in partitions)
+    wanted = batch_schema(schema)
+    filtered = any(
+        item.after is not None or (item.task and item.task.filters) for item in partitions
+    )
     counter = _Counter(_MOST_FILTERED if filtered else MOST_ROWS)
 
     def rows_of(partition: LancePartition) -> list[pa.RecordBatch]:
-        return counter.taken(reader.rows(partition))
+        return counter.taken(read(partition))
 
     if request.limit is not None and not request.aggregates:
-        # The first rows, as tasks would give them, and no more.
+        # Only the first rows, as tasks would return them.
         parts = []
         for partition in partitions:
             parts.append(rows_of(partition))
@@ -137,7 +152,7 @@ def _stream(reader: LanceReader, request: Request, partitions: Sequence[LancePar
 
 
 class _Counter:
-    """What several threads have read so far."""
+    """Counts the rows that several threads have read."""
 
     def __init__(self, most_rows: int) -> None:
         self.rows = 0
@@ -146,7 +161,7 @@ class _Counter:
         self._until = 0.0
 
     def taken(self, batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
-        """Return the batches unless they, and all that was taken before, are too many."""
+        """Return the batches; raise if all batches so far exceed a bound."""
         kept = []
         for batch in batches:
             self._until = self._until or monotonic() + _SECONDS

@@ -1,15 +1,15 @@
-"""How many bytes the rows of a scan have in Spark, told to its optimizer before anything is read.
+"""Estimates the bytes of the rows of a scan in Spark, for the optimizer, before anything is read.
 
-A table that is taken for small is sent to every executor, so what is not known is taken to be large:
+Spark broadcasts a table that it estimates as small, so unknown sizes are assumed to be large:
 
 | column | bytes of a value |
 | --- | --- |
-| numbers, dates, decimals, booleans | as Spark has it |
-| vectors | their size times that of the element |
-| strings, bytes, lists, maps | three times what the data files have beside vectors, over all such columns at least; 20 at least |
-| blobs | unknown: they stand in files of their own |
+| numbers, dates, decimals, booleans | size in Spark |
+| vectors | number of items times size of an item |
+| strings, bytes, lists, maps | at least 20; together three times the bytes of data files without vectors |
+| blobs | unknown: they are in separate files |
 
-A row takes 8 bytes besides. No data file is opened.
+A row takes 8 bytes more. No data file is opened.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from lance_spark.table.fragments.fragment import Fragment
 
 _ROW = 8
 _VARIABLE = 20.0
-#: Fragments that are looked at: they lie evenly among all.
+#: Fragments in the sample, evenly spaced.
 _SAMPLE = 1_000
 
 
 def estimated_size(
     fragments: Sequence[Fragment], rows: int, read: Schema, table: Schema
 ) -> int | None:
-    """Return the bytes that rows have in Spark, rather too many than too few; None if nothing is known.
+    """Return an upper estimate of the bytes of rows in Spark; None if unknown.
 
     Parameters
     ----------
     fragments : sequence of Fragment
-        Of the whole table.
+        Fragments of the whole table.
     rows : int
-        That the scan gives.
+        Rows of the scan.
     read : Schema
-        Columns that it gives.
+        Columns of the scan.
     table : Schema
         All columns of the table.
     """
@@ -55,35 +55,35 @@ def estimated_size(
     return None if stored is None else int(total + rows * INFLATION * stored)
 
 
-def _width(kind: pa.DataType) -> tuple[float, bool]:
-    """Return the bytes of a value, and whether they are all."""
-    if isinstance(kind, pa.BaseExtensionType):
-        return _width(kind.storage_type)
-    if pat.is_struct(kind):
-        parts = [_width(kind.field(i).type) for i in range(kind.num_fields)]
+def _width(dtype: pa.DataType) -> tuple[float, bool]:
+    """Return the known bytes of a value, and whether they are all."""
+    if isinstance(dtype, pa.BaseExtensionType):
+        return _width(dtype.storage_type)
+    if pat.is_struct(dtype):
+        parts = [_width(dtype.field(i).type) for i in range(dtype.num_fields)]
         return sum(width for width, _ in parts), all(fixed for _, fixed in parts)
-    if pat.is_fixed_size_list(kind):
-        width, fixed = _width(kind.value_type)
-        return width * kind.list_size, fixed
-    if pat.is_decimal(kind):
-        return (8.0 if kind.precision <= 18 else 16.0), True
-    if pat.is_fixed_size_binary(kind):
-        return float(kind.byte_width), True
-    if pat.is_dictionary(kind):
-        return _width(kind.value_type)
-    if pat.is_nested(kind) or pat.is_null(kind):
-        return (0.0, True) if pat.is_null(kind) else (_VARIABLE, False)
+    if pat.is_fixed_size_list(dtype):
+        width, fixed = _width(dtype.value_type)
+        return width * dtype.list_size, fixed
+    if pat.is_decimal(dtype):
+        return (8.0 if dtype.precision <= 18 else 16.0), True
+    if pat.is_fixed_size_binary(dtype):
+        return float(dtype.byte_width), True
+    if pat.is_dictionary(dtype):
+        return _width(dtype.value_type)
+    if pat.is_nested(dtype) or pat.is_null(dtype):
+        return (0.0, True) if pat.is_null(dtype) else (_VARIABLE, False)
     try:
-        width = max(1.0, kind.bit_width / 8)
+        width = max(1.0, dtype.bit_width / 8)
     except ValueError:
         return _VARIABLE, False
-    # Spark has no unsigned integers, half floats and short times of day, but types twice as wide.
-    narrow = pat.is_unsigned_integer(kind) or pat.is_float16(kind) or pat.is_time32(kind)
+    # Spark has types of twice the width for unsigned integers, half floats and short times of day.
+    narrow = pat.is_unsigned_integer(dtype) or pat.is_float16(dtype) or pat.is_time32(dtype)
     return min(8.0, width * 2) if narrow else width, True
 
 
 def _stored_row_bytes(fragments: Sequence[Fragment], fields: Sequence[Field]) -> float | None:
-    """Return the bytes of files that a row takes, but for vectors; None if a size is not noted."""
+    """Return the file bytes of a row without vectors; None if a size is not recorded."""
     sample = fragments[:: max(1, len(fragments) // _SAMPLE)]
     files = [file for fragment in sample for file in fragment.files]
     rows = sum(fragment.physical_rows for fragment in sample)
@@ -91,12 +91,12 @@ def _stored_row_bytes(fragments: Sequence[Fragment], fields: Sequence[Field]) ->
         return None
     stored = sum(file.file_size_bytes for file in files) / rows
     vectors = sum(_vector_bytes(field) for field in fields)
-    # Vectors that take less are compressed, or null: what the others take cannot be told.
+    # Fewer bytes mean compressed or null vectors: the share of other columns is unknown.
     return stored - vectors if stored > vectors else stored
 
 
 def _vector_bytes(field: Field) -> float:
-    kind = field.to_arrow().type
-    if not (pat.is_fixed_size_list(kind) and pat.is_floating(kind.value_type)):
+    dtype = field.to_arrow().type
+    if not (pat.is_fixed_size_list(dtype) and pat.is_floating(dtype.value_type)):
         return 0.0
-    return float(kind.list_size * kind.value_type.bit_width // 8)
+    return float(dtype.list_size * dtype.value_type.bit_width // 8)

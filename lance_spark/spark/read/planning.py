@@ -1,10 +1,11 @@
-"""From what Spark asks to partitions: which rows are read, which filters the scan meets, what is left to do after it.
+"""Plans the partitions of a scan: rows, filters of the scan, and residual filters.
 
-A filter that is about columns as they are stored is met by the scan, which decodes other columns for the rows that are left. One
-that is about what Spark sees of a column (JSON, descriptions of blobs, times in other units) is met afterwards, on the values that
-Spark would get. Both are exact.
+The scan evaluates filters on stored values, and decodes other columns only for the remaining rows.
+Filters on values as Spark sees them (JSON, descriptions of blobs, times in other units) are
+evaluated after the scan. Both are exact.
 
-A limit without filters plans no more slices than have rows enough. One that must be exact is for one partition to keep.
+A limit without filters plans only as many slices as it needs. One partition enforces an exact
+limit.
 """
 
 from __future__ import annotations
@@ -31,31 +32,31 @@ if TYPE_CHECKING:
     from lance_spark.scan.predicates.tree import Predicate
     from lance_spark.spark.options.predicate_text import OptionText
 
-#: Rows of a batch at most, unless the option batch_size says otherwise. The scan itself keeps wide rows to fewer.
+#: Default of the option batch_size. The scan uses fewer rows if they are wide.
 DEFAULT_BATCH_SIZE = 65_536
-#: Partitions a large table is split into at least, if the planning process knows nothing of the cluster's cores.
+#: Least partitions of a large table, if the number of cores of the cluster is unknown.
 MIN_PARTITIONS = 8
 
 
 class LancePartition(InputPartition):
-    """One task of a scan; none for a table without rows.
+    """A partition: one task of a scan, or none for a table without rows.
 
     Parameters
     ----------
     task : ScanTask or None
     limit : int, optional
-        Rows that are enough.
-    after : After, optional
-        What is left to do after the scan.
+        Rows that suffice.
+    after : ResidualFilter, optional
+        Filter to evaluate after the scan.
     values : list of pyarrow.Array, optional
-        Of aggregates, if nothing needs to be read for them.
+        Values of aggregates, if no rows need to be read.
     columns : StructType, optional
-        What aggregates are about.
+        Aggregated columns.
 
     Attributes
     ----------
     text : OptionText or None
-        What the task has to check first.
+        Text that the task must check first.
     """
 
     def __init__(
@@ -76,18 +77,18 @@ class LancePartition(InputPartition):
 
 
 class PlanReply(InputPartition):
-    """No partition: what the rule reads out of the pickle, before the partitions.
+    """Not a partition: the reply to the rule, which reads it before the partitions.
 
     Parameters
     ----------
     rows, size : int or None
         None if unknown.
     version : Version
-        What other scans of the same query are to read.
+        Version that other scans of the same query must read.
     fragments : tuple of int
-        How many the partitions read, and how many there are.
+        Number of fragments that the partitions read, and of all fragments.
     stream : bytes or None
-        All rows, if they are there already.
+        All rows, if they have been read already.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class PlanReply(InputPartition):
         numbers = (-1 if number is None else number for number in (rows, size))
         text = "lance-plan rows={} bytes={} at={}".format(*numbers, version)
         text += " fragments={}/{}".format(*fragments)
-        # One value, as a pickle has the bytes of one together.
+        # One bytes object, as a pickle stores it contiguously.
         super().__init__(
             f"{text};" if stream is None else f"{text} stream={len(stream)};".encode() + stream
         )
@@ -109,12 +110,12 @@ class PlanReply(InputPartition):
 
 @dataclass(frozen=True, slots=True)
 class ResidualFilter:
-    """Filters that are met after the scan.
+    """A filter that is evaluated after the scan.
 
     Attributes
     ----------
     schema : StructType
-        What the task's batches are brought to first: the wanted columns, and those that the filter is about.
+        Schema to convert batches to first: the requested columns and those of the filter.
     predicate : Predicate
     """
 
@@ -124,21 +125,21 @@ class ResidualFilter:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What Spark asks of one version of a table, on its way to partitions.
+    """The plan of a scan of one version of a table.
 
     Attributes
     ----------
     dataset : Dataset
     options : ReadOptions
     wanted : StructType
-        Columns that are asked for, or that aggregates are about.
+        Requested or aggregated columns.
     visible : pyarrow.Schema
-        Columns that can be asked for, as the options have them.
+        Columns that can be requested with the options.
     table : str
-        What messages call the table.
+        Name of the table in errors.
     request : Request
     pushed : tuple of Predicate
-        Filters besides those of the request.
+        Filters in addition to those of the request.
     """
 
     dataset: Dataset
@@ -150,14 +151,14 @@ class Plan:
     pushed: tuple[Predicate, ...]
 
     def partitions(self) -> tuple[list[LancePartition], int, int | None]:
-        """Return the partitions, and at most how many rows and bytes they give."""
+        """Return the partitions, and upper bounds of their rows and bytes."""
         scanned, after = self._filters()
         filtered = bool(scanned) or after is not None
         aggregates = self.request.aggregates
         if aggregates:
             from lance_spark.spark.read.aggregates import known_values
 
-            # What is known without reading is of all fragments.
+            # Metadata describes whole fragments.
             some = filtered or self.options.fragment_ids is not None
             values = None if some else known_values(aggregates, self.dataset, self.visible)
             if values is not None:
@@ -165,21 +166,21 @@ class Plan:
         tasks = self._tasks(self.wanted if after is None else after.schema, scanned)
         limit = None if aggregates else self.request.limit
         if aggregates:
-            found = [LancePartition(task, after=after, columns=self.wanted) for task in tasks]
-            return found or [LancePartition(None)], max(1, len(found)), _ROW_BYTES * len(found)
+            result = [LancePartition(task, after=after, columns=self.wanted) for task in tasks]
+            return result or [LancePartition(None)], max(1, len(result)), _ROW_BYTES * len(result)
         if limit is None or filtered:
-            found = [LancePartition(task, limit, after) for task in tasks]
+            result = [LancePartition(task, limit, after) for task in tasks]
         else:
-            found = first_rows(tasks, limit)
-        if self.request.exact and len(found) > 1:
-            found = [_joined(found, limit)]
+            result = first_rows(tasks, limit)
+        if self.request.exact and len(result) > 1:
+            result = [_joined(result, limit)]
         rows = self.dataset.count_rows()
         if limit is not None:
-            rows = min(rows, limit * (len(found) if filtered else 1))
-        return found or [LancePartition(None)], rows, self._size(rows)
+            rows = min(rows, limit * (len(result) if filtered else 1))
+        return result or [LancePartition(None)], rows, self._size(rows)
 
     def _filters(self) -> tuple[tuple[Predicate, ...], ResidualFilter | None]:
-        """Return the filters that the scan meets, and those that are left."""
+        """Return the filters of the scan and the residual filters."""
         if not self.request.filters:
             return self.pushed, None
         from lance_spark.spark.pushdown.filter_trees import to_predicate
@@ -201,11 +202,13 @@ class Plan:
 
         fields = {field.name: field for field in self.wanted}
         for name in dict.fromkeys(path[0] for tree in trees for path in columns_of(tree)):
-            at = find(self.visible.names, name)
-            if at < 0:
+            position = find(self.visible.names, name)
+            if position < 0:
                 raise refused("there is no such column", name)
-            # A struct may be wanted with fewer children.
-            (fields[name],) = to_spark_schema(pa.schema([self.visible.field(at).with_name(name)]))
+            # A struct may be requested with fewer children.
+            (fields[name],) = to_spark_schema(
+                pa.schema([self.visible.field(position).with_name(name)])
+            )
         schema = StructType(list(fields.values()))
         known = Schema.from_arrow(batch_schema(schema))
         predicate = conjunction([to_predicate(tree, known) for tree in trees])
@@ -233,28 +236,28 @@ class Plan:
         return estimated_size(self.dataset.fragments, rows, read, known)
 
 
-#: What a row of aggregates takes, more or less.
+#: Approximate bytes of a row of aggregates.
 _ROW_BYTES = 64
 
 
 def read_fragments(partitions: Sequence[LancePartition]) -> int:
-    """Return how many fragments partitions read."""
-    tasks = [one.task for one in partitions if one.task is not None]
+    """Return the number of fragments that partitions read."""
+    tasks = [partition.task for partition in partitions if partition.task is not None]
     return len({piece.fragment.id for task in tasks for piece in task.slices})
 
 
 def known_columns(dataset: Dataset) -> Schema:
-    """Return the columns that filters can be about: the table's, and those that every table has of its rows."""
+    """Return the columns that filters can use: those of the table, and row columns."""
     return row_meta.with_all(dataset._table.schema)
 
 
 def first_rows(tasks: Sequence[ScanTask], limit: int) -> list[LancePartition]:
-    """Return partitions that give the first rows of tasks without filters, or a few more, and read little else.
+    """Reduce tasks without filters to the first rows, and little more.
 
-    How many live rows a part of a fragment has is not known before its deletion file is read; at least so many as if all
-    that are deleted were in the parts so far.
+    The live rows of a slice are unknown before its deletion file is read. The least number assumes
+    that all deleted rows are in the slices so far.
     """
-    found: list[LancePartition] = []
+    results: list[LancePartition] = []
     sure = before = taken = 0
     fragment_id: int | None = None
     for task in tasks:
@@ -272,23 +275,28 @@ def first_rows(tasks: Sequence[ScanTask], limit: int) -> list[LancePartition]:
             taken += rows
             sure = before + max(0, taken - deleted)
             slices.append(piece._replace(stop=piece.start + rows))
-        found.append(LancePartition(replace(task, slices=tuple(slices)), missing))
-    return found
+        results.append(LancePartition(replace(task, slices=tuple(slices)), missing))
+    return results
 
 
 def _waves(parallelism: int | None) -> int:
-    """Return into how many partitions a large table is split at least, if so many tasks run at a time."""
+    """Return the least partitions of a large table for a number of parallel tasks."""
     if parallelism is not None:
-        # A task that has bad luck is to keep the others waiting half as long.
+        # Two waves halve the time that a slow task delays the others.
         return 2 * parallelism
     return max(MIN_PARTITIONS, 2 * (os.cpu_count() or 1))
 
 
 def _joined(partitions: Sequence[LancePartition], limit: int | None) -> LancePartition:
-    """Return one partition of the rows of several, in their order."""
+    """Merge several partitions to one, in order."""
     first = partitions[0]
     assert first.task is not None
-    slices = tuple(piece for one in partitions if one.task is not None for piece in one.task.slices)
+    slices = tuple(
+        piece
+        for partition in partitions
+        if partition.task is not None
+        for piece in partition.task.slices
+    )
     return LancePartition(replace(first.task, slices=slices), limit, first.after)
 
 

@@ -1,8 +1,8 @@
-"""Which columns of a table a schema or an option asks for.
+"""Projection: resolves the columns that a schema or an option requests.
 
-A column is named as Spark names it: exactly, or in other letters' case if that leaves one. Children of structs stand behind dots;
-a struct is read by its wanted children alone. Lists and maps are read whole. A child whose own name has a dot cannot be said by a
-path: its struct is read whole.
+Names are matched as in Spark: exactly, or without regard to case if that is unambiguous. Dots lead
+to children of structs; only the requested children are read. Lists and maps are read whole. A child
+with a dot in its name cannot be part of a path: its struct is read whole.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from lance_spark.file.blobs.fields import is_v1
 
 
 def find(names: Sequence[str], wanted: str) -> int:
-    """Return the position of a name: exactly, else without regard to case; -1 if there is none, or more than one."""
+    """Return the position of a name, exactly or without case; -1 if missing or ambiguous."""
     if wanted in names:
         return names.index(wanted)
     lower = wanted.lower()
-    found = [i for i, name in enumerate(names) if name.lower() == lower]
-    return found[0] if len(found) == 1 else -1
+    result = [i for i, name in enumerate(names) if name.lower() == lower]
+    return result[0] if len(result) == 1 else -1
 
 
 def find_exactly(names: Sequence[str], wanted: str) -> int:
-    """Return the position of a name; -1 if there is none of the same case."""
+    """Return the position of a name with equal case; -1 if missing."""
     return names.index(wanted) if wanted in names else -1
 
 
 def finder(session: Any) -> Callable[[Sequence[str], str], int]:
-    """Return how a session finds columns by their names: `find_exactly` where spark.sql.caseSensitive is true."""
+    """Return the look-up of names in a session: `find_exactly` if it is case-sensitive."""
     exact = str(session.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
     return find_exactly if exact else find
 
@@ -46,12 +46,12 @@ def select(schema: pa.Schema, columns: Iterable[str], table: str) -> pa.Schema:
     columns : iterable of str
         Names, with dots before children of structs.
     table : str
-        What messages call the table.
+        Name of the table in errors.
 
     Raises
     ------
     InvalidOptionError
-        There is no such column.
+        A column does not exist.
     """
     wanted: dict[int, list[list[str]]] = {}
     for column in columns:
@@ -67,7 +67,7 @@ def select(schema: pa.Schema, columns: Iterable[str], table: str) -> pa.Schema:
 
 
 def paths_for(schema: pa.Schema, wanted: spark.StructType, table: str) -> list[str]:
-    """Return the paths of what a Spark schema asks of a table.
+    """Return the paths that a Spark schema requests from a table.
 
     Raises
     ------
@@ -87,10 +87,10 @@ def _paths(field: pa.Field, wanted: spark.DataType, path: str, table: str) -> li
     if not (pa.types.is_struct(field.type) and isinstance(wanted, spark.StructType)):
         return [path]
     if is_v1(field):
-        # What says where a blob is comes whole.
+        # Descriptions of blobs are read whole.
         return [path]
     names = [field.type.field(i).name for i in range(field.type.num_fields)]
-    found: list[str] = []
+    results: list[str] = []
     whole = len(wanted) == len(names)
     for child in wanted:
         index = find(names, child.name)
@@ -99,10 +99,10 @@ def _paths(field: pa.Field, wanted: spark.DataType, path: str, table: str) -> li
         below = f"{path}.{names[index]}"
         deeper = _paths(field.type.field(index), child.dataType, below, table)
         whole = whole and deeper == [below]
-        found += deeper
-    if whole or not found or any("." in names[find(names, child.name)] for child in wanted):
+        results += deeper
+    if whole or not results or any("." in names[find(names, child.name)] for child in wanted):
         return [path]
-    return found
+    return results
 
 
 def _narrow(field: pa.Field, rests: list[list[str]], table: str) -> pa.Field:
@@ -110,7 +110,8 @@ def _narrow(field: pa.Field, rests: list[list[str]], table: str) -> pa.Field:
         return field
     if not pa.types.is_struct(field.type):
         raise InvalidOptionError(
-            f"table {table}: column {field.name} is {field.type}, only children of structs can be chosen"
+            f"table {table}: column {field.name} is {field.type}, only children of structs can be "
+            "chosen"
         )
     children = pa.schema([field.type.field(i) for i in range(field.type.num_fields)])
     narrowed = select(children, [".".join(rest) for rest in rests], table)

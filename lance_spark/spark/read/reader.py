@@ -1,8 +1,9 @@
-"""Reading: the driver plans tasks on one version of the table, executors decode them into Spark's batches.
+"""Reads a table: the driver plans tasks on one version, executors decode its rows to batches.
 
-The version is chosen anew each time Spark plans a query, unless the options name one, so that a view sees what was appended
-since; the tasks of one scan all read the version they were planned on. What the rule of Spark's optimizer asks (`request`), what
-Spark pushes (`pushdown`) and the option filter go into the same plan.
+Unless the options name a version, each query reads the newest version when Spark plans it, so a
+view sees later appends. All tasks of a scan read the version that they were planned on. The request
+of the optimizer rule (`request`), filters that Spark pushes (`spark_filters`) and the option filter
+are parts of one plan.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ class LanceReader(DataSourceReader):
     ----------
     options : ReadOptions
     schema : StructType
-        The table's own schema, or a user's, which may ask for fewer columns, for wider types, and for columns that every
-        table has of its rows, such as _rowid. With aggregates, one column for each of them.
+        Schema of the table or of the user. The latter may have fewer columns, wider types and row
+        columns such as _rowid. With aggregates, one column for each.
     request : Request, optional
-        What else the rule of Spark's optimizer asks.
+        The request of the optimizer rule.
     """
 
     def __init__(
@@ -55,10 +56,10 @@ class LanceReader(DataSourceReader):
         if options.push_filters:
             from lance_spark.spark.pushdown.spark_pushing import PushFilters
 
-            self.pushFilters = PushFilters(self)  # type: ignore[method-assign]
+            self.pushFilters = PushFilters(self.push)  # type: ignore[method-assign]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what tasks need: all else is in the partitions."""
+        """Return the state for tasks: everything else is in the partitions."""
         kept = {**vars(self), "_pushed": (), "_dataset": None}
         kept.pop("pushFilters", None)
         if self.request is not None:
@@ -66,28 +67,28 @@ class LanceReader(DataSourceReader):
         return kept
 
     def push(self, filters: Sequence[Any]) -> list[Any]:
-        """Take the filters that the scan can answer exactly, and return the others; see `pushdown`."""
+        """Take filters that the scan evaluates exactly, and return the others."""
         from lance_spark.spark.pushdown.spark_filters import push
         from lance_spark.spark.read.planning import known_columns
 
-        # Filters are about the columns of one version, which is the one to plan on.
+        # Filters refer to columns of one version, on which the scan must be planned.
         self._dataset = open_table(self.options)
         known = known_columns(self._dataset)
-        found, left = push(filters, self.spark_schema, known)
-        self._pushed = tuple(found)
+        result, left = push(filters, self.spark_schema, known)
+        self._pushed = tuple(result)
         return left
 
     def partitions(self) -> list[InputPartition]:
-        """Plan the scan. With a request, the answer to it comes first, which is no partition.
+        """Plan the scan. With a request, the first item is the reply to it, not a partition.
 
         Raises
         ------
         SchemaMismatchError
-            The table lacks a column of the schema, or has it in a type that cannot be read as the schema's.
+            The table lacks a column of the schema, or its type cannot be read as requested.
         InvalidInputError
             The option filter is no predicate on the table's columns.
         UnsupportedError
-            The request has what this release does not know.
+            The request has parts that this release does not support.
         """
         from lance_spark.spark.pushdown.request import Request
         from lance_spark.spark.read.planning import Plan, PlanReply, read_fragments
@@ -111,20 +112,22 @@ class LanceReader(DataSourceReader):
         filters = (*self._pushed, *option_filters)
         plan = Plan(dataset, self.options, wanted, whole, table, request, filters)
         partitions, rows, size = plan.partitions()
-        for one in partitions:
-            # Tasks have the reader as it was before this call.
-            one.text = text
+        for partition in partitions:
+            # Tasks receive the reader as it was before this call.
+            partition.text = text
         if self.request is None:
             return [*partitions]
         from lance_spark.spark.read.driver_read import read_on_driver
 
-        stream = read_on_driver(self, plan, partitions, size)
+        stream = read_on_driver(self.rows, self.spark_schema, plan, partitions, size)
         fragments = (read_fragments(partitions), len(dataset.fragments))
         version = version_of(dataset, self.options)
         return [PlanReply(rows, size, version, fragments, stream), *partitions]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one partition, in batches of exactly the Arrow schema that Spark expects."""
+        """Yield the rows of a partition, in batches of exactly the Arrow schema that Spark
+        expects.
+        """
         if self.request is None or not self.request.packed:
             yield from self.rows(partition)
             return
@@ -133,7 +136,7 @@ class LanceReader(DataSourceReader):
         yield from packed(self.rows(partition), self.request.packed)
 
     def rows(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one partition, no column packed."""
+        """Yield the rows of a partition without packed columns."""
         from lance_spark.spark.read.planning import LancePartition
         from lance_spark.spark.types.mapping import batch_schema
 
@@ -145,7 +148,7 @@ class LanceReader(DataSourceReader):
         try:
             if self.request is None or not self.request.aggregates:
                 if partition.task is not None:
-                    # Closing a scan that reads ahead waits for what nobody needs any more.
+                    # Closing a scan that prefetches waits for unneeded reads.
                     scan = Scan(partition.task, metrics, ahead=partition.limit is None)
                     yield from limited(scan.batches(wanted, partition.after), partition.limit)
                 return
@@ -180,15 +183,15 @@ class LanceReader(DataSourceReader):
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """The rows of a task on their way to Spark.
+    """Converts the rows of a task for Spark.
 
     Attributes
     ----------
     task : ScanTask
     metrics : ScanMetrics
-        Counts what is read.
+        Counters of the read.
     ahead : bool
-        Whether a thread reads what comes next.
+        Whether a thread prefetches the next rows.
     """
 
     task: ScanTask
@@ -198,7 +201,7 @@ class Scan:
     def batches(
         self, wanted: pa.Schema, after: ResidualFilter | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in an Arrow schema of Spark's.
+        """Yield the rows in an Arrow schema of Spark.
 
         Raises
         ------
@@ -222,7 +225,7 @@ class Scan:
 
 
 def limited(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
-    """Yield batches until they have so many rows; the rest is not read."""
+    """Yield batches up to a number of rows; further rows are not read."""
     if limit is None:
         yield from batches
         return
@@ -236,7 +239,7 @@ def limited(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa
 def spark_batches(
     tasks: Iterable[ScanTask], options: ReadOptions, schema: StructType | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of tasks as Spark takes them.
+    """Yield the rows of tasks as Spark expects them.
 
     Parameters
     ----------
@@ -260,16 +263,16 @@ def spark_batches(
 
 
 def version_of(dataset: Dataset, options: ReadOptions) -> Version:
-    """Return what `open_table` needs to open a version again that options led to."""
+    """Return what `open_table` needs to open the version of a dataset again."""
     from lance_spark.spark.pushdown.request import Version
     from lance_spark.table.refs.names import MAIN
 
-    # A tag may be one of another branch than the path or the options say.
+    # A tag can be on another branch than that of the path or the options.
     return Version(dataset.version, None if options.tag is None else dataset.branch or MAIN)
 
 
 def open_table(options: ReadOptions, at: Version | None = None) -> Dataset:
-    """Open the version that the options name, or the newest; of those that can change meanwhile, the one that is given.
+    """Open the version that the options name, or the newest one; `at` fixes a moving target.
 
     Raises
     ------
@@ -294,12 +297,12 @@ def open_table(options: ReadOptions, at: Version | None = None) -> Dataset:
 
 
 def visible_schema(dataset: Dataset, options: ReadOptions) -> pa.Schema:
-    """Return the table's schema, cut to the option columns, and with the columns about rows that options ask for.
+    """Return the schema of the table, reduced to the option columns, with requested row columns.
 
     Raises
     ------
     InvalidOptionError
-        The option names a column that the table lacks.
+        The option names a column that does not exist.
     """
     schema = whole_schema(dataset, options)
     if options.columns is not None:
@@ -319,19 +322,19 @@ def visible_schema(dataset: Dataset, options: ReadOptions) -> pa.Schema:
 def option_filter(
     dataset: Dataset, options: ReadOptions, settings: SqlSettings | None = None
 ) -> tuple[tuple[Predicate, ...], OptionText | None]:
-    """Return what the options filter and filter_tree say.
+    """Return the predicates of the options filter and filter_tree.
 
     Parameters
     ----------
     dataset : Dataset
     options : ReadOptions
     settings : SqlSettings, optional
-        Of the session, if they are known.
+        Settings of the session, if known.
 
     Returns
     -------
     tuple of tuple of Predicate and OptionText or None
-        The predicates, and what tasks have to check.
+        The predicates, and the text that tasks must check.
 
     Raises
     ------
@@ -343,23 +346,23 @@ def option_filter(
     from lance_spark.spark.read.planning import known_columns
 
     known = known_columns(dataset)
-    found: list[Predicate] = []
+    results: list[Predicate] = []
     checked = None
     if options.filter_tree is not None:
         from lance_spark.spark.pushdown.filter_trees import to_predicate
 
-        found.append(to_predicate(dict(options.filter_tree), known))
+        results.append(to_predicate(dict(options.filter_tree), known))
     if options.filter is not None:
         from lance_spark.spark.options.predicate_text import OptionText
 
         text = OptionText.planned("filter", options.filter, known, settings, options.timezone)
-        found.append(text.predicate())
+        results.append(text.predicate())
         checked = text.for_tasks()
-    return tuple(found), checked
+    return tuple(results), checked
 
 
 def with_row_columns(schema: pa.Schema) -> pa.Schema:
-    """Return a schema with all columns that every table has of its rows, for names to be looked up in."""
+    """Return a schema with all row columns, to look up names."""
     from lance_spark.scan.fragment.row_meta import META_FIELDS
 
     for field in META_FIELDS.values():
@@ -369,17 +372,17 @@ def with_row_columns(schema: pa.Schema) -> pa.Schema:
 
 
 def whole_schema(dataset: Dataset, options: ReadOptions) -> pa.Schema:
-    """Return the schema that a read of all columns has, with blobs as the options have them."""
+    """Return the schema of a read of all columns, with blobs as the options define."""
     return dataset.schema_of(blob_handling=options.blob_handling)
 
 
 def table_schema(options: ReadOptions) -> pa.Schema:
-    """Return the Arrow schema that a read with these options has."""
+    """Return the Arrow schema of a read with these options."""
     return visible_schema(open_table(options), options)
 
 
 def display(path: str) -> str:
-    """Return a path as messages may show it."""
+    """Return a path as errors show it."""
     from lance_spark.storage.uri import parse_uri
 
     return parse_uri(path).display

@@ -1,4 +1,4 @@
-"""Versions of tables that executors open for themselves: manifests do not travel with tasks."""
+"""Snapshots: executors open a version of a table themselves, so tasks carry no manifests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lance_spark.errors import VersionNotFoundError
 from lance_spark.table.bases import TargetBases
 from lance_spark.table.open import OpenTable, open_table
 
-#: Tables that a process keeps open.
+#: Most tables that a process keeps open.
 _KEPT = 2
 _lock = threading.Lock()
 _opened: OrderedDict[tuple[str, int, int, str], OpenTable] = OrderedDict()
@@ -21,7 +21,7 @@ _opened: OrderedDict[tuple[str, int, int, str], OpenTable] = OrderedDict()
 
 @dataclass(frozen=True, slots=True)
 class TableSnapshot:
-    """What executors open a version of a table by.
+    """Identifies a version of a table, so that executors can open it.
 
     Attributes
     ----------
@@ -30,9 +30,9 @@ class TableSnapshot:
     version : int
     storage_options : mapping, not shown by `repr`
     written : int
-        When the version was written, in nanoseconds: a table that is made anew in the place of another one has the same numbers.
+        Timestamp of the version in nanoseconds: a recreated table has the same version numbers.
     target_bases : TargetBases
-        Which base paths the data files of the change go to.
+        Base paths of new data files.
     """
 
     uri: str = field(repr=False)
@@ -42,37 +42,38 @@ class TableSnapshot:
     target_bases: TargetBases = field(default_factory=TargetBases)
 
     def open(self) -> OpenTable:
-        """Open the table; the last two that were opened are kept by the process.
+        """Open the table; the process caches the last two.
 
         Raises
         ------
         VersionNotFoundError
-            It is gone, or the table has been made anew.
+            The version was removed, or the table was recreated.
         CorruptTableError, StorageError
         """
         options = json.dumps(dict(self.storage_options), sort_keys=True, default=repr)
         key = (self.uri, self.version, self.written, options)
         with _lock:
-            found = _opened.pop(key, None)
-            if found is None:
-                found = open_table(
+            result = _opened.pop(key, None)
+            if result is None:
+                result = open_table(
                     self.uri, version=self.version, storage_options=self.storage_options or None
                 )
-            if found.manifest.timestamp_ns != self.written:
+            if result.manifest.timestamp_ns != self.written:
                 raise VersionNotFoundError(
-                    f"{found.store.display}: version {self.version} is another one than when the change was planned: the table "
+                    f"{result.store.display}: version {self.version} is another one than when the "
+                    "change was planned: the table "
                     "was made anew meanwhile; run it again"
                 )
-            _opened[key] = found
+            _opened[key] = result
             while len(_opened) > _KEPT:
                 _opened.popitem(last=False)
-        if found.target_bases == self.target_bases:
-            return found
-        return replace(found, target_bases=self.target_bases)
+        if result.target_bases == self.target_bases:
+            return result
+        return replace(result, target_bases=self.target_bases)
 
 
 def snapshot_of(table: OpenTable) -> TableSnapshot:
-    """Return what executors open a table at its version by."""
+    """Return the snapshot of an open table."""
     manifest, store = table.manifest, table.store
     return TableSnapshot(
         store.uri, table.version, store.options, manifest.timestamp_ns, table.target_bases

@@ -145,9 +145,9 @@ def commit(
                 f"{transaction.uuid} appears before writing again"
             ) from error
         if base is not None and _AUTO_CLEANUP in manifest.message.config:
-            from lance_spark.table.cleanup.automatic import after_commit
+            from lance_spark.table.cleanup.automatic import clean_up_after_commit
 
-            after_commit(store, manifest)
+            clean_up_after_commit(store, manifest)
         return manifest
 
 

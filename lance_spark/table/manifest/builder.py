@@ -327,7 +327,7 @@ class ManifestBuilder:
             self.proto.max_fragment_id = next_id
             next_id += 1
             if self.stable_row_ids:
-                self.proto.next_row_id = row_ids.assign(
+                self.proto.next_row_id = row_ids.assign_lineage(
                     added, self.proto.next_row_id, self.proto.version
                 )
 

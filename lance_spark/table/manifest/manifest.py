@@ -35,7 +35,7 @@ _LEGACY = file_versions.LEGACY
 #: What a user can do with a table whose blobs are in a second table; see `table.blob_dataset`.
 BLOB_DATASET_ADVICE = (
     "The second table can be opened by itself, at that version, and joined by _rowid: "
-    "see docs/blobs.md"
+    "see docs/howto/blobs.md"
 )
 _VERSION_NAMES = {"legacy": (0, 1), "0.1": (0, 1), "0.3": (2, 0), "": (2, 0)}
 

@@ -185,12 +185,12 @@ def note_change(
 
     count = fragment.physical_rows
     if rows is None:
-        fragment.inline_last_updated_at_versions = row_ids.one_version(count, version)
+        fragment.inline_last_updated_at_versions = row_ids.constant_versions(count, version)
     else:
         name = f"fragment {fragment.id}"
         check_rows(rows, count, f"{name}: rows that have new values")
         if paths is not None:
-            row_ids.take_in(fragment, paths, [Lineage.UPDATED])
+            row_ids.inline_external_sequences(fragment, paths, [Lineage.UPDATED])
         known = fragment.WhichOneof("last_updated_at_version_sequence")
         if known is not None and known != "inline_last_updated_at_versions":
             raise UnsupportedFeatureError(
@@ -204,7 +204,7 @@ def note_change(
         changed = np.zeros(count, dtype=bool)
         changed[offsets_of(rows)] = True
         updated = np.where(changed, np.uint64(version), recorded)
-        row_ids.carry(fragment, updated=updated)
+        row_ids.store_lineage(fragment, updated=updated)
 
 
 def is_live(file: table_pb2.DataFile, kept: Collection[int]) -> bool:

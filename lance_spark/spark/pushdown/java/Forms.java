@@ -7,6 +7,7 @@ import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.DayTimeIntervalType;
 import org.apache.spark.sql.types.DecimalType;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
@@ -15,7 +16,8 @@ import scala.Option;
 /**
  * The parts of a request: {"col": [names]}, {"lit": text or null, "type": Spark's name of it}, {"op": name, "args": [parts]}.
  *
- * <p>Literals are texts of what Spark holds: dates are days, timestamps microseconds, binary is hexadecimal.
+ * <p>Literals are texts of what Spark holds: dates are days, timestamps and intervals microseconds, times of day nanoseconds, binary is
+ * hexadecimal.
  */
 final class Forms {
   private static final ObjectMapper JSON = new ObjectMapper();
@@ -89,7 +91,10 @@ final class Forms {
         || t.equals(DataTypes.FloatType)
         || t.equals(DataTypes.DoubleType)
         || t.equals(DataTypes.StringType)
-        || t.equals(DataTypes.BinaryType);
+        || t.equals(DataTypes.BinaryType)
+        || t instanceof DayTimeIntervalType
+        // Spark 4.0 has no class TimeType.
+        || t.catalogString().equals("time(6)");
   }
 
   /** Tells the types whose least and greatest values are those of integers. */

@@ -1,4 +1,5 @@
-"""The optimizer rule that has Spark ask for what a query needs: Java sources, compiled by the compiler that Spark ships.
+"""The optimizer rule that has Spark ask for what a query needs: Java sources, compiled by the
+compiler that Spark ships.
 
     PushDownRule          puts a RequestTable in the place of the Python table
     RequestTable          makes the scan builder below; part of the plan of one query
@@ -69,7 +70,9 @@ def compile_rule(jvm: Any, loader: Any, files: Collection[str] | None = None) ->
 
 
 def write_jar(path: Path) -> None:
-    """Compile the sources in a JVM of its own, and write their classes to a jar: the same bytes every time."""
+    """Compile the sources in a JVM of its own, and write their classes to a jar: the same bytes
+    every time.
+    """
     with _bare_jvm() as jvm:
         classes = compile_rule(jvm, jvm.java.lang.ClassLoader.getSystemClassLoader())
         files = {str(name): bytes(classes.get(name)) for name in classes}
