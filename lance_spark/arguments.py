@@ -1,15 +1,15 @@
-"""Checks the types of arguments of public calls against the signature.
+"""Type checks of the arguments of public functions, derived from their annotations.
 
 | annotation | accepted values |
 | --- | --- |
 | `int` | whole numbers, also of numpy, but not `bool` |
-| `float` | numbers |
-| `str`, `bool` | exactly this type |
+| `float` | numbers, but not `bool` |
+| `str`, `bool` | values of that type |
 | `Mapping[...]` | mappings |
-| `Sequence[str]` | several strings, but not a single string |
-| `Sequence[...]`, `Collection[...]`, `Iterable[...]` | iterables other than strings |
+| `Sequence[str]` | iterables of strings, but not a string |
+| `Sequence[...]`, `Collection[...]`, `Iterable[...]` | iterables, but not a string |
 
-`| None` may follow. Arguments with other annotations are not checked.
+`| None` may follow. Arguments with any other annotation are not checked.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _is_list(value: object) -> bool:
 
 
 def _is_list_of_strings(value: object) -> bool:
-    # An iterator is not checked, as that would consume it.
+    # An iterator is not checked: reading its items would consume them.
     return _is_list(value) and not (
         isinstance(value, list | tuple) and any(not isinstance(item, str) for item in value)
     )
@@ -57,21 +57,22 @@ _CHECKS: dict[str, tuple[_Check, str]] = {
     "Collection": (_is_list, "a list"),
     "Iterable": (_is_list, "a list"),
 }
-#: Least values of arguments with one meaning in all calls.
-_LEAST = {"conflict_retries": 0, "max_retries": 0}
-#: Errors show values of these types. Others can be long, or contain secrets.
-_SHOWN = (bool, int, float)
+#: Minimum values of arguments that have the same meaning in every function.
+_MINIMUMS = {"conflict_retries": 0, "max_retries": 0}
+#: Errors show values of these types. Other values can be long or contain secrets.
+_SHOWN_TYPES = (bool, int, float)
 
 
 def checks_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Make a function check the types of its arguments; see the module.
+    """Decorate a function so that it checks the types of its arguments.
 
-    Annotations must be strings, as with ``from __future__ import annotations``.
+    The module docstring lists the checks. The annotations must be strings, as
+    ``from __future__ import annotations`` makes them.
 
     Raises
     ------
     InvalidInputError
-        Raised by the decorated function; names the argument.
+        The decorated function was called with an argument of a wrong type.
     """
     signature = inspect.signature(function)
     checks = {
@@ -79,8 +80,8 @@ def checks_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
         for name, parameter in signature.parameters.items()
         if (check := _check_of(parameter)) is not None
     }
-    # Further positional arguments belong to `*args`, which is not checked.
-    places = tuple(
+    # Positional arguments beyond these go to `*args`, which is not checked.
+    positional = tuple(
         name
         for name, parameter in signature.parameters.items()
         if parameter.kind
@@ -89,27 +90,28 @@ def checks_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
     @wraps(function)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        for name, value in (*zip(places, args, strict=False), *kwargs.items()):
+        for name, value in (*zip(positional, args, strict=False), *kwargs.items()):
             if value is not None and name in checks:
-                is_right, expected = checks[name]
-                if not is_right(value):
-                    raise InvalidInputError(f"{name} must be {expected}, not {_shown(value)}")
-                if name in _LEAST:
-                    check_least(name, cast(int, value), _LEAST[name])
+                is_valid, expected = checks[name]
+                if not is_valid(value):
+                    raise InvalidInputError(f"{name} must be {expected}, not {_describe(value)}")
+                if name in _MINIMUMS:
+                    check_least(name, cast(int, value), _MINIMUMS[name])
         return function(*args, **kwargs)
 
     return call
 
 
-def check_least(name: str, value: int, least: int) -> None:
-    """Refuse a number that is too small.
+def check_least(name: str, value: int, minimum: int) -> None:
+    """Check that a number is not below its minimum.
 
     Raises
     ------
     InvalidInputError
+        The message names the argument.
     """
-    if value < least:
-        raise InvalidInputError(f"{name} must be at least {least}, not {value}")
+    if value < minimum:
+        raise InvalidInputError(f"{name} must be at least {minimum}, not {value}")
 
 
 def _check_of(parameter: inspect.Parameter) -> tuple[_Check, str] | None:
@@ -118,7 +120,7 @@ def _check_of(parameter: inspect.Parameter) -> tuple[_Check, str] | None:
         inspect.Parameter.VAR_KEYWORD,
     ):
         return None
-    # The last part of "... | None"; other unions have no entry.
+    # Of the unions, only "... | None" has an entry.
     name = parameter.annotation.removesuffix(" | None")
     if name in _CHECKS:
         return _CHECKS[name]
@@ -126,10 +128,10 @@ def _check_of(parameter: inspect.Parameter) -> tuple[_Check, str] | None:
     return _CHECKS.get(head) if bracket and name.endswith("]") and " | " not in head else None
 
 
-def _shown(value: object) -> str:
+def _describe(value: object) -> str:
     if isinstance(value, list | tuple):
-        # A list of names with something else in it.
+        # The list contains an item that is not a string.
         return f"a list with {', '.join(sorted({type(item).__name__ for item in value}))}"
     if isinstance(value, str):
         return f"the string {value!r}"
-    return repr(value) if isinstance(value, _SHOWN) else type(value).__name__
+    return repr(value) if isinstance(value, _SHOWN_TYPES) else type(value).__name__

@@ -1,7 +1,7 @@
-"""The errors of lance_spark: one root, and one class for each reaction of the caller.
+"""The errors of lance_spark: one root class, and one class for each thing that the caller can do.
 
-Every message names what is wrong (table, file, column, page, option), says what was expected and,
-where possible, what to do.
+Every message names the thing at fault (table, file, column, page, option) and says what was
+expected. It says what to do where the caller can do something.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ __all__ = [
 
 
 class LanceError(Exception):
-    """Root of all errors that this package raises deliberately."""
+    """Root of every error this package raises on purpose."""
 
 
 @contextmanager
 def naming(table: str) -> Iterator[None]:
-    """Prefix the message of each `LanceError` with the name of the table, unless it has it.
+    """Prefix the message of each `LanceError` with the table, unless the message contains it.
 
-    The error object stays the same, with its class, attributes and cause. Errors of stores and
-    files contain full paths, which begin with that of the table. Other errors are raised where only
-    a part of the table is known: a page, a column, a fragment.
+    The error stays the same object, with its class, attributes and cause. Errors about files
+    contain a full path, which begins with the path of the table. Other errors come from code that
+    only knows a part of the table: a page, a column, a fragment.
 
     Parameters
     ----------
     table : str
-        The root of the table in errors (`ObjectStore.display`), without secrets.
+        The root of the table as messages show it (`ObjectStore.display`), without secrets.
     """
     try:
         yield
@@ -69,45 +69,46 @@ class TableExistsError(LanceError):
 
 
 class VersionNotFoundError(LanceError):
-    """A version, tag or timestamp was not found: choose an existing version."""
+    """The table does not have the version, branch or tag: choose one that it has."""
 
 
 class SchemaMismatchError(LanceError):
-    """The schema of the data does not match the table: change the data, or overwrite the table."""
+    """The schema of the data does not fit the table: change the data, or overwrite the table."""
 
 
 class InvalidOptionError(LanceError, ValueError):
-    """An option is unknown, or its value cannot be used: correct the option."""
+    """An option is unknown or its value is invalid: correct the option."""
 
 
 class InvalidInputError(LanceError, ValueError):
-    """An argument or a value of the data cannot be used: correct the call."""
+    """An argument or a value of the data is invalid: correct the call."""
 
 
 class EvaluationError(InvalidInputError):
-    """An expression fails for a row: it overflows, divides by zero, or a cast is impossible."""
+    """A filter expression failed for a row: an overflow, a division by zero or a failed cast."""
 
 
 class UnsupportedError(LanceError):
-    """The table is valid, but this release lacks a feature: use another client or a newer
-    release.
+    """The table is valid, but needs a feature that this release does not have.
+
+    Use another client or a newer release.
     """
 
 
 class UnsupportedFeatureError(UnsupportedError):
-    """A feature flag or an operation that this release does not support."""
+    """The table has a feature flag or an operation that this release does not know."""
 
 
 class UnsupportedEncodingError(UnsupportedError):
-    """The encoding of a page is not supported by this release."""
+    """A page has an encoding that this release does not read."""
 
 
 class UnsupportedTypeError(UnsupportedError):
-    """A data type has no counterpart on the other side."""
+    """A data type of Arrow, Spark or Lance has no counterpart on the other side."""
 
 
 class CorruptError(LanceError):
-    """Bytes on storage contradict the format: restore the file, or go back to an older version."""
+    """Stored bytes contradict the format: restore the file, or go back to an older version."""
 
 
 class CorruptFileError(CorruptError):
@@ -119,30 +120,28 @@ class CorruptTableError(CorruptError):
 
 
 class StorageError(LanceError):
-    """The store refused or failed a request: check path, credentials and endpoint, then try
-    again.
-    """
+    """A request to the store failed: check path, credentials and endpoint, then try again."""
 
 
 class MissingFileError(StorageError):
-    """A file is missing: cleanup or another client removed it, or the path is wrong."""
+    """A file was not found: cleanup or another client removed it, or the path is wrong."""
 
 
 class UncertainCommitError(StorageError):
-    """The store failed during a commit, and it is unknown whether the commit happened.
+    """The store failed during a commit, and the version may or may not exist.
 
     Keep the written files, and check whether one of the newest versions has the transaction.
     """
 
 
 class CommitConflictError(LanceError):
-    """Another client committed first, and this change cannot follow its change.
+    """Another client committed a change that this change cannot follow.
 
     Attributes
     ----------
     retryable : bool
-        True if the change can succeed when it is planned again on the newest version; False if the
-        two changes contradict each other.
+        True if the same change can succeed after it is planned again on the newest version; False
+        if the two changes are incompatible.
     """
 
     def __init__(self, message: str, *, retryable: bool) -> None:
@@ -158,16 +157,16 @@ def _rebuild_conflict(message: str, retryable: bool) -> CommitConflictError:
 
 
 class AmbiguousMergeError(LanceError):
-    """Several source rows of a merge match one row of the table: make the source keys unique."""
+    """Several source rows of a merge match one row of the table: make the source's keys unique."""
 
 
 class AlreadyCommittedError(LanceError):
-    """A change that must happen only once was committed before: nothing is left to do.
+    """A change that must be committed only once was committed before: do nothing.
 
     Attributes
     ----------
     version : int
-        The version that has the change.
+        The version that contains the change.
     """
 
     def __init__(self, message: str, *, version: int) -> None:

@@ -40,9 +40,8 @@ from lance_spark.table.commit.transaction import Transaction
 from lance_spark.table.fragments.files import DataFile
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.manifest import flags
-from lance_spark.table.manifest.history import manifests_with_transactions
+from lance_spark.table.manifest.history import manifests_with_transactions, summarize
 from lance_spark.table.manifest.manifest import Manifest
-from lance_spark.table.manifest.summary import summarize
 from lance_spark.table.manifest.versions import list_manifests
 from lance_spark.table.open import OpenTable
 

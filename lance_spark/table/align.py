@@ -1,8 +1,9 @@
-"""Aligns record batches with the exact Arrow schema of a table, without changing values.
+"""Conversion of record batches to the exact Arrow schema of a table, without a change of values.
 
-Columns and children of structs are reordered. Children of lists and maps get the names of the
-table. Nulls are checked against the nullability of the table. Extension types and views become
-their storage types, JSON becomes string. Types are not cast, and dictionaries stay as they are.
+- Columns and children of structs get the order of the table, children of lists and maps its names.
+- Nullability becomes that of the table; nulls in a required field are refused.
+- Extension types and views become their storage types, JSON becomes string.
+- Nothing else is cast. Dictionaries stay as they are.
 """
 
 from __future__ import annotations
@@ -25,53 +26,40 @@ from lance_spark.file.schema.logical_types import is_json, logical_type, storage
 
 
 def align(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Align a batch with a schema.
+    """Convert a batch to a schema.
 
     Parameters
     ----------
     batch : pyarrow.RecordBatch
-        Columns in any order.
+        Its columns may be in any order.
     schema : pyarrow.Schema
-        Schema of storage types, from `Schema.to_arrow`.
+        A schema of storage types, as `Schema.to_arrow` returns it.
 
     Returns
     -------
     pyarrow.RecordBatch
-        A batch with exactly that schema; equal layouts share memory.
+        A batch with exactly that schema. It shares memory with `batch` where the layout is equal.
 
     Raises
     ------
     SchemaMismatchError
         A column is missing, unknown, or of another type.
     InvalidInputError
-        A non-nullable column has nulls.
+        A column that must not be null has nulls.
     """
     arrays = batch.columns
     if batch.schema.names != schema.names:
-        arrays = _in_order(batch, schema)
-    fitted = []
+        arrays = _reorder(batch, schema)
+    aligned = []
     for array, field in zip(arrays, schema, strict=True):
-        one = _fit(with_offsets(array), field, field.name)
-        check_nulls(one, field, field.name)
-        fitted.append(one)
-    return pa.RecordBatch.from_arrays(fitted, schema=schema)
+        column = _align_array(with_offsets(array), field, field.name)
+        _check_nulls(column, field, field.name)
+        aligned.append(column)
+    return pa.RecordBatch.from_arrays(aligned, schema=schema)
 
 
-def check_nulls(array: pa.Array, field: pa.Field, path: str) -> None:
-    """Refuse nulls in non-nullable fields, at any depth.
-
-    Parameters
-    ----------
-    array : pyarrow.Array
-        An array of exactly the type of the field.
-    field : pyarrow.Field
-    path : str
-        Name of the column in errors.
-
-    Raises
-    ------
-    InvalidInputError
-    """
+def _check_nulls(array: pa.Array, field: pa.Field, path: str) -> None:
+    """Refuse nulls in required fields, at every depth. `array` has exactly the type of `field`."""
     if not field.nullable and array.null_count:
         raise InvalidInputError(
             f"column {path!r} must not be null, but {array.null_count} of {len(array)} values are"
@@ -80,95 +68,107 @@ def check_nulls(array: pa.Array, field: pa.Field, path: str) -> None:
     if not _has_required(dtype):
         return
     if pat.is_struct(dtype):
-        # Children of a null struct have no values.
-        whole = array.filter(array.is_valid()) if array.null_count else array
+        # Children of a null struct are not values.
+        valid = array.filter(array.is_valid()) if array.null_count else array
         for index in range(dtype.num_fields):
             child = dtype.field(index)
-            check_nulls(whole.field(index), child, f"{path}.{child.name}")
+            _check_nulls(valid.field(index), child, f"{path}.{child.name}")
     elif pat.is_map(dtype):
         offsets = array.offsets
         start = offsets[0].as_py() if len(offsets) else 0
         length = offsets[-1].as_py() - start if len(offsets) else 0
-        check_nulls(array.keys.slice(start, length), dtype.key_field, f"{path}.key")
-        check_nulls(array.items.slice(start, length), dtype.item_field, f"{path}.value")
+        _check_nulls(array.keys.slice(start, length), dtype.key_field, f"{path}.key")
+        _check_nulls(array.items.slice(start, length), dtype.item_field, f"{path}.value")
     else:
-        check_nulls(array.flatten(), dtype.value_field, f"{path}.{dtype.value_field.name}")
+        _check_nulls(array.flatten(), dtype.value_field, f"{path}.{dtype.value_field.name}")
 
 
-def _in_order(batch: pa.RecordBatch, schema: pa.Schema) -> list[pa.Array]:
-    places = {name: index for index, name in enumerate(batch.schema.names)}
-    missing = [name for name in schema.names if name not in places]
+def _reorder(batch: pa.RecordBatch, schema: pa.Schema) -> list[pa.Array]:
+    """Return the columns of a batch in the order of a schema."""
+    positions = {name: index for index, name in enumerate(batch.schema.names)}
+    missing = [name for name in schema.names if name not in positions]
     unknown = [name for name in batch.schema.names if name not in set(schema.names)]
-    if missing or unknown or len(places) != batch.num_columns:
-        what = f"no column {missing[0]!r}" if missing else f"a column {unknown[:1]} too many"
+    if missing or unknown or len(positions) != batch.num_columns:
+        if missing:
+            problem = f"does not have the column {missing[0]!r}"
+        elif unknown:
+            problem = f"has the unknown column {unknown[0]!r}"
+        else:
+            problem = "has two columns of the same name"
         raise SchemaMismatchError(
-            f"a batch has {what}: it has {batch.schema.names}, not {schema.names}"
+            f"a batch {problem}: its columns are {batch.schema.names}, expected {schema.names}"
         )
-    return [batch.column(places[name]) for name in schema.names]
+    return [batch.column(positions[name]) for name in schema.names]
 
 
-def _fit(array: pa.Array, field: pa.Field, path: str) -> pa.Array:
+def _align_array(array: pa.Array, field: pa.Field, path: str) -> pa.Array:
     while isinstance(array, pa.ExtensionArray):
         array = array.storage
     dtype = array.type
     if dtype == field.type:
         return array
-    wanted = storage_type(field.type)
-    if dtype == wanted:
+    target = storage_type(field.type)
+    if dtype == target:
         return array
     if is_v2(field):
-        return _fit_blob(array, wanted, path)
-    if is_v1(field) and pat.is_large_binary(wanted) and pat.is_binary(dtype):
-        return array.cast(wanted)
+        return _align_blob(array, target, path)
+    if is_v1(field) and pat.is_large_binary(target) and pat.is_binary(dtype):
+        return array.cast(target)
     if is_json(field) and (pat.is_large_binary(dtype) or pat.is_large_string(dtype)):
-        return _fit_json(array, path)
-    if pat.is_struct(dtype) and pat.is_struct(wanted):
-        return _fit_struct(array, wanted, path)
-    if pat.is_map(dtype) and pat.is_map(wanted):
-        keys = _fit(array.keys, wanted.key_field, f"{path}.key")
-        items = _fit(array.items, wanted.item_field, f"{path}.value")
-        fields = [wanted.key_field, wanted.item_field]
-        return _rebuilt(array, wanted, pa.StructArray.from_arrays([keys, items], fields=fields))
-    if _same_list(dtype, wanted):
-        child = f"{path}.{wanted.value_field.name}"
-        return _rebuilt(array, wanted, _fit(array.values, wanted.value_field, child))
-    if not pat.is_nested(dtype) and _stored_alike(dtype, wanted):
-        return array.cast(wanted)
-    advised = advice(dtype) if is_v1(field) else ""
+        return _align_json(array, path)
+    if pat.is_struct(dtype) and pat.is_struct(target):
+        return _align_struct(array, target, path)
+    if pat.is_map(dtype) and pat.is_map(target):
+        keys = _align_array(array.keys, target.key_field, f"{path}.key")
+        items = _align_array(array.items, target.item_field, f"{path}.value")
+        fields = [target.key_field, target.item_field]
+        entries = pa.StructArray.from_arrays([keys, items], fields=fields)
+        return _replace_values(array, target, entries)
+    if _same_list(dtype, target):
+        child = f"{path}.{target.value_field.name}"
+        return _replace_values(array, target, _align_array(array.values, target.value_field, child))
+    if not pat.is_nested(dtype) and _same_logical_type(dtype, target):
+        return array.cast(target)
+    blob_advice = advice(dtype) if is_v1(field) else ""
     raise SchemaMismatchError(
-        f"column {path!r} is {wanted}, but a batch has {dtype}{advised or '; cast it'}"
+        f"column {path!r} is {target}, but a batch has {dtype}{blob_advice or '; cast it'}"
     )
 
 
-def _fit_blob(array: pa.Array, wanted: pa.StructType, path: str) -> pa.Array:
-    """Return blobs as the struct of the schema, from bytes alone or a part of its children."""
-    kind, count = array.type, len(array)
-    if pat.is_struct(kind):
-        given = dict(zip([child.name for child in kind], array.flatten(), strict=True))
-    elif pat.is_binary(kind) or pat.is_large_binary(kind):
+def _align_blob(array: pa.Array, target: pa.StructType, path: str) -> pa.Array:
+    """Return blobs as the struct of the schema, from binaries or from a struct with some children.
+
+    A child of the schema that the struct does not have becomes null.
+    """
+    dtype, count = array.type, len(array)
+    if pat.is_struct(dtype):
+        given = dict(zip([child.name for child in dtype], array.flatten(), strict=True))
+    elif pat.is_binary(dtype) or pat.is_large_binary(dtype):
         given = {"data": array}
     else:
-        raise SchemaMismatchError(f"column {path!r} is a blob, but a batch has {kind}; give binary")
-    extra = given.keys() - {child.name for child in wanted}
-    # Unused columns for ranges of URIs are accepted even if the table does not have them.
+        raise SchemaMismatchError(
+            f"column {path!r} is a blob, but a batch has {dtype}; give binary"
+        )
+    extra = given.keys() - {child.name for child in target}
+    # A table without columns for ranges of URIs accepts data whose ranges are all null.
     empty = {
         name for name in extra & {"position", "size"} if not given[name].is_valid().sum().as_py()
     }
     if extra != empty or "data" not in given:
         raise SchemaMismatchError(
-            f"column {path!r} is a blob, but a batch has "
-            f"{kind}{advice(kind) or f'; give binary, or {wanted}'}"
+            f"column {path!r} is a blob, but a batch has {dtype}"
+            f"{advice(dtype) or f'; give binary, or {target}'}"
         )
     children = [
         given[child.name].cast(child.type) if child.name in given else pa.nulls(count, child.type)
-        for child in wanted
+        for child in target
     ]
     mask = array.is_null() if array.null_count else None
-    return pa.StructArray.from_arrays(children, fields=list(wanted), mask=mask)
+    return pa.StructArray.from_arrays(children, fields=list(target), mask=mask)
 
 
-def _fit_json(array: pa.Array, path: str) -> pa.Array:
-    """Return JSON as string, from large strings or from JSONB, the `lance.json` of pylance."""
+def _align_json(array: pa.Array, path: str) -> pa.Array:
+    """Return JSON as string, from large strings or from pylance's binary form `lance.json`."""
     try:
         if pat.is_large_binary(array.type):
             return to_text(array)
@@ -177,45 +177,48 @@ def _fit_json(array: pa.Array, path: str) -> pa.Array:
         raise InvalidInputError(f"column {path!r}: {error}") from None
 
 
-def _fit_struct(array: pa.StructArray, wanted: pa.StructType, path: str) -> pa.Array:
-    fields = [wanted.field(index) for index in range(wanted.num_fields)]
-    places = {array.type.field(index).name: index for index in range(array.type.num_fields)}
-    if len(places) != array.type.num_fields or places.keys() != {field.name for field in fields}:
-        raise SchemaMismatchError(f"column {path!r} is {wanted}, but a batch has {array.type}")
+def _align_struct(array: pa.StructArray, target: pa.StructType, path: str) -> pa.Array:
+    dtype = array.type
+    fields = [target.field(index) for index in range(target.num_fields)]
+    positions = {dtype.field(index).name: index for index in range(dtype.num_fields)}
+    if len(positions) != dtype.num_fields or positions.keys() != {field.name for field in fields}:
+        raise SchemaMismatchError(f"column {path!r} is {target}, but a batch has {dtype}")
     children = [
-        _fit(array.field(places[field.name]), field, f"{path}.{field.name}") for field in fields
+        _align_array(array.field(positions[field.name]), field, f"{path}.{field.name}")
+        for field in fields
     ]
     mask = array.is_null() if array.null_count else None
     return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
 
 
-def _rebuilt(array: pa.Array, wanted: pa.DataType, child: pa.Array) -> pa.Array:
-    """Return a list array with another child, and the offsets and validity of `array`."""
-    own = 1 if pat.is_fixed_size_list(wanted) else 2
+def _replace_values(array: pa.Array, target: pa.DataType, child: pa.Array) -> pa.Array:
+    """Return a list array with the offsets and validity of `array` and the values of `child`."""
+    num_buffers = 1 if pat.is_fixed_size_list(target) else 2
     return pa.Array.from_buffers(
-        wanted,
+        target,
         len(array),
-        array.buffers()[:own],
+        array.buffers()[:num_buffers],
         null_count=array.null_count,
         offset=array.offset,
         children=[child],
     )
 
 
-def _same_list(dtype: pa.DataType, wanted: pa.DataType) -> bool:
-    if pat.is_fixed_size_list(dtype) and pat.is_fixed_size_list(wanted):
-        return bool(dtype.list_size == wanted.list_size)
-    return any(is_kind(dtype) and is_kind(wanted) for is_kind in (pat.is_list, pat.is_large_list))
+def _same_list(dtype: pa.DataType, target: pa.DataType) -> bool:
+    if pat.is_fixed_size_list(dtype) and pat.is_fixed_size_list(target):
+        return bool(dtype.list_size == target.list_size)
+    return any(is_list(dtype) and is_list(target) for is_list in (pat.is_list, pat.is_large_list))
 
 
-def _stored_alike(dtype: pa.DataType, wanted: pa.DataType) -> bool:
+def _same_logical_type(dtype: pa.DataType, target: pa.DataType) -> bool:
     try:
-        return logical_type(dtype, "") == logical_type(wanted, "")
+        return logical_type(dtype, "") == logical_type(target, "")
     except UnsupportedTypeError:
         return False
 
 
 def _has_required(dtype: pa.DataType) -> bool:
+    """Tell whether a field below a nested type must not be null."""
     fields: list[Any]
     if not dtype.num_fields:
         return False

@@ -1,16 +1,15 @@
-"""Matches the schema of appended data with the columns of a table, before anything is written.
+"""Match of the schema of appended data to the schema of a table, before any file is written.
 
-- Fields are matched by name at every depth, in any order. The child of a list, and the key and
-  value of a map, are matched by position: lists of `item` and of `element` are equal.
-- Types must be equal; nothing is cast. Blobs may be given as any binary type, JSON as strings,
-  which are checked when they are written. Tables of releases that stored JSON as strings accept
-  JSON.
-- Columns that the data lacks must be nullable; they are null in the new rows.
-- The data must not have further columns.
-- Nullable data may go into a non-nullable column: its values are checked when they are written.
+- Fields are matched by name, at every depth; their order may differ. The child of a list, and the
+  key and value of a map, are matched by position: their names may differ.
+- Types must be equal. Nothing is cast. Blobs may be given as `binary` or `large_binary`, JSON as
+  strings, which the writer parses. Tables of early releases store JSON as strings and accept JSON.
+- Columns that the data does not have must be nullable; they are null in the new rows.
+- The data must not have columns that the table does not have.
+- A nullable column of the data may be matched to a required one: the writer checks its values.
 
-pylance has the same rule, except that the names of list children must be equal, and that it refuses
-strings as JSON.
+pylance has the same rules, with two differences: the names of the children of lists must be equal,
+and strings are not accepted as JSON.
 """
 
 from __future__ import annotations
@@ -24,108 +23,111 @@ from lance_spark.file.schema.schema import Field, Schema
 
 
 def filled_by(table: Schema, data: Schema, name: str) -> Schema:
-    """Return the fields of a table that appended data fills, in the order of the table.
+    """Return the fields of a table that appended data has, in the table's order, with its ids.
 
     Parameters
     ----------
     table : Schema
     data : Schema
-        Schema of the data; field ids are ignored.
+        Its field ids are ignored.
     name : str
-        Name of the table in errors.
+        The table's name in errors.
 
     Raises
     ------
     SchemaMismatchError
-        The data does not match; the error names the column.
+        The data does not fit; the message names the column.
     """
-    return replace(table, fields=_children(table.fields, data.fields, (), name))
+    return replace(table, fields=_match_fields(table.fields, data.fields, (), name))
 
 
-def _children(
-    wanted: Sequence[Field], given: Sequence[Field], path: tuple[str, ...], name: str
+def _match_fields(
+    table_fields: Sequence[Field], data_fields: Sequence[Field], path: tuple[str, ...], name: str
 ) -> tuple[Field, ...]:
-    by_name = {field.name: field for field in given}
-    unknown = [field.name for field in given if field.name not in {w.name for w in wanted}]
+    by_name = {field.name: field for field in data_fields}
+    table_names = [field.name for field in table_fields]
+    unknown = [field.name for field in data_fields if field.name not in table_names]
     if unknown:
         raise SchemaMismatchError(
-            f"{name} has no column {_shown(path, unknown[0])!r}, which the data has: drop it, add "
-            "it to the table "
-            "first, or overwrite the table. The table has "
-            f"{', '.join(_shown(path, w.name) for w in wanted)}"
+            f"{name} does not have the column {_path((*path, unknown[0]))!r} of the data: drop it, "
+            "add it to the table first, or overwrite the table. "
+            f"The table has {', '.join(_path((*path, column)) for column in table_names)}"
         )
-    missing = [f for f in wanted if f.name not in by_name and not f.nullable]
+    missing = [f.name for f in table_fields if f.name not in by_name and not f.nullable]
     if missing:
         raise SchemaMismatchError(
-            f"{name}: column {_shown(path, missing[0].name)!r} must not be null, and the data does "
-            "not have it"
+            f"{name}: column {_path((*path, missing[0]))!r} must not be null, "
+            "and the data does not have it"
         )
     return tuple(
-        _matched(field, by_name[field.name], (*path, field.name), name)
-        for field in wanted
+        _match_field(field, by_name[field.name], (*path, field.name), name)
+        for field in table_fields
         if field.name in by_name
     )
 
 
-def _matched(wanted: Field, given: Field, path: tuple[str, ...], name: str) -> Field:
-    kind = wanted.logical_type
-    if wanted.is_blob and (given.is_blob or given.logical_type in ("binary", "large_binary")):
-        return wanted
-    if _takes_json(wanted, given):
-        return wanted
-    if _without_item(wanted.logical_type) != _without_item(given.logical_type):
+def _match_field(target: Field, given: Field, path: tuple[str, ...], name: str) -> Field:
+    if target.is_blob and (given.is_blob or given.logical_type in ("binary", "large_binary")):
+        return target
+    if _accepts_json(target, given):
+        return target
+    if _without_item_type(target.logical_type) != _without_item_type(given.logical_type):
         raise SchemaMismatchError(
-            f"{name}: column {'.'.join(path)!r} is {_type(wanted)}, but the data has "
-            f"{_type(given)}; cast it"
+            f"{name}: column {_path(path)!r} is {_type(target)}, "
+            f"but the data has {_type(given)}; cast it"
         )
-    if not wanted.children:
-        return wanted
-    if kind == "struct" and not wanted.is_packed:
-        children = _children(wanted.children, given.children, path, name)
-        return wanted if children == wanted.children else replace(wanted, children=children)
-    if len(wanted.children) != len(given.children):
+    if not target.children:
+        return target
+    is_map = target.logical_type == "map"
+    is_struct = target.logical_type == "struct"
+    if is_struct and not target.is_packed:
+        children = _match_fields(target.children, given.children, path, name)
+        return target if children == target.children else replace(target, children=children)
+    if len(target.children) != len(given.children):
         raise SchemaMismatchError(
-            f"{name}: column {'.'.join(path)!r} is {_type(wanted)}, but the data has {_type(given)}"
+            f"{name}: column {_path(path)!r} is {_type(target)}, but the data has {_type(given)}"
         )
-    if kind == "struct":
-        # A packed struct is one column: it has all children or none.
-        for child in wanted.children:
-            if all(other.name != child.name for other in given.children):
-                raise SchemaMismatchError(
-                    f"{name}: {'.'.join((*path, child.name))!r} is a part of a packed struct, and "
-                    "the data does not have it"
-                )
+    if is_struct:
         by_name = {child.name: child for child in given.children}
-        pairs = [(child, by_name[child.name]) for child in wanted.children]
-    elif kind == "map":
-        # The entries have key and value as children.
-        pairs = list(zip(wanted.children[0].children, given.children[0].children, strict=True))
+        # A packed struct is stored as one column, so the data must have all children.
+        for child in target.children:
+            if child.name not in by_name:
+                raise SchemaMismatchError(
+                    f"{name}: {_path((*path, child.name))!r} is a part of a packed struct, "
+                    "and the data does not have it"
+                )
+        pairs = [(child, by_name[child.name]) for child in target.children]
+    elif is_map:
+        # The only child of a map has the key and the value as children.
+        pairs = list(zip(target.children[0].children, given.children[0].children, strict=True))
     else:
-        pairs = list(zip(wanted.children, given.children, strict=True))
-    children = tuple(_matched(own, other, (*path, own.name), name) for own, other in pairs)
-    if kind == "map":
-        children = (replace(wanted.children[0], children=children),)
-    return wanted if children == wanted.children else replace(wanted, children=children)
+        pairs = list(zip(target.children, given.children, strict=True))
+    children = tuple(
+        _match_field(child, other, (*path, child.name), name) for child, other in pairs
+    )
+    if is_map:
+        children = (replace(target.children[0], children=children),)
+    return target if children == target.children else replace(target, children=children)
 
 
-def _without_item(logical_type: str) -> str:
-    """Return the logical type of a field without the type of list items, which the child has.
+def _without_item_type(logical_type: str) -> str:
+    """Return the logical type of a field without the type of its items, which the child has too.
 
-    Lists of blobs are ``list`` or ``list.struct``, as the blobs were declared when the table was
-    created. Binary values are accepted for both.
+    A list of blobs is ``list`` or ``list.struct``, depending on how the blobs were declared when
+    the table was created. Both accept binary values.
     """
     return logical_type.removesuffix(".struct")
 
 
-def _takes_json(wanted: Field, given: Field) -> bool:
-    if wanted.logical_type == "json":
+def _accepts_json(target: Field, given: Field) -> bool:
+    if target.logical_type == "json":
         return given.logical_type in ("json", "string", "large_string")
-    return given.logical_type == "json" and is_json(wanted.arrow_field)
+    return given.logical_type == "json" and is_json(target.arrow_field)
 
 
 def _type(field: Field) -> str:
     return str(field.arrow_field.type)
 
 
-def _shown(path: tuple[str, ...], name: str) -> str:
-    return ".".join((*path, name))
+def _path(names: tuple[str, ...]) -> str:
+    return ".".join(names)

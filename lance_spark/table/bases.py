@@ -1,13 +1,13 @@
-"""Base paths of a new table, and the base paths that new data files go to.
+"""Base paths of a new table, and the choice of the base paths that new data files are written to.
 
-| argument | new files go to |
+| argument | new files are written to |
 | --- | --- |
-| none | the root of the table |
-| `target_bases` | the base paths of these names or paths, in turn for each file |
-| `target_all_bases` true | the root of the table and all base paths, in turn |
-| `target_all_bases` false | all base paths, in turn |
+| none | the table itself |
+| `target_bases` | the base paths with these names or paths, in turns, file by file |
+| `target_all_bases` true | the table itself and all base paths, in turns |
+| `target_all_bases` false | all base paths, in turns |
 
-Names and paths are unique within a table. Ids of a new table begin with 1.
+Names and paths are unique within a table. The ids of a new table begin with 1.
 """
 
 from __future__ import annotations
@@ -21,25 +21,27 @@ from lance_spark.storage.store import ObjectStore
 from lance_spark.storage.uri import parse_uri
 from lance_spark.table.paths import BasePath
 
-#: Target of a data file: the id of its base path, or None for the root of the table.
+#: Where a data file is written: the id of a base path, or None for the table itself.
 Target = int | None
 
 
 @dataclass(frozen=True, slots=True)
 class TargetBases:
-    """The requested base paths of new data files; see `targets`. False without a request.
+    """The choice of base paths for new data files, before it is resolved by `targets`.
+
+    Falsy if nothing was chosen.
 
     Attributes
     ----------
     names : tuple of str, optional
-        Names or paths of base paths, or the path of the table.
+        Names or paths of base paths, or the path of the table itself.
     all_bases : bool, optional
-        True: the root of the table and all base paths; False: all base paths.
+        True: the table itself and all base paths; False: all base paths.
 
     Raises
     ------
     InvalidOptionError
-        Both are given, or the names are one string.
+        Both attributes are given, or `names` is a string.
     """
 
     names: tuple[str, ...] | None = None
@@ -53,27 +55,27 @@ class TargetBases:
 
 
 class BaseLike(Protocol):
-    """The attributes of a base path: of `BasePath` and of `DatasetBasePath` of pylance."""
+    """A base path of a caller: `BasePath`, or `DatasetBasePath` of pylance."""
 
     @property
     def id(self) -> int | None:
-        """Id; 0 or None to assign a new id."""
+        """The id; 0 or None if the table assigns it."""
 
     @property
     def path(self) -> str:
-        """Path or URI."""
+        """A path or URI."""
 
     @property
     def name(self) -> str | None:
-        """Its name."""
+        """The name."""
 
     @property
     def is_dataset_root(self) -> bool:
-        """Whether files are in data/ and _deletions/ below it."""
+        """Whether it has the folders of a table, such as data/ and _deletions/."""
 
 
 def base_path(argument: str, given: BaseLike) -> BasePath:
-    """Convert a base path of a caller; its id is 0 if it has none.
+    """Convert a base path of a caller; the id is 0 if it does not have one.
 
     Parameters
     ----------
@@ -84,7 +86,7 @@ def base_path(argument: str, given: BaseLike) -> BasePath:
     Raises
     ------
     InvalidInputError
-        The value is not a base path.
+        The object is not a base path.
     """
     if not hasattr(given, "path"):
         raise InvalidInputError(f"{argument} must be BasePath objects, not {type(given).__name__}")
@@ -94,24 +96,23 @@ def base_path(argument: str, given: BaseLike) -> BasePath:
 
 
 def new_bases(given: Iterable[BaseLike]) -> tuple[BasePath, ...]:
-    """Return the base paths of a new table, with ids from 1 on where none are given.
+    """Return the base paths of a new table. Missing ids are assigned, from 1 on.
 
     Raises
     ------
     InvalidInputError
         Two base paths have the same name, path or id.
     """
-    results: list[BasePath] = []
-    for base in given:
-        results.append(base_path("initial_bases", base))
-    taken = {base.id for base in results if base.id}
+    bases = [base_path("initial_bases", base) for base in given]
+    taken = {base.id for base in bases if base.id}
     numbered = []
-    for base in results:
-        if not base.id:
-            number = next(n for n in range(1, len(results) + len(taken) + 1) if n not in taken)
+    for base in bases:
+        if base.id:
+            numbered.append(base)
+        else:
+            number = next(n for n in range(1, len(bases) + len(taken) + 1) if n not in taken)
             taken.add(number)
-            base = replace(base, id=number)  # noqa: PLW2901
-        numbered.append(base)
+            numbered.append(replace(base, id=number))
     _check_unique("name", [base.name for base in numbered if base.name is not None])
     _check_unique("path", [base.path for base in numbered])
     _check_unique("id", [str(base.id) for base in numbered])
@@ -119,7 +120,7 @@ def new_bases(given: Iterable[BaseLike]) -> tuple[BasePath, ...]:
 
 
 def folders(bases: Mapping[int, BasePath]) -> dict[int, str]:
-    """Return the base paths that blobs can refer to, by id."""
+    """Return the paths of the base paths that blobs can refer to, by id."""
     return {number: base.path for number, base in bases.items() if not base.is_dataset_root}
 
 
@@ -129,34 +130,37 @@ def targets(
     target_all_bases: bool | None,
     store: ObjectStore,
 ) -> tuple[Target, ...]:
-    """Return the targets of new data files, to be used in turn.
+    """Return the targets of new data files, which a writer takes in turns.
 
     Parameters
     ----------
     bases : mapping of int to BasePath
     target_bases : sequence of str, optional
-        Names or paths; the path of the table stands for its root.
+        Names or paths of base paths; the path of the table means the table itself.
     target_all_bases : bool, optional
     store : ObjectStore
-        Root of the table.
+        The table's root.
 
     Raises
     ------
     InvalidOptionError
-        Both are given, or the table lacks a named base path.
+        Both are given, or the table does not have such a base path.
     """
     check_choice(target_bases, target_all_bases)
     if target_all_bases is not None:
         if not target_all_bases and not bases:
-            raise InvalidOptionError(f"{store.display} has no base paths that files could go to")
+            raise InvalidOptionError(
+                f"{store.display}: target_all_bases is False, but the table has no base paths; "
+                "add base paths, or leave the option out"
+            )
         return (None, *sorted(bases)) if target_all_bases else tuple(sorted(bases))
     if not target_bases:
         return (None,)
-    return tuple(_find(bases, text, store) for text in target_bases)
+    return tuple(_resolve(bases, text, store) for text in target_bases)
 
 
 def check_choice(target_bases: Sequence[str] | None, target_all_bases: bool | None) -> None:
-    """Refuse target bases that are a single string, or that are given in two ways.
+    """Refuse target bases that are a string, or that are given by both arguments.
 
     Raises
     ------
@@ -175,7 +179,10 @@ def check_choice(target_bases: Sequence[str] | None, target_all_bases: bool | No
 
 
 def same_bases(given: Iterable[BaseLike], existing: Iterable[BasePath]) -> bool:
-    """Tell whether a table has all given base paths, by path, name, layout and given ids."""
+    """Tell whether a table has all given base paths, with the same path, name and layout.
+
+    Ids are compared where they are given.
+    """
     known = {(base.path, base.name, base.is_dataset_root): base.id for base in existing}
     for base in given:
         number = known.get((parse_uri(base.path).uri, base.name, bool(base.is_dataset_root)))
@@ -184,7 +191,8 @@ def same_bases(given: Iterable[BaseLike], existing: Iterable[BasePath]) -> bool:
     return True
 
 
-def _find(bases: Mapping[int, BasePath], text: str, store: ObjectStore) -> Target:
+def _resolve(bases: Mapping[int, BasePath], text: str, store: ObjectStore) -> Target:
+    """Return the target that a name or path stands for."""
     for number, base in bases.items():
         if base.name == text:
             return number
@@ -195,14 +203,14 @@ def _find(bases: Mapping[int, BasePath], text: str, store: ObjectStore) -> Targe
     if path in (store.uri, store.base_uri):
         return None
     names = ", ".join(repr(base.name or parse_uri(base.path).display) for base in bases.values())
-    wanted = parse_uri(text).display if "://" in text else text
+    shown = parse_uri(text).display if "://" in text else text
     raise InvalidOptionError(
-        f"{store.display} has no base path {wanted!r}: it has {names or 'none'}"
+        f"{store.display}: base path {shown!r} not found; the table has {names or 'none'}"
     )
 
 
-def _check_unique(what: str, values: list[str]) -> None:
-    twice = [value for value in values if values.count(value) > 1]
-    if twice:
-        shown = parse_uri(twice[0]).display if what == "path" else twice[0]
-        raise InvalidInputError(f"two base paths have the {what} {shown!r}")
+def _check_unique(attribute: str, values: list[str]) -> None:
+    repeated = [value for value in values if values.count(value) > 1]
+    if repeated:
+        shown = parse_uri(repeated[0]).display if attribute == "path" else repeated[0]
+        raise InvalidInputError(f"two base paths have the same {attribute} {shown!r}")

@@ -1,13 +1,15 @@
-"""Refuses columns of blobs that are stored in a second table below ``_blobs/``.
+"""Checks of tables that keep blobs in a second table below ``_blobs/``.
 
-Releases of pylance around 0.19 to 0.39 wrote such tables; their manifests have a
-`blob_dataset_version` other than 0. The values of columns with the metadata
-``lance-schema:storage-class = blob`` are in the second table, at that version, and stable row ids
-link the rows. Each change of the table must change both.
+pylance wrote such tables for some time (0.19.2 and 0.39.0 did, 0.18.2 and 1.0.4 did not). Their
+manifests have a `blob_dataset_version`, which is the version of the second table. Columns with the
+metadata ``lance-schema:storage-class = blob`` do not have values in the data files: the values are
+in the second table, and stable row ids connect the rows of both. Each change of the table must
+change both.
 
-Newer releases of pylance read nulls from such columns, and drop the number with their first commit.
-After that, the columns look like columns of nulls. Nulls would be wrong, so these columns are
-refused here; other columns are read. Every change is refused, as it would lose the link.
+Newer releases of pylance read nulls from these columns. Their first commit drops the version of the
+second table; then a column without values looks like a column of nulls. Nulls are wrong results, so
+this package refuses to read these columns, and reads the others. `Manifest.check_writable` refuses
+every change.
 
 Specification: field 17 of `Manifest`, reserved now.
 """
@@ -15,44 +17,31 @@ Specification: field 17 of `Manifest`, reserved now.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from lance_spark.errors import UnsupportedFeatureError
+from lance_spark.table.manifest.manifest import BLOB_DATASET_ADVICE, Manifest
 
 if TYPE_CHECKING:
     from lance_spark.file.schema.schema import Field
 
 _STORAGE_CLASS = "lance-schema:storage-class"
 _BLOB = b"blob"
-_WAY_OUT = (
-    "The second table can be opened by itself, at that version, and joined by _rowid: see "
-    "docs/howto/blobs.md"
-)
 
 
-class _Manifest(Protocol):
-    """The attributes of `Manifest` that this module needs; the manifest imports this module."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def message(self) -> Any: ...
-
-
-def check_columns(manifest: _Manifest, fields: Iterable[Field]) -> None:
+def check_columns(manifest: Manifest, fields: Iterable[Field]) -> None:
     """Refuse to read columns whose values are in the second table.
 
     Parameters
     ----------
     manifest : Manifest
     fields : iterable of Field
-        Top-level columns of the projection and the filter, checked at any depth.
+        Top-level columns that are read or used in a filter. Their children are checked too.
 
     Raises
     ------
     UnsupportedFeatureError
-        Names the manifest and the column.
+        The message names the manifest and the column.
     """
     version = manifest.message.blob_dataset_version
     if not version:
@@ -65,24 +54,6 @@ def check_columns(manifest: _Manifest, fields: Iterable[Field]) -> None:
     if names:
         raise UnsupportedFeatureError(
             f"{manifest.name}: the values of column {names[0]!r} are in a second table below "
-            "_blobs/ "
-            f"(blob_dataset_version {version}), which is not read with it. Name the columns to "
-            "read, without "
-            f"{', '.join(map(repr, names))}. {_WAY_OUT}"
-        )
-
-
-def check_changeable(manifest: _Manifest, table: str) -> None:
-    """Refuse a commit to a table with a second table for its blobs.
-
-    Raises
-    ------
-    UnsupportedFeatureError
-    """
-    version = manifest.message.blob_dataset_version
-    if version:
-        raise UnsupportedFeatureError(
-            f"{table}: cannot write to it: its blobs are in a second table below _blobs/ "
-            f"(blob_dataset_version {version}), "
-            f"which the change would have to change too. Write its rows to a new table. {_WAY_OUT}"
+            f"_blobs/ (blob_dataset_version {version}), which this release does not read. Name the "
+            f"columns to read, without {', '.join(map(repr, names))}. {BLOB_DATASET_ADVICE}"
         )

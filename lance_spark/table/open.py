@@ -1,4 +1,4 @@
-"""Opens a table at one of its versions."""
+"""An open table: one version, and the function that opens it by number, tag, branch or time."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from lance_spark.table.refs.foreign_branches import check_branch_bases
 if TYPE_CHECKING:
     from lance_spark.file.schema.schema import Schema
 
-#: Attempts to find the newest version when cleanup removes it between listing and reading.
-_TRIES = 3
+#: Attempts to read the newest version: cleanup can remove it between the listing and the read.
+_ATTEMPTS = 3
 _NO_TARGETS = TargetBases()
 
 
@@ -37,7 +37,7 @@ class OpenTable:
         Opens the table's files.
     manifest : Manifest
     target_bases : TargetBases
-        Requested base paths of new data files; `lance_spark.table.placement` has the default.
+        The choice of base paths for new data files; see `lance_spark.table.placement`.
     """
 
     paths: TablePaths
@@ -46,22 +46,25 @@ class OpenTable:
 
     @property
     def store(self) -> ObjectStore:
-        """The root of the table."""
+        """The table's root."""
         return self.paths.store
 
     @property
     def branch(self) -> str | None:
-        """The branch of the version; None for main, and for a copied branch."""
+        """The branch of the version.
+
+        None for the main branch, and for a branch that was copied to a folder of its own.
+        """
         return self.manifest.branch if self.main is not self.store else None
 
     @property
     def main(self) -> ObjectStore:
-        """The main root of the table, with its tags and branches."""
+        """The root of the main branch, which has the tags and branches."""
         return ref_names.main_store(self.store, self.manifest.branch)
 
     @property
     def version(self) -> int:
-        """The version."""
+        """The number of the version."""
         return self.manifest.version
 
     @property
@@ -79,78 +82,81 @@ def open_table(
     timestamp: datetime.datetime | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> OpenTable:
-    """Open a table at its newest version, or at a version, tag or timestamp.
+    """Open a table at its newest version, or at a given version, tag or time.
 
     Parameters
     ----------
     uri : str
-        Root of the table, or of one of its branches: a path or a URI.
+        Path or URI of the root of the table, or of one of its branches.
     version : int, optional
-        Also the number of a detached version.
+        May be the number of a detached version.
     branch : str, optional
-        ``main`` for the main branch; by default the branch whose root is `uri`.
+        ``main`` for the main branch. By default the branch whose root `uri` is.
     tag : str, optional
-        Name of a version, which can be on a branch.
+        May name a version of a branch.
     timestamp : datetime, optional
-        Selects the newest version committed until this time. Requires a time zone.
+        Opens the newest version that was committed at or before this time. Needs a time zone.
     storage_options : mapping, optional
-        Credentials, endpoint and the like, by the names that other Lance clients use; see
+        Credentials, endpoint and other settings, with the names that other Lance clients use; see
         docs/reference/stores.md.
 
     Raises
     ------
     TableNotFoundError
-        The table does not exist.
+        The path has no table.
     VersionNotFoundError
-        The branch, version or tag does not exist, or all versions are newer.
+        The branch, version or tag does not exist, or all versions are newer than `timestamp`.
     InvalidOptionError
-        More than one of version, tag and timestamp is given, or the tag names a version on another
+        More than one of version, tag and timestamp is given, or the tag names a version of another
         branch.
     InvalidInputError
-        The name is not valid for a branch or tag.
+        The name of the branch or tag is not valid.
     UnsupportedFeatureError
-        The version needs features that this release cannot read.
+        The version needs a feature that this release does not read.
     CorruptTableError
-        The table contradicts the format; or the version is on a branch of a copied table, and
-        refers to files of the original.
+        A file contradicts the format, or the version is on a branch of a copied table and refers to
+        files of the original table.
     StorageError
     """
     given = {"version": version, "tag": tag, "timestamp": timestamp}
-    named = [name for name, value in given.items() if value is not None]
-    if len(named) > 1:
+    names = [name for name, value in given.items() if value is not None]
+    if len(names) > 1:
         raise InvalidOptionError(
-            f"{' and '.join(named)} are given, but only one of version, tag and timestamp can be"
+            f"{' and '.join(names)} are given, but only one of version, tag and timestamp can be"
         )
     store = ObjectStore.from_uri(uri, storage_options)
     if branch is not None or tag is not None:
-        main = main_of(store)
-        wanted = None if branch == ref_names.MAIN else branch
+        main = _main_store(store)
+        branch_name = None if branch == ref_names.MAIN else branch
         if tag is not None:
             from lance_spark.table.refs.tag_store import read_tag
 
-            result = read_tag(main, tag)
-            if branch is not None and wanted != result.branch:
+            target = read_tag(main, tag)
+            if branch is not None and branch_name != target.branch:
                 raise InvalidOptionError(
-                    f"tag {tag!r} names a version on branch {result.branch or ref_names.MAIN!r}, "
+                    f"tag {tag!r} names a version on branch {target.branch or ref_names.MAIN!r}, "
                     f"not on {branch!r}"
                 )
-            wanted, version = result.branch, result.version
-        elif wanted is not None:
+            branch_name, version = target.branch, target.version
+        elif branch_name is not None:
             from lance_spark.table.refs.branch_store import check_exists
 
-            check_exists(main, wanted)
-        store = ref_names.branch_store(main, wanted)
+            check_exists(main, branch_name)
+        store = ref_names.branch_store(main, branch_name)
     if timestamp is not None:
         from lance_spark.table.manifest.history import manifest_as_of
 
-        return _opened(store, manifest_as_of(store, timestamp), storage_options)
-    if version is not None:
-        return _opened(store, read_version(store, version), storage_options)
-    return _opened(store, read_latest(store), storage_options)
+        manifest = manifest_as_of(store, timestamp)
+    elif version is not None:
+        manifest = read_version(store, version)
+    else:
+        manifest = read_latest(store)
+    check_branch_bases(store, manifest)
+    return OpenTable(TablePaths(store, manifest.base_paths, storage_options), manifest)
 
 
 def branch_of(store: ObjectStore, branch: str | None) -> ObjectStore:
-    """Return the root of a branch, from any root of the table; `store` without a branch.
+    """Return the root of a branch, from any root of the table; `store` itself without a branch.
 
     Raises
     ------
@@ -160,7 +166,7 @@ def branch_of(store: ObjectStore, branch: str | None) -> ObjectStore:
     """
     if branch is None:
         return store
-    main = main_of(store)
+    main = _main_store(store)
     if branch == ref_names.MAIN:
         return main
     from lance_spark.table.refs.branch_store import check_exists
@@ -169,13 +175,8 @@ def branch_of(store: ObjectStore, branch: str | None) -> ObjectStore:
     return ref_names.branch_store(main, branch)
 
 
-def main_of(store: ObjectStore) -> ObjectStore:
-    """Return the main root of a table, from any of its roots.
-
-    Raises
-    ------
-    TableNotFoundError, UnsupportedFeatureError, CorruptTableError, StorageError
-    """
+def _main_store(store: ObjectStore) -> ObjectStore:
+    """Return the root of the main branch, from any root of the table."""
     root = os.path.realpath(store.uri) if store.is_local else store.uri
     if f"/{ref_names.TREE}/" in root:
         return ref_names.main_store(store, read_latest(store).branch)
@@ -185,23 +186,23 @@ def main_of(store: ObjectStore) -> ObjectStore:
 
 
 def read_latest(store: ObjectStore, newest: ManifestLocation | None = None) -> Manifest:
-    """Read the newest version of a table; `newest` is its location, if just listed.
+    """Read the newest version of a table.
+
+    Parameters
+    ----------
+    store : ObjectStore
+        The table's root.
+    newest : ManifestLocation, optional
+        The newest manifest, if the caller has listed the versions just before.
 
     Raises
     ------
     TableNotFoundError, UnsupportedFeatureError, CorruptTableError, StorageError
     """
-    for _ in range(_TRIES - 1):
+    for _ in range(_ATTEMPTS - 1):
         try:
             return read_manifest(store, newest or versions.latest(store))
         except MissingFileError:
-            # Other clients committed and cleaned up since the listing.
+            # Another client committed, and cleanup removed this version, since the listing.
             newest = None
     return read_manifest(store, versions.latest(store))
-
-
-def _opened(
-    store: ObjectStore, manifest: Manifest, storage_options: Mapping[str, Any] | None
-) -> OpenTable:
-    check_branch_bases(store, manifest)
-    return OpenTable(TablePaths(store, manifest.base_paths, storage_options), manifest)

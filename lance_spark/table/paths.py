@@ -1,14 +1,15 @@
-"""Resolves names in a manifest to files below the root of the table or a base path.
+"""Locations of the files of a table: below its root, or below one of its base paths.
 
 | file | no `base_id` | base path is a table's root | base path is a folder |
 | --- | --- | --- | --- |
 | data file | `{root}/data/{path}` | `{base}/data/{path}` | `{base}/{path}` |
-| its blobs | the same, in a folder named like the file without `.lance` | | |
+| its blob files | the same, in a folder named like the file without `.lance` | | |
 | deletion file | `{root}/_deletions/{name}` | `{base}/_deletions/{name}` | `{base}/{name}` |
-| file of an index | `{root}/_indices/{uuid}/{name}` | `{base}/_indices/{uuid}/{name}` | `{base}/{uuid}/{name}` |
+| index file | `{root}/_indices/{uuid}/{name}` | the same below `{base}` | `{base}/{uuid}/{name}` |
 | row ids or versions outside of the manifest | `{root}/{path}` | | |
 
-Names cannot lead out of their root: they are checked when the manifest is read, and by the store.
+Paths never lead out of their root: the reader of the manifest checks them, and the store does so
+again.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ from lance_spark.table.rows.deletion_cache import DeletionCache
 DATA = "data"
 DELETIONS = "_deletions"
 INDICES = "_indices"
-# Files of version 0.1 have the numbers 0.0, 0.1 or 0.2.
+#: The greatest version number in files of version 0.1, which are marked 0.0, 0.1 or 0.2.
 LAST_LEGACY = (0, 2)
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+:/")
-#: Schemes whose file systems expect escaped URIs.
-_AS_THEY_ARE = ("http", "https")
+#: Schemes whose file systems expect URIs with percent escapes.
+_ESCAPED_SCHEMES = ("http", "https")
 
 
 @dataclass(frozen=True, slots=True)
 class BasePath:
-    """A folder outside of the root of a table, with files of the table.
+    """A folder outside the root of a table that contains files of the table.
 
     Attributes
     ----------
@@ -49,8 +50,8 @@ class BasePath:
     path : str
         Absolute path or URI.
     is_dataset_root : bool
-        Whether files are in data/ and _deletions/ below it, as in a table, instead of directly in
-        it.
+        Whether the folder has the layout of a table: files are in its folders data/ and
+        _deletions/. Otherwise the files are directly in it.
     name : str, optional
     """
 
@@ -61,7 +62,10 @@ class BasePath:
 
     @classmethod
     def from_proto(cls, proto: table_pb2.BasePath) -> BasePath:
-        """Parse the message. A relative path, as pylance writes it, is made absolute."""
+        """Parse the message.
+
+        A relative path becomes absolute: pylance writes one if the source of a clone has one.
+        """
         return cls(
             proto.id,
             parse_uri(proto.path).uri,
@@ -77,7 +81,7 @@ class BasePath:
 
 
 class TablePaths:
-    """Opens the files of a table below its root and its base paths. Can be pickled.
+    """Opens the files of a table, below its root and its base paths. Can be pickled.
 
     Parameters
     ----------
@@ -85,16 +89,17 @@ class TablePaths:
         The table's root.
     base_paths : mapping of int to BasePath
     storage_options : mapping, optional
-        Passed on only to base paths of the same scheme and server. They can contain options of base
-        paths; see `lance_spark.storage.options.base_paths`.
+        Settings of the store. A base path gets them only if it has the scheme of the table, and
+        the same server if the URI names one. Settings of single base paths are among them; see
+        `lance_spark.storage.options.base_paths`.
 
     Attributes
     ----------
     deletions : DeletionCache
-        Cache of deletion files.
+        The deletion vectors that were read.
     foreign_roots : dict of int to bool
-        Cache: whether a base path is the root of another table; see
-        `lance_spark.table.placement`.
+        Cache of `lance_spark.table.placement`: base path id to whether it is the root of another
+        table.
     """
 
     def __init__(
@@ -117,7 +122,7 @@ class TablePaths:
         storage_options: Mapping[str, Any] | None = None,
         base_paths: Mapping[int, BasePath] | None = None,
     ) -> TablePaths:
-        """Open the root at `uri`. Base paths are opened on first use.
+        """Open the root at `uri`. A base path is opened with its first file.
 
         Raises
         ------
@@ -140,66 +145,71 @@ class TablePaths:
         Raises
         ------
         MissingFileError
-            It is not there.
         CorruptFileError
-            A local file has another size than the manifest records.
+            The size of a local file differs from the size in the manifest.
         CorruptTableError
-            Its base path is not registered.
+            The manifest does not have the base path.
         StorageError
         """
-        store, path = self._resolve(file.base_id, DATA, file.path)
-        # Releases around 0.33 recorded only the data bytes of a file of version 0.1.
-        known = file.file_size_bytes if file.version > LAST_LEGACY else 0
-        return store.open(path, known or None)
+        store, path = self.locate(file.base_id, DATA, file.path)
+        # For a file of version 0.1, releases around 0.33 recorded the size of its data alone.
+        size = file.file_size_bytes if file.version > LAST_LEGACY else 0
+        return store.open(path, size or None)
 
     def read_deletion_file(self, file: DeletionFile, fragment_id: int) -> tuple[bytes, str]:
-        """Return the content of the deletion file of a fragment, and its name in errors.
+        """Read the deletion file of a fragment in one request; return its content and full name.
 
         Raises
         ------
         MissingFileError, CorruptTableError, StorageError
         """
-        store, path = self._resolve(file.base_id, DELETIONS, file.name(fragment_id))
+        store, path = self.locate(file.base_id, DELETIONS, file.name(fragment_id))
         return store.read_bytes(path), store.name(path)
 
-    def read_external_range(self, place: ExternalRange) -> tuple[bytes, str]:
-        """Return bytes of a fragment outside of the manifest, and the name of their file.
+    def read_external_range(self, external: ExternalRange) -> tuple[bytes, str]:
+        """Read a row id or version sequence that is stored outside of the manifest.
+
+        Returns
+        -------
+        bytes
+            The sequence.
+        str
+            The full name of its file, for errors.
 
         Raises
         ------
         MissingFileError
-            The file does not exist.
         CorruptTableError
             The range exceeds the file.
         StorageError
         """
-        source = self.store.open(place.path)
+        source = self.store.open(external.path)
         try:
-            if place.offset + place.size > source.size:
+            if external.offset + external.size > source.size:
                 raise CorruptTableError(
-                    f"{source.name}: {source.size} bytes, but the manifest has {place.size} at "
-                    f"{place.offset}"
+                    f"{source.name}: the manifest refers to {external.size} bytes at "
+                    f"{external.offset}, but the file has {source.size} bytes"
                 )
-            (data,) = source.read([ByteRange(place.offset, place.size)])
+            (data,) = source.read([ByteRange(external.offset, external.size)])
             return data.tobytes(), source.name
         finally:
             source.close()
 
     def read_index_file(self, name: str, base_id: int | None = None) -> tuple[bytes, str]:
-        """Return the content of a small file of an index, and its name in errors.
+        """Read a small file of an index; return its content and full name.
 
         Parameters
         ----------
         name : str
-            UUID of the index, a slash, and the name of the file.
+            The id of the index, a slash, and the name of the file.
         base_id : int, optional
-            Id of the base path; None for the root of the table.
+            The base path that contains the file; None for the table itself.
 
         Raises
         ------
         MissingFileError, CorruptTableError, StorageError
         """
-        store, path = self._resolve(base_id, INDICES, name)
+        store, path = self.locate(base_id, INDICES, name)
         return store.read_bytes(path), store.name(path)
 
     def open_index_file(self, name: str, base_id: int | None = None) -> ByteSource:
@@ -209,17 +219,17 @@ class TablePaths:
         ------
         MissingFileError, CorruptTableError, StorageError
         """
-        store, path = self._resolve(base_id, INDICES, name)
+        store, path = self.locate(base_id, INDICES, name)
         return store.open(path)
 
     def open_sidecar(self, file: DataFile, blob_id: int) -> ByteSource:
-        """Open a file of blobs beside a data file.
+        """Open a blob file of a data file.
 
         Raises
         ------
         MissingFileError, CorruptTableError, StorageError
         """
-        store, path = self._resolve(file.base_id, DATA, sidecar_path(file.path, blob_id))
+        store, path = self.locate(file.base_id, DATA, sidecar_path(file.path, blob_id))
         return store.open(path)
 
     def open_external(self, uri: str, base_id: int) -> ByteSource:
@@ -228,7 +238,7 @@ class TablePaths:
         Parameters
         ----------
         uri : str
-            Absolute URI with escapes, or path below a base path without escapes.
+            An absolute URI with percent escapes, or a path below a base path without escapes.
         base_id : int
             0 for an absolute URI.
 
@@ -237,7 +247,7 @@ class TablePaths:
         MissingFileError, CorruptTableError, StorageError, InvalidInputError
         """
         if base_id:
-            store, path = self._resolve(base_id, DATA, uri)
+            store, path = self.locate(base_id, DATA, uri)
             _check_file(store, path)
             return store.open(path)
         if not _ABSOLUTE.match(uri):
@@ -247,59 +257,57 @@ class TablePaths:
         return self.open_uri(uri)
 
     def open_uri(self, uri: str) -> ByteSource:
-        """Open an object by its path or URI, with storage options as for a base path.
+        """Open any object by its path or URI, with the storage options of the table if allowed.
 
         Raises
         ------
         MissingFileError, StorageError, InvalidInputError
         """
-        place = parse_uri(uri)
-        folder, _, name = place.uri.rpartition("/")
-        if place.is_local:
+        location = parse_uri(uri)
+        folder, _, name = location.uri.rpartition("/")
+        if location.is_local:
             folder = folder or "/"
-        elif place.scheme not in _AS_THEY_ARE:
-            folder, _, name = unquote(place.uri).rpartition("/")
-            folder = escaped(place.scheme, folder)
+        elif location.scheme not in _ESCAPED_SCHEMES:
+            folder, _, name = unquote(location.uri).rpartition("/")
+            folder = escaped(location.scheme, folder)
         if not name or folder.endswith(":/"):
             raise InvalidInputError(
-                f"a blob refers to {place.display!r}, which is not the URI of an object"
+                f"a blob refers to {location.display!r}, which is not the name of an object"
             )
-        store = self._store_at(Location(place.scheme, folder))
+        parent = Location(location.scheme, folder)
+        store = ObjectStore(parent, self._options if self._is_trusted(parent) else None)
         _check_file(store, name)
         return store.open(name)
 
     def locate(self, base_id: int | None, folder: str, name: str) -> tuple[ObjectStore, str]:
-        """Return the store of a file and its path there.
+        """Return the store of a file and the path of the file in the store.
 
         Parameters
         ----------
         base_id : int, optional
         folder : str
-            Folder of such files in a table.
+            The folder of a table for this sort of file, such as `DATA`.
         name : str
-            Name below that folder, or below a base path without the layout of a table.
+            Path below that folder, or below a base path that is not the root of a table.
 
         Raises
         ------
         CorruptTableError
-            The base path is not registered.
+            The manifest does not have the base path.
         StorageError
         """
-        return self._resolve(base_id, folder, name)
-
-    def _resolve(self, base_id: int | None, folder: str, name: str) -> tuple[ObjectStore, str]:
         if base_id is None:
             return self.store, f"{folder}/{name}"
         base = self._bases.get(base_id)
         if base is None:
             raise CorruptTableError(
-                f"{self.store.display}: {name} lies below base path {base_id}, which the manifest "
-                "does not have"
+                f"{self.store.display}: {name} is below base path {base_id}, "
+                "which the manifest does not have"
             )
         return self.store_of(base), f"{folder}/{name}" if base.is_dataset_root else name
 
     def store_of(self, base: BasePath) -> ObjectStore:
-        """Return the store of a base path, with its storage options.
+        """Return the store of a base path of the table, opened with the settings of the base path.
 
         Raises
         ------
@@ -307,34 +315,37 @@ class TablePaths:
         """
         store = self._stores.get(base.id)
         if store is None:
-            place = parse_uri(base.path)
+            location = parse_uri(base.path)
             options = options_of_base(
-                self._options, base.id, base.path, inherits=self._is_trusted(place)
+                self._options, base.id, base.path, inherits=self._is_trusted(location)
             )
-            store = self._stores[base.id] = ObjectStore(place, options)
+            store = self._stores[base.id] = ObjectStore(location, options)
         return store
 
-    def _store_at(self, place: Location) -> ObjectStore:
-        return ObjectStore(place, self._options if self._is_trusted(place) else None)
+    def _is_trusted(self, location: Location) -> bool:
+        """Tell whether the server of a location may receive the settings of the table.
 
-    def _is_trusted(self, place: Location) -> bool:
-        """Tell whether the storage options of the table may be sent to another location."""
-        return place.objects.is_served_as(self.store.place)
+        The settings can contain credentials.
+        """
+        return location.objects.is_served_as(self.store.place)
 
 
 def _check_file(store: ObjectStore, path: str) -> None:
-    """Refuse folders, and pipes, which would block."""
+    """Refuse folders and pipes. The open of a pipe would block."""
     if store.is_local:
         full = os.path.join(store.uri, *check_relative(path).split("/"))
         if os.path.exists(full) and not os.path.isfile(full):
-            raise StorageError(f"{full}: a blob refers to it, but it is not a file")
+            raise StorageError(f"{full}: a blob refers to this path, which is not a file")
 
 
 def sidecar_path(data_file: str, blob_id: int) -> str:
-    """Return the path of a file of blobs: its id as binary digits, lowest first."""
+    """Return the path of a blob file: in a folder named like its data file, named by its id.
+
+    The name consists of the binary digits of the id, lowest first.
+    """
     return f"{data_file.removesuffix('.lance')}/{format(blob_id, '032b')[::-1]}.blob"
 
 
 def deletion_path(file: DeletionFile, fragment_id: int) -> str:
-    """Return the path of the deletion file of a fragment below the root of the table."""
+    """Return the path of a fragment's deletion file below the table's root."""
     return f"{DELETIONS}/{file.name(fragment_id)}"

@@ -1,17 +1,18 @@
-"""Chooses the base path of the data files of a change.
+"""Placement of the data files of a mutation: in the table itself, or below a base path.
 
-| files | go to |
+| files | are written to |
 | --- | --- |
-| all, with target bases | the target bases, in turn for each file |
-| of new rows | the root of the table |
-| of rows and columns of a fragment | the base path of the first data file of the fragment |
+| all files, if target bases are chosen | the target bases in turns, file by file |
+| files of new rows | the table itself |
+| files of rows or columns of a fragment | the base path of the fragment's first data file |
 
 A fragment does not stay in a base path that is the root of another table: the source of a clone, or
-the main root of a branch. The cleanup of that table would delete files that its versions do not
-refer to. So these files go to the root of the table, and such a base path cannot be a target.
+the main root of a branch. Cleanup of that table would delete the files, as its versions do not
+refer to them. Files of such a fragment are written to the table itself, and such a base path cannot
+be a target.
 
-pylance writes the files of all changes to the root of the table, unless a merge chooses target
-bases. Deletion files always go to the root of the table, as in pylance.
+pylance writes the files of all changes to the table itself, unless a merge chooses target bases.
+Both write deletion files to the table itself.
 """
 
 from __future__ import annotations
@@ -31,15 +32,17 @@ from lance_spark.table.refs.foreign_branches import canonical, foreign_roots
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The targets of the data files of a change. Can be pickled.
+    """The targets of the data files of a mutation. Can be pickled.
+
+    Where a tuple of targets is returned, a writer takes them in turns, file by file.
 
     Attributes
     ----------
     chosen : tuple of int or None, optional
-        Target bases, used in turn: ids of base paths, None for the root of the table. None without
-        target bases.
+        The target bases: ids of base paths, or None for the table itself. None if the user did not
+        choose target bases.
     homes : frozenset of int
-        Ids of the base paths whose fragments stay there.
+        Ids of the base paths in which fragments stay.
     """
 
     chosen: tuple[Target, ...] | None = None
@@ -47,66 +50,72 @@ class Placement:
 
     @property
     def of_new_rows(self) -> tuple[Target, ...]:
-        """Targets of files of new rows, to be used in turn."""
+        """The targets of files of new rows."""
         return self.chosen or (None,)
 
     @property
     def all(self) -> tuple[Target, ...]:
-        """All possible targets of the change."""
+        """All targets that a file of the mutation can have."""
         return tuple(dict.fromkeys([None, *sorted(self.homes), *(self.chosen or ())]))
 
     def home(self, fragment: Fragment) -> Target:
-        """Return the target of files of a fragment without target bases."""
-        number = fragment.files[0].base_id if fragment.files else None
-        return number if number in self.homes else None
+        """Return the target of files of a fragment, if no target bases are chosen."""
+        base_id = fragment.files[0].base_id if fragment.files else None
+        return base_id if base_id in self.homes else None
 
     def of(self, fragment: Fragment) -> tuple[Target, ...]:
-        """Return the targets of files of a fragment, to be used in turn."""
+        """Return the targets of files of a fragment."""
         return self.chosen or (self.home(fragment),)
 
     def of_one_file(self, fragment: Fragment) -> tuple[Target, ...]:
-        """Return the target of a single file: fragments use several target bases in turn."""
-        places = self.of(fragment)
-        return (places[fragment.id % len(places)],)
+        """Return the target of the only new file of a fragment, as a tuple.
+
+        The fragment id selects one of the target bases, so that files of several fragments are
+        spread over them.
+        """
+        fragment_targets = self.of(fragment)
+        return (fragment_targets[fragment.id % len(fragment_targets)],)
 
     def groups(
         self, fragments: Iterable[Fragment]
     ) -> list[tuple[tuple[Target, ...], tuple[Fragment, ...]]]:
-        """Group fragments with equal targets, in their order."""
-        results: dict[tuple[Target, ...], list[Fragment]] = {}
+        """Group fragments by the targets of their files; keeps the order of the fragments."""
+        by_targets: dict[tuple[Target, ...], list[Fragment]] = {}
         for fragment in fragments:
-            results.setdefault(self.of(fragment), []).append(fragment)
-        return [(places, tuple(group)) for places, group in results.items()]
+            by_targets.setdefault(self.of(fragment), []).append(fragment)
+        return [(key, tuple(group)) for key, group in by_targets.items()]
 
 
 def placement_of(table: OpenTable) -> Placement:
-    """Return the placement of the data files of a change.
+    """Return the placement of the data files of a mutation of an open table.
 
     Raises
     ------
     InvalidOptionError
-        A target base does not exist, or is the root of another table.
+        The table does not have a chosen target base, or it is the root of another table.
     StorageError
         A target base cannot be opened.
     """
     bases = table.paths.base_paths
-    wish = table.target_bases
-    if wish:
-        chosen = targets(bases, wish.names, wish.all_bases, table.store)
+    choice = table.target_bases
+    if choice:
+        chosen = targets(bases, choice.names, choice.all_bases, table.store)
         check_targets(table.paths, bases, chosen)
         return Placement(chosen)
     if not bases:
         return Placement()
     if table.branch is not None:
-        # Roots of the same table need no request.
-        roots = {number for number, base in bases.items() if base.is_dataset_root}
-        own = roots.difference(foreign_roots(table.main, bases))
-        for number in own:
-            is_itself = canonical(bases[number].path) == canonical(table.store.base_uri)
-            table.paths.foreign_roots[number] = not is_itself
+        # Of the roots of the branch's own table, only the root of the branch is a home. This needs
+        # no request to the store.
+        roots = {base_id for base_id, base in bases.items() if base.is_dataset_root}
+        for base_id in roots.difference(foreign_roots(table.main, bases)):
+            is_own_root = canonical(bases[base_id].path) == canonical(table.store.base_uri)
+            table.paths.foreign_roots[base_id] = not is_own_root
     used = {file.base_id for fragment in table.manifest.fragments for file in fragment.files[:1]}
     homes = {
-        number for number, base in bases.items() if number in used and _is_home(table.paths, base)
+        base_id
+        for base_id, base in bases.items()
+        if base_id in used and _is_home(table.paths, base)
     }
     return Placement(None, frozenset(homes))
 
@@ -120,20 +129,22 @@ def check_targets(
     ------
     InvalidOptionError, StorageError
     """
-    for number in dict.fromkeys(chosen):
-        if number is not None and _is_foreign(paths, bases[number]):
-            base = bases[number]
+    for base_id in dict.fromkeys(chosen):
+        if base_id is not None and _is_foreign(paths, bases[base_id]):
+            base = bases[base_id]
             raise InvalidOptionError(
                 f"{paths.store.display}: base path {base.name or parse_uri(base.path).display!r} "
-                "is the root of another table, or the "
-                "main root of a branch, whose cleanup would delete files that it does not know; "
-                "write to another base path, or to "
-                "the table itself"
+                "is the root of another table, or the main root of a branch, whose cleanup would "
+                "delete files that it does not know; write to another base path, or to the table "
+                "itself"
             )
 
 
 def _is_home(paths: TablePaths, base: BasePath) -> bool:
-    """Tell whether fragments stay in a base path. If it cannot be listed, they do not."""
+    """Tell whether fragments stay in a base path.
+
+    A base path whose manifests cannot be listed is treated as the root of another table.
+    """
     try:
         return not _is_foreign(paths, base)
     except StorageError:
@@ -141,7 +152,10 @@ def _is_home(paths: TablePaths, base: BasePath) -> bool:
 
 
 def _is_foreign(paths: TablePaths, base: BasePath) -> bool:
-    """Tell whether a base path is the root of another table. Lists its manifests once."""
+    """Tell whether a base path is the root of another table.
+
+    Lists its manifests once, if it is a root at all.
+    """
     if not base.is_dataset_root:
         return False
     known = paths.foreign_roots.get(base.id)

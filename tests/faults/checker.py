@@ -47,7 +47,7 @@ _OWNED = re.compile(r"(?:tree/.+/)?(?:data|_deletions|_transactions|_indices)/.+
 #: What keeps somebody from deleting a file, or brings it back when it is deleted.
 _LEAVES = (" of delete ", " of unlink ", " of remove ", "late effect", "duplicate")
 
-_MADE_ANEW = "was deleted and made anew"
+_MADE_ANEW = "was deleted and created again"
 
 
 class Files(Protocol):

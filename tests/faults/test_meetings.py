@@ -98,7 +98,7 @@ def test_a_write_does_not_follow_a_clone_that_gives_way(
 
     def seen(store: ObjectStore, version: int) -> bool:
         monkeypatch.setattr(clones, "_has_another", alone)
-        with pytest.raises(CommitConflictError, match="version 2 is the first one of a clone"):
+        with pytest.raises(CommitConflictError, match="version 2 is the first version of a clone"):
             commit_or_clean_up(jobs[0], written(jobs[0]))
         return alone(store, version)
 
@@ -156,7 +156,7 @@ def test_a_detached_version_that_cannot_be_looked_at_is_uncertain(script: Script
         return effect()
 
     script.todo = [("create", "_versions/d", repeated)]
-    with pytest.raises(UncertainCommitError, match="look whether it is there"):
+    with pytest.raises(UncertainCommitError, match="check whether the version exists"):
         Dataset.commit(URI, operation, 1, detached=True)
     assert not script.todo
     (path,) = (path for path in Place.objects.now if "_versions/d" in path)

@@ -146,7 +146,7 @@ def test_a_version_that_was_cleaned_up_is_not_made_again(
         return create(store, location, data)
 
     monkeypatch.setattr(versions, "create_manifest", late)
-    with pytest.raises(UncertainCommitError, match="may have been there before, and cleaned up"):
+    with pytest.raises(UncertainCommitError, match="cleanup may have removed an earlier version"):
         dataset.delete([("id", "==", 3)])
     newest = lance_spark.open_dataset(str(tmp_path))
     assert newest.version == 3

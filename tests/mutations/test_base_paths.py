@@ -151,7 +151,7 @@ def test_moving_fragments(tmp_path: Path) -> None:
     assert kept.to_table(["id", "_rowid"]).sort_by("id") == before
     with pytest.raises(InvalidInputError, match="no fragment 99"):
         dataset.move_fragments("hot", [99])
-    with pytest.raises(InvalidOptionError, match="no base path 'nope'"):
+    with pytest.raises(InvalidOptionError, match="base path 'nope' not found"):
         dataset.move_fragments("nope")
 
 
@@ -213,7 +213,9 @@ def test_targets_that_make_no_sense(tmp_path: Path) -> None:
         dataset.with_target_bases(["hot"], target_all_bases=True)
     with pytest.raises(InvalidInputError, match="target_bases must be a list"):
         dataset.with_target_bases("hot")
-    with pytest.raises(InvalidOptionError, match="no base path 'warm': it has 'hot', 'cold'"):
+    with pytest.raises(
+        InvalidOptionError, match="base path 'warm' not found; the table has 'hot', 'cold'"
+    ):
         dataset.with_target_bases(["warm"]).compact_files()
 
 

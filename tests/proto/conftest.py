@@ -1,4 +1,4 @@
-"""Marker of the tests that install packages into throw-away folders."""
+"""Marker of the tests that install packages into temporary folders."""
 
 from __future__ import annotations
 

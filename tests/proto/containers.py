@@ -1,4 +1,4 @@
-"""Just enough of the Lance containers to get at their protobuf messages, written for these tests alone."""
+"""Minimal parsers of the Lance containers that return their protobuf messages."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class DataFile:
 
 
 def parse(message: type[M], data: bytes) -> M:
-    """Parse a message, of which nothing may be lost: not even that a field was set to its default."""
+    """Parse a message, and check that nothing is lost, such as a field with its default value."""
     parsed = message.FromString(data)
     assert parsed.ByteSize() == len(data), f"{message.DESCRIPTOR.full_name}: {parsed}"
     return parsed

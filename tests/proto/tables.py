@@ -1,4 +1,4 @@
-"""Tables that pylance writes for these tests: many column types, and a history of many operations."""
+"""Tables that pylance writes for these tests: many column types, and many operations."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def rows(start: int, stop: int) -> pa.Table:
 
 
 def write_history(folder: Path, version: str, stable_row_ids: bool) -> list[Path]:
-    """Let pylance do all it can to a table; return the roots of the tables and branches that this made."""
+    """Apply all operations of pylance to a table; return the roots of all tables and branches."""
     root = folder / "history"
     uri = str(root)
 

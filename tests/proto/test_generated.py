@@ -1,4 +1,4 @@
-"""The generated code is the one that the `.proto` files give."""
+"""The generated code matches the `.proto` files."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ SOURCES = sorted((REPOSITORY / "protos").glob("*.proto"))
 GENERATED = REPOSITORY / "lance_spark" / "proto"
 
 
-def test_every_source_has_its_module_and_no_other_is_there() -> None:
+def test_sources_and_modules_correspond() -> None:
     expected = {f"{path.stem}_pb2.{ending}" for path in SOURCES for ending in ("py", "pyi")}
     assert {path.name for path in GENERATED.glob("*_pb2.py*")} == expected
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
-def test_modules_were_made_from_the_sources(source: Path) -> None:
+def test_modules_match_their_sources(source: Path) -> None:
     digest = hashlib.sha256(source.read_text(encoding="utf-8").encode()).hexdigest()
     with (GENERATED / f"{source.stem}_pb2.py").open(encoding="utf-8") as module:
         first = module.readline().strip()
     assert first == f"# {source.name} sha256:{digest}", "run python protos/generate.py"
 
 
-def test_generating_again_changes_nothing() -> None:
+def test_generation_is_reproducible() -> None:
     try:
         installed = version("grpcio-tools")
     except PackageNotFoundError:
@@ -46,6 +46,6 @@ def test_generating_again_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__.split(".")[-1])
-def test_descriptors_cannot_collide_with_those_of_other_packages(module: ModuleType) -> None:
+def test_descriptor_names_are_unique_to_this_package(module: ModuleType) -> None:
     assert module.DESCRIPTOR.name.startswith("lance_spark/proto/")
     assert module.DESCRIPTOR.package.startswith("lance.")

@@ -1,8 +1,8 @@
-"""pylance's own decoder names every field that it knows: it is asked about each number of each message.
+"""Field numbers of all messages, compared with the decoder of pylance.
 
-Its protobuf decoder refuses a known field that comes with a wrong wire type, and names message, field and the wire type
-it expected; a number that it does not know it skips. So one wrong field at a time is added to a message that pylance
-wrote, and pylance opens the result.
+The protobuf decoder of pylance refuses a known field with a wrong wire type, and its error names
+the message, the field and the expected wire type. It skips an unknown field. So each test adds one
+wrong field to a message that pylance wrote, and lets pylance open the result.
 """
 
 from __future__ import annotations

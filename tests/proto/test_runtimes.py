@@ -1,4 +1,4 @@
-"""The generated code works under every protobuf runtime that users may have, in C and in pure Python."""
+"""The generated code works with all supported protobuf runtimes."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ EXPECTED = """\
 
 
 def run(implementation: str, *path: Path) -> tuple[str, list[str]]:
-    """Run the script with packages from `path` alone; return what it printed and the runtime it used."""
+    """Run the script with packages only from `path`; return its output and its runtime."""
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(map(str, (*path, REPOSITORY))),

@@ -1,4 +1,4 @@
-"""Everything that pylance writes is known to the protos, and nothing of it is lost by parsing."""
+"""The protos know all fields that pylance writes, and parsing loses none of them."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def manifests(root: Path) -> list[ManifestFile]:
     return [ManifestFile.read(path) for path in sorted((root / "_versions").glob("*.manifest"))]
 
 
-def test_strangers_are_found_at_any_depth() -> None:
+def test_unknown_fields_are_found_at_any_depth() -> None:
     later = b"\xf8\x7f\x01"
     manifest = table_pb2.Manifest()
     manifest.fragments.add().deletion_file.MergeFromString(later)

@@ -456,7 +456,7 @@ def test_a_store_that_dies_leaves_a_commit_uncertain(
     if mode == "append":
         before = table.write(0, mode="create").version
     proxy.fail(MANIFEST, Fault(arrives=arrives, resets=True, dies=True))
-    with pytest.raises(UncertainCommitError, match="look whether"):
+    with pytest.raises(UncertainCommitError, match="check whether"):
         table.write(1, mode=mode)
     proxy.clear()
     names = aws.names(f"{key}/")

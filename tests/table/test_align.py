@@ -1,4 +1,4 @@
-"""Batches brought to a table's schema: order, names and storage types, never values."""
+"""Conversion of batches to a table's schema: order, names, storage types change, values do not."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ROWS = [
 
 
 def shuffled() -> pa.RecordBatch:
-    """The rows under a schema that differs in order, names of children and nullability."""
+    """Return the rows in a schema with another order, other names of children and nullability."""
     inner = pa.struct([pa.field("b", pa.utf8()), pa.field("a", pa.int32())])
     schema = pa.schema(
         [
@@ -49,7 +49,7 @@ def shuffled() -> pa.RecordBatch:
 
 
 @pytest.mark.parametrize(("start", "length"), [(0, 50), (7, 20), (49, 1), (13, 0)])
-def test_everything_in_its_place(start: int, length: int) -> None:
+def test_columns_and_children_are_reordered(start: int, length: int) -> None:
     aligned = align(shuffled().slice(start, length), SCHEMA)
     aligned.validate(full=True)
     assert aligned.schema.equals(SCHEMA, check_metadata=True)
@@ -58,7 +58,7 @@ def test_everything_in_its_place(start: int, length: int) -> None:
     assert aligned.equals(expected)
 
 
-def test_nothing_is_copied_where_nothing_differs() -> None:
+def test_equal_schema_copies_nothing() -> None:
     batch = pa.RecordBatch.from_pylist(ROWS, SCHEMA)
     before = pa.total_allocated_bytes()
     aligned = align(batch, SCHEMA)
@@ -66,7 +66,7 @@ def test_nothing_is_copied_where_nothing_differs() -> None:
     assert aligned.equals(batch)
 
 
-def test_stored_forms() -> None:
+def test_extension_types_become_storage_types() -> None:
     schema = pa.schema([pa.field("u", pa.binary(16)), pa.field("v", pa.utf8())])
     storage = pa.array([bytes(16), None], pa.binary(16))
     uuid = pa.ExtensionArray.from_storage(pa.uuid(), storage)
@@ -101,19 +101,19 @@ def one(
         (pa.decimal128(10, 2), pa.decimal128(10, 3)),
     ],
 )
-def test_nothing_is_cast(given: pa.DataType, wanted: pa.DataType) -> None:
+def test_other_types_are_refused(given: pa.DataType, wanted: pa.DataType) -> None:
     with pytest.raises(SchemaMismatchError, match="column 'c"):
         one(given, [None], wanted)
 
 
-def test_columns_that_do_not_fit() -> None:
+def test_missing_unknown_and_repeated_columns_are_refused() -> None:
     schema = pa.schema([("a", pa.int8()), ("b", pa.int8())])
     a = pa.array([1], pa.int8())
-    with pytest.raises(SchemaMismatchError, match="no column 'b'"):
+    with pytest.raises(SchemaMismatchError, match="does not have the column 'b'"):
         align(pa.record_batch({"a": a}), schema)
-    with pytest.raises(SchemaMismatchError, match=r"\['x'\] too many"):
+    with pytest.raises(SchemaMismatchError, match="has the unknown column 'x'"):
         align(pa.record_batch({"a": a, "b": a, "x": a}), schema)
-    with pytest.raises(SchemaMismatchError, match="too many"):
+    with pytest.raises(SchemaMismatchError, match="has two columns of the same name"):
         align(pa.RecordBatch.from_arrays([a, a, a], names=["a", "b", "a"]), schema)
 
 
@@ -121,7 +121,7 @@ def required(kind: pa.DataType) -> pa.Field:
     return pa.field("x", kind, nullable=False)
 
 
-def test_nulls_where_none_must_be() -> None:
+def test_nulls_in_required_fields_are_refused() -> None:
     struct = pa.struct([required(pa.int8())])
     loose = pa.struct([pa.field("x", pa.int8())])
     with pytest.raises(InvalidInputError, match="'c' must not be null, but 1 of 2 values are"):
@@ -137,7 +137,7 @@ def test_nulls_where_none_must_be() -> None:
         one(pa.map_(pa.utf8(), pa.int8()), [[("k", None)]], wanted)
 
 
-def test_what_lies_below_a_null_is_no_value() -> None:
+def test_nulls_below_a_null_struct_are_accepted() -> None:
     struct = pa.struct([required(pa.int8())])
     assert one(struct, [None, {"x": 1}], struct).num_rows == 2
     fixed = pa.list_(required(pa.int8()), 2)

@@ -1,4 +1,4 @@
-"""Wrong arguments of every public call: a `LanceError` that names the table and the argument, and nothing is written."""
+"""Wrong arguments of public calls: errors name table and argument; no file is written."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def exhausted(result: object) -> None:
 
 
 def complaint(uri: str, call: Callable[[], object], word: str) -> str | None:
-    """What is wrong with the error of a call; None if nothing is."""
+    """Return what is wrong with the error of a call; None if it is as expected."""
     before = files_below(Path(uri))
     try:
         exhausted(call())
@@ -129,7 +129,7 @@ def complaint(uri: str, call: Callable[[], object], word: str) -> str | None:
     return None if files_below(Path(uri)) == before else "left files behind"
 
 
-def test_wrong_types_of_all_arguments(uri: str) -> None:
+def test_methods_refuse_wrong_types(uri: str) -> None:
     cases = typed_arguments()
     assert len(cases) > 250
     dataset = lance_spark.open_dataset(uri)
@@ -147,7 +147,7 @@ def test_wrong_types_of_all_arguments(uri: str) -> None:
 
 
 @pytest.mark.parametrize("function", [lance_spark.open_dataset, lance_spark.write_dataset])
-def test_wrong_types_of_functions(uri: str, function: Callable[..., Any]) -> None:
+def test_functions_refuse_wrong_types(uri: str, function: Callable[..., Any]) -> None:
     needed = {"data": rows(0), "uri": uri, "mode": "append"}
     parameters = inspect.signature(function).parameters
     needed = {name: value for name, value in needed.items() if name in parameters}
@@ -256,7 +256,7 @@ VALUES: list[tuple[Callable[[Opened], object], str]] = [
 ]
 
 
-def test_wrong_values(uri: str) -> None:
+def test_methods_refuse_wrong_values(uri: str) -> None:
     wrong = {
         (number, word): complaint(uri, lambda call=call: call(lance_spark.open_dataset(uri)), word)
         for number, (call, word) in enumerate(VALUES)
@@ -300,7 +300,7 @@ WRITES: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_wrong_values_of_functions(uri: str) -> None:
+def test_functions_refuse_wrong_values(uri: str) -> None:
     wrong = {}
     for given, word in OPENS:
         call = partial(lance_spark.open_dataset, uri, **given)
@@ -312,7 +312,9 @@ def test_wrong_values_of_functions(uri: str) -> None:
 
 
 @pytest.mark.parametrize("path", [3, None, "", b"x"])
-def test_what_is_no_path(path: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_paths_are_refused(
+    path: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     for call in (
         lambda: lance_spark.open_dataset(path),
@@ -323,7 +325,7 @@ def test_what_is_no_path(path: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert files_below(tmp_path) == set()
 
 
-def test_what_is_taken(tmp_path: Path) -> None:
+def test_valid_arguments_are_accepted(tmp_path: Path) -> None:
     # Numbers of numpy, paths, tuples and arrays are right values.
     ours = lance_spark.write_dataset(rows(0, 6), tmp_path, max_rows_per_file=np.int64(3))  # type: ignore[arg-type]
     assert ours.take(np.array([4]), ("id",))["id"].to_pylist() == [4]

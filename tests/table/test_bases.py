@@ -1,4 +1,4 @@
-"""Base paths that are added to a table: as pylance adds them, and what is refused."""
+"""Base paths that are added to a table: compared with pylance, and refused if invalid."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def given(number: int, name: str | None, path: str, root: bool = False) -> Datas
     return DatasetBasePath(path, name, root, number or None)
 
 
-def test_the_same_as_pylance(tmp_path: Path) -> None:
+def test_added_bases_equal_those_of_pylance(tmp_path: Path) -> None:
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"
     new_table(theirs)
     shutil.copytree(theirs, ours)
@@ -54,7 +54,7 @@ def test_the_same_as_pylance(tmp_path: Path) -> None:
         assert read_latest(ObjectStore.from_uri(ours)).flags.reader == 16
 
 
-def test_files_in_an_added_base(tmp_path: Path) -> None:
+def test_files_are_written_to_an_added_base(tmp_path: Path) -> None:
     path = tmp_path / "t"
     new_table(path)
     dataset = open_dataset(str(path)).add_bases([BasePath(0, str(tmp_path / "more"), False, "m")])
@@ -70,7 +70,9 @@ def test_files_in_an_added_base(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "second", [given(0, "a", "/data/z"), given(0, "z", "/data/a"), given(1, "z", "/data/z")]
 )
-def test_one_that_is_there(tmp_path: Path, second: DatasetBasePath) -> None:
+def test_base_with_existing_name_path_or_id_is_refused(
+    tmp_path: Path, second: DatasetBasePath
+) -> None:
     path = tmp_path / "t"
     new_table(path)
     made = open_dataset(str(path)).add_bases([given(0, "a", "/data/a")])
@@ -89,7 +91,7 @@ def test_one_that_is_there(tmp_path: Path, second: DatasetBasePath) -> None:
         ((0, None, "/data/a"), (0, None, "/data/b"), True),
     ],
 )
-def test_others_meanwhile(
+def test_concurrent_changes_of_bases(
     tmp_path: Path, mine: tuple[int, str, str], theirs: tuple[int, str, str], holds: bool
 ) -> None:
     path = tmp_path / "t"
@@ -108,12 +110,12 @@ def test_others_meanwhile(
     assert not raised.value.retryable
 
 
-def test_messages_without_secrets() -> None:
+def test_errors_hide_secrets_in_paths() -> None:
     """Paths can have a password in them, or a signature."""
     secret = "ftp://me:hidden@host/a?sig=hidden"
     base = BasePath(1, secret, True)
-    with pytest.raises(InvalidInputError, match="two base paths have the path") as twice:
+    with pytest.raises(InvalidInputError, match="two base paths have the same path") as twice:
         new_bases([base, BasePath(2, secret, True)])
-    with pytest.raises(InvalidOptionError, match="no base path") as missing:
+    with pytest.raises(InvalidOptionError, match=r"base path .* not found") as missing:
         targets({1: base}, [secret + "2"], None, ObjectStore.from_uri("/t"))
     assert "hidden" not in f"{twice.value} {missing.value}"

@@ -1,6 +1,6 @@
-"""A table whose blobs are in a second table below ``_blobs/``: its other columns are read, and it is never changed.
+"""A table with blobs in a second table below ``_blobs/``: other columns can be read, no changes.
 
-The table is one that pylance 0.25.2 wrote; see tests/fixtures/README.md.
+pylance 0.25.2 wrote the table; see tests/fixtures/README.md.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ READS: dict[str, Callable[[Dataset], object]] = {
 
 
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
-def test_reads_of_the_column_are_refused(path: Path, read: Callable[[Dataset], object]) -> None:
+def test_reading_blob_column_is_refused(path: Path, read: Callable[[Dataset], object]) -> None:
     with pytest.raises(
         UnsupportedFeatureError, match=r"'image' are in a second table below _blobs/"
     ):
         read(open_dataset(str(path)))
 
 
-def test_other_columns_and_the_second_table_are_read(path: Path) -> None:
+def test_other_columns_and_second_table_are_readable(path: Path) -> None:
     dataset = open_dataset(str(path))
     assert dataset.count_rows() == 8
     assert dataset.to_table(["id"], filter="id > 5")["id"].to_pylist() == [6, 7]
@@ -76,7 +76,7 @@ CHANGES: dict[str, Callable[[Dataset], object]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_changes_are_refused(path: Path, change: Callable[[Dataset], object]) -> None:
+def test_every_change_is_refused(path: Path, change: Callable[[Dataset], object]) -> None:
     before = sorted(path.rglob("*"))
     with pytest.raises(
         UnsupportedFeatureError, match="cannot write to it: its blobs are in a second"

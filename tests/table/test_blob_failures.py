@@ -1,4 +1,4 @@
-"""Writers of blobs that fail or are stopped, at any point: neither data files nor files of blobs stay, and no others go."""
+"""Failed or stopped writers of blobs: none of their files stay, and no other file is deleted."""
 
 from __future__ import annotations
 
@@ -73,7 +73,9 @@ STAGES: dict[str, list[bytes | None]] = {
 @pytest.mark.parametrize("stage", list(STAGES))
 @pytest.mark.parametrize("rows_per_file", [2, 1_000])
 @pytest.mark.parametrize("finished", [False, True])
-def test_a_writer_that_is_stopped(uri: str, stage: str, rows_per_file: int, finished: bool) -> None:
+def test_stopped_writer_deletes_its_files(
+    uri: str, stage: str, rows_per_file: int, finished: bool
+) -> None:
     lance_spark.write_dataset([batch(INLINE, PACKED, DEDICATED)], uri)
     other = job(uri).writer()
     other.write(batch(PACKED, DEDICATED))
@@ -92,7 +94,7 @@ def test_a_writer_that_is_stopped(uri: str, stage: str, rows_per_file: int, fini
 
 
 @pytest.mark.parametrize("finished", [False, True])
-def test_a_job_finds_what_its_writers_left(uri: str, finished: bool) -> None:
+def test_job_deletes_files_of_its_writers(uri: str, finished: bool) -> None:
     lance_spark.write_dataset([batch(INLINE, PACKED, DEDICATED)], uri)
     kept = job(uri)
     other = kept.writer()
@@ -116,7 +118,7 @@ def test_a_job_finds_what_its_writers_left(uri: str, finished: bool) -> None:
     assert values == [INLINE, PACKED, DEDICATED, PACKED, DEDICATED]
 
 
-def test_fragments_that_are_not_committed(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uncommitted_fragments_are_deleted(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     lance_spark.write_dataset([batch(INLINE, PACKED, DEDICATED)], uri)
     before = files(uri)
 
@@ -130,7 +132,7 @@ def test_fragments_that_are_not_committed(uri: str, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("after", [0, 100, 300, 1_000, 2_400, 4_900, 7_000])
-def test_a_full_disk(uri: str, after: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_leaves_no_files(uri: str, after: int, monkeypatch: pytest.MonkeyPatch) -> None:
     lance_spark.write_dataset([batch(INLINE, PACKED, DEDICATED)], uri)
     before = files(uri)
     kind: Any = RemoteOutput if uri.startswith("memory") else LocalOutput
@@ -151,7 +153,7 @@ def test_a_full_disk(uri: str, after: int, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("number", range(8))
-def test_a_file_that_cannot_be_closed(
+def test_failed_close_leaves_no_files(
     uri: str, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lance_spark.write_dataset([batch(INLINE, PACKED, DEDICATED)], uri)
@@ -175,7 +177,7 @@ def test_a_file_that_cannot_be_closed(
     assert files(uri) == before
 
 
-def test_values_that_are_refused(uri: str) -> None:
+def test_refused_values_leave_no_files(uri: str) -> None:
     def failing() -> Iterator[pa.RecordBatch]:
         yield batch(PACKED, DEDICATED)
         yield batch(PACKED)
@@ -195,7 +197,7 @@ def test_values_that_are_refused(uri: str) -> None:
         assert files(uri) == before
 
 
-def test_files_of_blobs_are_durable_before_the_data_file_is(
+def test_blob_files_are_durable_before_their_data_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[str] = []

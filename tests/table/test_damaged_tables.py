@@ -1,4 +1,4 @@
-"""Manifests that contradict the format: what can be read is read, and no change makes it worse."""
+"""Manifests that contradict the format: sound parts can be read, and no change adds damage."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def duplicate_fragment_id(manifest: table_pb2.Manifest) -> None:
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_two_fragments_of_one_id_are_not_changed(tmp_path: Path, name: str) -> None:
+def test_repeated_fragment_ids_refuse_changes(tmp_path: Path, name: str) -> None:
     path = tmp_path / "t"
     new_table(path)
     rewrite_manifest(path, duplicate_fragment_id)
@@ -55,7 +55,7 @@ def test_two_fragments_of_one_id_are_not_changed(tmp_path: Path, name: str) -> N
     assert files_below(tmp_path) == before
 
 
-def test_two_fragments_of_one_id_are_read_as_pylance_reads_them(tmp_path: Path) -> None:
+def test_repeated_fragment_ids_are_scanned_like_pylance(tmp_path: Path) -> None:
     new_table(tmp_path)
     rewrite_manifest(tmp_path, duplicate_fragment_id)
     ours = lance_spark.open_dataset(str(tmp_path))
@@ -65,7 +65,7 @@ def test_two_fragments_of_one_id_are_read_as_pylance_reads_them(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("way", ["overwrite", "restore"])
-def test_ways_out_of_two_fragments_of_one_id(tmp_path: Path, way: str) -> None:
+def test_repeated_fragment_ids_can_be_repaired(tmp_path: Path, way: str) -> None:
     path = str(tmp_path)
     new_table(tmp_path)
     lance.write_dataset(rows(6), path, mode="append")
@@ -97,10 +97,10 @@ def set_columns(numbers: list[int]) -> Callable[[table_pb2.Manifest], None]:
     [
         (set_columns([0, 0]), "column 0 occurs twice"),
         (set_fields([1, 1]), "field id 1 occurs twice"),
-        (set_fields([0, -1]), "field id -1 stands for a field without an id"),
+        (set_fields([0, -1]), "field id -1 means a field without an id"),
     ],
 )
-def test_fields_that_no_writer_may_store(
+def test_invalid_field_ids_of_data_files_are_refused(
     tmp_path: Path, change: Callable[[table_pb2.Manifest], None], message: str
 ) -> None:
     new_table(tmp_path)
@@ -113,7 +113,7 @@ def test_fields_that_no_writer_may_store(
             CHANGES[name](str(tmp_path))
 
 
-def test_replaced_fields_stay_legal(tmp_path: Path) -> None:
+def test_replaced_fields_are_accepted(tmp_path: Path) -> None:
     new_table(tmp_path)
     rewrite_manifest(tmp_path, set_fields([-2, -2]))
     theirs = lance.dataset(str(tmp_path)).to_table()
@@ -121,7 +121,7 @@ def test_replaced_fields_stay_legal(tmp_path: Path) -> None:
     assert lance_spark.open_dataset(str(tmp_path)).to_table() == theirs
 
 
-def test_structs_without_columns_stay_legal(tmp_path: Path) -> None:
+def test_structs_without_columns_are_accepted(tmp_path: Path) -> None:
     # Several fields have the column -1 in such files.
     point = {"a": {"b": 1, "c": 2}}
     data = pa.table({"s": [point, point], "t": [point, point]})
@@ -139,7 +139,7 @@ def set_file_format(name: str) -> Callable[[table_pb2.Manifest], None]:
     return change
 
 
-def test_data_files_of_another_format(tmp_path: Path) -> None:
+def test_other_file_formats_are_refused(tmp_path: Path) -> None:
     new_table(tmp_path)
     rewrite_manifest(tmp_path, set_file_format("parquet"))
     before = files_below(tmp_path)
@@ -160,7 +160,7 @@ def same_names(section: table_pb2.IndexSection) -> None:
         index.name = "same"
 
 
-def test_one_index_name_on_different_columns(tmp_path: Path) -> None:
+def test_index_name_used_for_different_columns(tmp_path: Path) -> None:
     uri = str(tmp_path)
     new_table(tmp_path)
     for column in ("id", "word"):
@@ -188,7 +188,7 @@ def test_one_index_name_on_different_columns(tmp_path: Path) -> None:
     assert lance_spark.open_dataset(uri).list_indices() == []
 
 
-def test_unknown_writer_flags_forbid_tags_and_a_migration_too(tmp_path: Path) -> None:
+def test_unknown_writer_flags_refuse_tags_and_migration(tmp_path: Path) -> None:
     uri = str(tmp_path)
     new_table(tmp_path)
     tags = lance_spark.open_dataset(uri).tags
@@ -216,7 +216,7 @@ def test_unknown_writer_flags_forbid_tags_and_a_migration_too(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_the_changes_work_on_a_table_that_is_not_damaged(tmp_path: Path, name: str) -> None:
+def test_changes_succeed_on_undamaged_table(tmp_path: Path, name: str) -> None:
     path = tmp_path / "t"
     new_table(path)
     before = files_below(tmp_path)

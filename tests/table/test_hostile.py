@@ -1,4 +1,4 @@
-"""Tables whose manifests, transactions, deletion files and references are damaged, or made to do harm."""
+"""Tables with damaged or malicious manifests, transactions, deletion files and references."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def stable(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A table whose files are those of another, and own ones."""
+    """A table with files of its own and files of another table."""
     path = shutil.copytree(corpus.table("plain"), tmp_path_factory.mktemp("clone") / "t")
     uri = str(path.with_name("clone"))
     dataset = lance.dataset(str(path)).shallow_clone(uri, NEWEST)
@@ -66,7 +66,7 @@ def newest(path: Path) -> str:
 
 
 def torment(path: Path, file: str, contents: list[bytes], **options: Any) -> dict[str, Any]:
-    """Use a table with each of the contents in one of its files, in a process of its own; nothing bad may come of it."""
+    """Use a table with each content in one of its files, in a process that must not fail."""
     roots = (str(path), str(path.with_name("t")))
     oldest = lance.dataset(str(path)).versions()[0]["version"]
     session = Session(str(path), roots, file, contents, oldest, **options)
@@ -87,7 +87,7 @@ def torment(path: Path, file: str, contents: list[bytes], **options: Any) -> dic
 
 
 def worsened(mutate: Mutate, data: bytes, rng: random.Random, count: int) -> list[bytes]:
-    """Return a file that is worse in so many ways."""
+    """Return a file with so many random damages."""
     found: list[bytes] = []
     while len(found) < count:
         worse = mutate(data, rng)
@@ -97,7 +97,7 @@ def worsened(mutate: Mutate, data: bytes, rng: random.Random, count: int) -> lis
 
 
 def same_bases(data: bytes, content: bytes) -> bool:
-    """Tell whether a damaged manifest has the base paths of the sound one: they may point anywhere."""
+    """Tell whether the damage left the base paths as they were. Other ones may point anywhere."""
     try:
         found = decode(content, "m").message.base_paths
     except LanceError:
@@ -128,7 +128,7 @@ def test_hostile_manifests(request: pytest.FixtureRequest, table: str) -> None:
     assert found["outcomes"]["CorruptTableError"] > len(contents) / 4
 
 
-def test_a_manifest_cut_anywhere(plain: Path) -> None:
+def test_truncated_manifests(plain: Path) -> None:
     data = (plain / newest(plain)).read_bytes()
     for at in range(len(data)):
         with pytest.raises(CorruptTableError, match="the file"):
@@ -146,7 +146,7 @@ def test_damaged_deletion_files(plain: Path, suffix: str) -> None:
 
 @pytest.fixture(scope="module")
 def without_copies(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A table whose transactions are in files only, as early releases left them."""
+    """A table with transactions in files only, as early releases wrote them."""
     path = shutil.copytree(corpus.table("plain"), tmp_path_factory.mktemp("files") / "t")
     for manifest in (path / "_versions").glob("*.manifest"):
         found = decode(manifest.read_bytes(), "m")
@@ -210,7 +210,7 @@ def test_damaged_references(plain: Path, file: str) -> None:
     "hint", [*REFERENCES, b'{"version": 5}', b'{"version": 9223372036854775807}']
 )
 def test_hostile_hints(plain: Path, monkeypatch: pytest.MonkeyPatch, hint: bytes) -> None:
-    """Stores whose listings lag behind have a hint; what it says is only believed if the manifest is there."""
+    """A hint, for stores whose listings lag behind, is used only if its manifest exists."""
     store = ObjectStore.from_uri(f"memory://hostile-hints-{os.getpid()}/t")
     for file in plain.glob("_versions/*.manifest"):
         store.write_bytes(f"_versions/{file.name}", file.read_bytes())
@@ -219,8 +219,8 @@ def test_hostile_hints(plain: Path, monkeypatch: pytest.MonkeyPatch, hint: bytes
     assert read_latest(store).version == NEWEST
 
 
-def test_base_paths_in_a_circle(tmp_path: Path) -> None:
-    """Two tables, each the other's base, and each its own: a base path is asked for files, not for more base paths."""
+def test_base_paths_that_form_a_circle(tmp_path: Path) -> None:
+    """Each of two tables is a base path of both: base paths of base paths are not followed."""
     one, two = tmp_path / "one", tmp_path / "two"
     for path, other in ((one, two), (two, one)):
         lance.write_dataset(rows(0), str(path), max_rows_per_file=2)
@@ -243,7 +243,7 @@ def test_base_paths_in_a_circle(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [7, 2**32 - 1])
 @pytest.mark.parametrize("what", ["data", "deletions"])
-def test_base_paths_that_are_not_there(plain: Path, tmp_path: Path, number: int, what: str) -> None:
+def test_missing_base_paths(plain: Path, tmp_path: Path, number: int, what: str) -> None:
     path = tmp_path / "t"
     shutil.copytree(plain, path)
     file = newest(path)
@@ -276,7 +276,7 @@ def test_base_paths_that_are_not_there(plain: Path, tmp_path: Path, number: int,
         "7.manifest\n",
     ],
 )
-def test_strange_names_of_manifests(plain: Path, tmp_path: Path, name: str) -> None:
+def test_unusual_manifest_names(plain: Path, tmp_path: Path, name: str) -> None:
     path = tmp_path / "t"
     shutil.copytree(plain, path)
     (path / "_versions" / name).write_bytes(b"no manifest")
@@ -293,8 +293,8 @@ def test_strange_names_of_manifests(plain: Path, tmp_path: Path, name: str) -> N
 
 
 @pytest.mark.parametrize("file", ["_refs/tags/t.json", "_refs/branches/b.json"])
-def test_endless_references(tmp_path: Path, file: str) -> None:
-    """They are not read into memory to find out that they are none."""
+def test_references_of_unlimited_size(tmp_path: Path, file: str) -> None:
+    """The reader refuses the size before it reads the file."""
     path = tmp_path / "t"
     lance.write_dataset(pa.table({"x": [1]}), str(path))
     dataset = lance_spark.open_dataset(str(path))

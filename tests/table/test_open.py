@@ -1,4 +1,4 @@
-"""Opening a table by version, tag and time; pylance made the tables and says which version is which."""
+"""Tables of pylance, opened by version, tag, branch and time."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def test_versions(path: Path) -> None:
+def test_open_by_version(path: Path) -> None:
     assert open_table(str(path)).version == 4
     for version in range(1, 5):
         table = open_table(str(path), version=version)
@@ -48,7 +48,7 @@ def test_versions(path: Path) -> None:
         open_table(str(path), version=9)
 
 
-def test_tags(path: Path) -> None:
+def test_open_by_tag(path: Path) -> None:
     dataset = lance.dataset(str(path))
     store = ObjectStore.from_uri(path)
     assert open_table(str(path), tag="second").version == 2
@@ -63,7 +63,7 @@ def test_tags(path: Path) -> None:
     assert list(dataset.tags.list()) == ["second"]
 
 
-def test_tags_that_are_not_there(path: Path) -> None:
+def test_missing_tags(path: Path) -> None:
     store = ObjectStore.from_uri(path)
     with pytest.raises(
         VersionNotFoundError, match=r"tag 'secnd' not found: did you mean 'second'\?"
@@ -81,7 +81,7 @@ def test_tags_that_are_not_there(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", ".a", "a.", "a.lock", "a..b", "a b", "../t"])
-def test_names_no_tag_can_have(path: Path, name: str) -> None:
+def test_invalid_tag_names(path: Path, name: str) -> None:
     with pytest.raises(InvalidInputError, match="cannot be the name of a tag"):
         open_table(str(path), tag=name)
     if name:
@@ -103,13 +103,13 @@ def test_names_no_tag_can_have(path: Path, name: str) -> None:
         b'{"branch": "../../x", "version": 1}',
     ],
 )
-def test_broken_tags(path: Path, content: bytes) -> None:
+def test_corrupt_tags(path: Path, content: bytes) -> None:
     (path / "_refs/tags/second.json").write_bytes(content)
     with pytest.raises(CorruptTableError, match=r"second\.json"):
         open_table(str(path), tag="second")
 
 
-def test_branches(path: Path) -> None:
+def test_open_by_branch(path: Path) -> None:
     lance.dataset(str(path)).delete("id = 1")
     branch = lance.dataset(str(path)).create_branch("feat/x")
     lance.write_dataset(rows(15), branch, mode="append")
@@ -127,7 +127,7 @@ def test_branches(path: Path) -> None:
     assert read_deletions(table.paths, table.manifest.fragments[0]).tolist() == [1]
 
 
-def test_times(path: Path) -> None:
+def test_open_by_timestamp(path: Path) -> None:
     theirs = lance.dataset(str(path)).versions()
     ours = list_versions(ObjectStore.from_uri(path))
     for own, other in zip(ours, theirs, strict=True):
@@ -146,7 +146,7 @@ def test_times(path: Path) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["file", "memory"])
-def test_times_out_of_order(path: Path, scheme: str) -> None:
+def test_open_by_timestamp_with_unordered_clocks(path: Path, scheme: str) -> None:
     """The clock of the writer of version 3 was a day behind, that of version 2 a day ahead."""
     local = ObjectStore.from_uri(path)
     store = local if scheme == "file" else ObjectStore.from_uri("memory://out-of-order/t")
@@ -168,16 +168,16 @@ def test_times_out_of_order(path: Path, scheme: str) -> None:
     assert [info.version for info in list_versions(store)] == [1, 2, 3, 4]
 
 
-def test_one_way_at_a_time(path: Path) -> None:
+def test_only_one_of_version_tag_and_timestamp(path: Path) -> None:
     with pytest.raises(InvalidOptionError, match="version and tag are given"):
         open_table(str(path), version=1, tag="second")
 
 
-def test_no_table(tmp_path: Path) -> None:
+def test_path_without_table(tmp_path: Path) -> None:
     for way in ({}, {"version": 1}, {"tag": "x"}, {"timestamp": datetime.now(UTC)}):
         with pytest.raises(TableNotFoundError, match="is not a Lance table"):
             open_table(str(tmp_path / "none"), **way)  # type: ignore[arg-type]
-    # What early releases kept beside the versions is enough to read the newest of them, and for no more.
+    # The copy that early releases wrote beside the versions suffices to read the newest version.
     (tmp_path / "_latest.manifest").write_bytes(b"")
     with pytest.raises(UnsupportedError, match="early release"):
         open_table(str(tmp_path), version=1)
@@ -185,7 +185,7 @@ def test_no_table(tmp_path: Path) -> None:
         open_table(str(tmp_path))
 
 
-def test_can_be_pickled_and_keeps_secrets(path: Path) -> None:
+def test_pickled_table_keeps_storage_options_hidden(path: Path) -> None:
     options = {"secret": "hunter2"}
     uri = f"memory://{path.name}-pickled/t"
     store = ObjectStore.from_uri(uri)

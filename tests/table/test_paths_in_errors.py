@@ -1,4 +1,4 @@
-"""Errors of damaged tables name the table by its path, whatever call raises them."""
+"""Errors about damaged tables contain the path of the table, in all calls."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ def test_errors_name_the_table(sound: Path, tmp_path: Path, damage: str) -> None
     assert unnamed == {}
 
 
-def test_a_name_is_put_before_the_message_once() -> None:
+def test_table_is_added_to_message_once() -> None:
     cause = ValueError("x")
     with pytest.raises(CommitConflictError) as caught, naming("/t"), naming("/t"):
         raise CommitConflictError("fragment 0 was changed", retryable=True) from cause
@@ -279,7 +279,7 @@ MAP = pa.table({"m": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int32()))})
         (lambda uri: lance_spark.open_dataset(uri).add_columns({"n": 1}), "column 'n' already"),
     ],
 )
-def test_calls_that_do_not_fit_the_table(
+def test_errors_of_invalid_calls_name_the_table(
     tmp_path: Path, call: Callable[[str], object], message: str
 ) -> None:
     uri = str(tmp_path)
@@ -289,7 +289,7 @@ def test_calls_that_do_not_fit_the_table(
     assert uri in str(caught.value)
 
 
-def test_secrets_of_the_path_are_not_shown() -> None:
+def test_errors_hide_secrets_of_the_path() -> None:
     with pytest.raises(LanceError, match="'m'") as caught:
         lance_spark.write_dataset(MAP, "memory://user:secret@host/t", data_storage_version="2.0")
     assert "memory://***@host/t: " in str(caught.value)

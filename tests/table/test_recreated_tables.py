@@ -1,4 +1,4 @@
-"""Handles of a table that was deleted, and made anew at the same place."""
+"""Handles of a table that was deleted and created again at the same path."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Commit = Callable[[WriteJob, list[Fragment]], object]
 
 @pytest.fixture(params=["disk", "memory"])
 def uri(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(commit, "_KNOWN_SECONDS", 0.0)
+    monkeypatch.setattr(commit, "_FRESH_SECONDS", 0.0)
     return str(tmp_path / "t") if request.param == "disk" else "memory://made-anew/t"
 
 
@@ -52,13 +52,13 @@ def made(uri: str, first: int) -> Dataset:
         lambda dataset: dataset.alter_columns({"path": "a", "name": "b"}),
     ],
 )
-def test_a_change_is_not_built_on_another_table(
+def test_change_is_not_committed_to_recreated_table(
     uri: str, change: Callable[[Dataset], object]
 ) -> None:
     old = made(uri, 0)
     new = made(uri, 100)
     assert old.version == new.version
-    with pytest.raises(VersionNotFoundError, match="the table, or the version alone, was deleted"):
+    with pytest.raises(VersionNotFoundError, match="the table or the version was deleted"):
         change(old)
     found = lance_spark.open_dataset(uri)
     assert found.version == 1
@@ -93,10 +93,10 @@ WRITES = [append, overwrite, append_with_new_columns, overwrite_of_a_part]
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("commit_write", [commit_or_clean_up, commit_again])
 @pytest.mark.parametrize("write", WRITES)
-def test_rows_are_not_written_to_another_table(
+def test_rows_are_not_committed_to_recreated_table(
     uri: str, write: Planned, commit_write: Commit, late: bool
 ) -> None:
-    """Its columns can have the same ids; and the data files can have been deleted with the table."""
+    """The new table can have equal field ids; the data files may be gone with the old table."""
     made(uri, 0)
     job, rows = write(uri)
     if not late:
@@ -107,7 +107,7 @@ def test_rows_are_not_written_to_another_table(
     fragments = writer.finish()
     if late:
         made(uri, 100)
-    with pytest.raises(VersionNotFoundError, match="the table, or the version alone, was deleted"):
+    with pytest.raises(VersionNotFoundError, match="the table or the version was deleted"):
         commit_write(job, fragments)
     found = lance_spark.open_dataset(uri)
     assert found.version == 1
@@ -128,19 +128,19 @@ def tagged(dataset: Dataset) -> object:
 
 
 @pytest.mark.parametrize("give", [restored, branched, tagged])
-def test_another_tables_version_is_not_called_back_or_named(
+def test_version_of_recreated_table_is_not_restored_or_tagged(
     uri: str, give: Callable[[Dataset], object]
 ) -> None:
     old = made(uri, 0)
     new = made(uri, 100)
-    with pytest.raises(VersionNotFoundError, match="the table, or the version alone, was deleted"):
+    with pytest.raises(VersionNotFoundError, match="the table or the version was deleted"):
         give(old)
     found = lance_spark.open_dataset(uri)
     assert (found.version, found.tags.list(), found.branches.list()) == (1, {}, {})
     give(new)
 
 
-def test_a_version_of_another_process_is_always_looked_at(uri: str) -> None:
+def test_version_read_by_another_process_is_always_checked(uri: str) -> None:
     manifest = read_version(made(uri, 0)._table.store, 1)
     assert manifest.read_at > 0
     assert pickle.loads(pickle.dumps(manifest)).read_at < 0

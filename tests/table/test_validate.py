@@ -1,4 +1,4 @@
-"""`Dataset.validate` beside pylance's: healthy tables of all releases, and tables with one thing wrong."""
+"""`Dataset.validate` compared with pylance: sound tables of all releases, damaged tables."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tests.fixtures.tables import fixtures, unpack
 from tests.support.tables.damaged import rewrite_manifest
 from tests.support.tables.pylance_written import new_table, rows
 
-#: What this release reads and pylance 14 refuses: files of two versions in one table, early pages of 2.2.
+#: Tables that this release reads and pylance 14 refuses: two file versions, early pages of 2.2.
 _READ_HERE_ALONE = re.compile("must have the same version|require the u32 chunk grammar")
 
 
-def test_tables_of_all_releases_as_pylance_validates_them(
+def test_tables_of_all_releases_validate_like_pylance(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     releases = cache(lambda release: unpack(release, tmp_path_factory.mktemp(release)))
@@ -52,7 +52,7 @@ def _verdict(validate: Callable[[], None]) -> str:
 
 
 def prepared(path: Path, stable: bool = False) -> str:
-    """A table with two fragments, a deleted row in each, a second data file in each, and two indexes."""
+    """A table with two indexes and two fragments, each with a deleted row and two data files."""
     new_table(path, enable_stable_row_ids=stable)
     lance.dataset(str(path)).add_columns({"twice": "id * 2"})
     lance.dataset(str(path)).create_scalar_index("id", "BTREE")
@@ -102,7 +102,7 @@ def no_such_column(manifest: Manifest) -> None:
 
 
 def column_of_another_type(manifest: Manifest) -> None:
-    # A column of strings in the place of one of numbers has as many rows; its leaves are not compared.
+    # The columns of strings and of numbers have equally many rows; leaves are not compared.
     manifest.fragments[1].files[0].column_indices[:] = [0, -1]
 
 
@@ -241,7 +241,7 @@ def test_damaged_files(tmp_path: Path, part: str) -> None:
         lance_spark.open_dataset(uri).validate()
 
 
-def test_several_problems_are_listed(tmp_path: Path) -> None:
+def test_all_problems_are_listed(tmp_path: Path) -> None:
     uri = prepared(tmp_path)
 
     def change(manifest: Manifest) -> None:
@@ -259,7 +259,7 @@ def test_several_problems_are_listed(tmp_path: Path) -> None:
     assert sum("gone" in problem for problem in problems) == 2
 
 
-def test_the_list_ends(tmp_path: Path) -> None:
+def test_number_of_listed_problems_is_limited(tmp_path: Path) -> None:
     lance.write_dataset(rows(0, 12), str(tmp_path), max_rows_per_file=1)
     for file in (tmp_path / "data").iterdir():
         file.unlink()
@@ -269,7 +269,7 @@ def test_the_list_ends(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stable", [False, True])
-def test_after_our_changes(tmp_path: Path, stable: bool) -> None:
+def test_tables_after_changes_are_valid(tmp_path: Path, stable: bool) -> None:
     uri = prepared(tmp_path / "t", stable)
     changes: list[Callable[[lance_spark.Dataset], object]] = [
         lambda table: table.delete([("id", "==", 5)]),
@@ -292,7 +292,7 @@ def test_after_our_changes(tmp_path: Path, stable: bool) -> None:
     lance_spark.open_dataset(str(tmp_path / "clone")).validate()
 
 
-def test_the_command(tmp_path: Path) -> None:
+def test_validate_command(tmp_path: Path) -> None:
     uri = prepared(tmp_path)
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -309,7 +309,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert "--option must have the form KEY=VALUE, not 'secret'" in run("--option", "secret").stderr
 
 
-def test_two_fragments_of_one_id_are_read_right_or_refused(tmp_path: Path) -> None:
+def test_repeated_fragment_ids_are_read_correctly_or_refused(tmp_path: Path) -> None:
     uri = str(tmp_path)
     new_table(tmp_path)
     lance.dataset(uri).create_scalar_index("id", "ZONEMAP")

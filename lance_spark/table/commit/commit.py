@@ -1,18 +1,19 @@
-"""Commits: the only code that writes manifests of the history.
+"""The commit protocol: the atomic creation of the next version of a table.
 
-1. List the versions. Each version after the one that the change was planned on, or last checked
-   against, has a transaction. The operation decides whether it conflicts (`operations/`). If it
-   must be rebased, it is, and its transaction then names the newest version as the planned one.
+1. List the versions. Read the transaction of each version after the one that the change was planned
+   on, or was last checked against. The operation decides whether it can follow that transaction
+   (`operations/`). If it needs a rebase, it counts as planned on the newest version afterwards.
 2. Write the transaction to `_transactions/`, and build the manifest on the newest version.
-3. Create the manifest only if that version is absent. This is the commit.
-4. If another writer was faster, wait a random time and start again.
+3. Create the manifest, unless the version exists. This is the commit.
+4. If another client created the version first, wait for a random time and start again.
 
-A store that fails in step 3 may have created the file. The next round decides: a version with the
-UUID of the transaction is the own one; a version of another client in its place means that the own
-one will never exist. The same holds for the answer "exists already" to a repeated request.
+A store that fails in step 3 may have created the file. The next attempt finds out: a version with
+the uuid of this transaction is the own one; a version of another client in its place means that the
+own one will never exist. The same holds if a store answers "exists already", as it may do so to its
+own repeated request.
 
-The store cannot reject a version number that was committed and then removed by cleanup. So a slow
-commit verifies its version after step 3 (`version_check`).
+The store cannot refuse a version number that another client committed and cleanup removed. So a
+slow commit checks its version after step 3 (`version_check`).
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ from lance_spark.errors import (
 from lance_spark.storage.errors import is_refusal
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.detached import commit_detached
-from lance_spark.table.commit.idempotency import WriteToken, committed_before
+from lance_spark.table.commit.idempotency import WriteToken, find_committed_version
 from lance_spark.table.commit.options import DEFAULT_MAX_RETRIES
 from lance_spark.table.commit.retry import Backoff
 from lance_spark.table.commit.transaction import FOLDER, Transaction, read_transaction
-from lance_spark.table.commit.version_check import VersionSlot, slot_of
+from lance_spark.table.commit.version_check import VersionSlot, check_slot
 from lance_spark.table.manifest import versions
 from lance_spark.table.manifest.builder import ManifestBuilder
 from lance_spark.table.manifest.codec import (
@@ -60,8 +61,8 @@ from lance_spark.table.paths import TablePaths
 from lance_spark.table.refs.removal_guard import check_stays
 
 _MAX_STORE_FAILURES = 3
-#: Seconds during which a version that was read is not read again, if that takes a request.
-_KNOWN_SECONDS = 10.0
+#: In remote stores, a version that was read in the last so many seconds is not read again.
+_FRESH_SECONDS = 10.0
 _AUTO_CLEANUP = "lance.auto_cleanup.interval"
 
 
@@ -75,7 +76,7 @@ def commit(
     detached: bool = False,
     once: WriteToken | None = None,
 ) -> Manifest:
-    """Make a change the newest version of a table, or a detached version.
+    """Commit a change as the newest version, or as a detached version; return the new version.
 
     Parameters
     ----------
@@ -85,49 +86,44 @@ def commit(
     base : Manifest, optional
         The version that the change was planned on; None to create the table.
     max_retries : int
-        Maximum number of retries after other clients committed first.
+        The maximum number of new attempts after other clients committed first.
     enable_stable_row_ids : bool
-        For a new table.
+        Whether a new table gets stable row ids.
     detached : bool
-        Commit a version outside of the history, which has no conflicts; see `commit_detached`.
-    once : Once, optional
-        Token of a change that must happen only once. Its properties become those of the
-        transaction.
-
-    Returns
-    -------
-    Manifest
-        The new version.
+        Whether to commit a detached version; see `commit_detached`.
+    once : WriteToken, optional
+        Refuses the change if it was committed before. The transaction gets its properties.
 
     Raises
     ------
     CommitConflictError
-        Another client committed a conflicting change, or `max_retries` were exceeded.
+        Another client committed a change that this change cannot follow, or `max_retries` attempts
+        were not enough.
     AlreadyCommittedError
-        The change of `once` is in the history already, or another client committed it meanwhile.
+        The change `once` was committed before.
     TableExistsError
-        Another client created the table first.
+        The table must be created, but exists.
     UnsupportedFeatureError
-        The table needs features that this release does not support.
+        The table needs a feature that this release does not write.
     InvalidInputError
-        The change was planned on a detached version, or does not match the table.
+        The change was planned on a detached version, or does not fit the table.
     UncertainCommitError
-        The store failed, and it is unknown whether the change was committed.
+        The store failed, and the change may or may not be committed.
     StorageError
-        The store failed, and the change was not committed.
+        The store failed, and the change is not committed.
     """
     with naming(store.display):
         if detached:
             if once is not None:
                 raise InvalidInputError(
-                    f"{store.display}: a detached version is in no history, so that nobody can "
-                    "tell whether it was made before"
+                    f"{store.display}: a detached version is not in the history, so an idempotent "
+                    "change cannot be detached"
                 )
             return commit_detached(store, transaction, base)
         if base is not None and versions.is_detached(base.version):
             raise InvalidInputError(
-                f"{store.display}: version {base.version} is detached: nothing but detached "
-                "versions can be based on it"
+                f"{store.display}: version {base.version} is detached: only detached versions can "
+                "follow it"
             )
         if once is not None:
             transaction = replace(
@@ -144,9 +140,8 @@ def commit(
                 raise
             raise UncertainCommitError(
                 f"{store.display}: the store failed while version {attempts.tried} was committed "
-                f"({attempts.uncertain}); "
-                f"look whether a version with the transaction {transaction.uuid} appears before "
-                "writing again"
+                f"({attempts.uncertain}); check whether a version with the transaction "
+                f"{transaction.uuid} appears before writing again"
             ) from error
         if base is not None and _AUTO_CLEANUP in manifest.message.config:
             from lance_spark.table.cleanup.automatic import clean_up_after_commit
@@ -156,20 +151,20 @@ def commit(
 
 
 def _check_once(store: ObjectStore, manifest: Manifest, once: WriteToken) -> None:
-    version = committed_before(store, manifest, once)
+    version = find_committed_version(store, manifest, once)
     if version is not None:
         raise once.error(store, version)
 
 
 class _Attempts:
-    """The attempts of one commit, until it succeeds or fails.
+    """The attempts of one commit.
 
     Attributes
     ----------
     tried : int
-        The version that was tried last.
+        The version that the last attempt tried to create; 0 before the first.
     uncertain : StorageError or None
-        The error that left it unknown whether this commit created that version.
+        The error that left open whether this commit created that version.
     """
 
     def __init__(
@@ -195,17 +190,17 @@ class _Attempts:
         self.uncertain: StorageError | None = None
 
     def run(self, max_retries: int) -> Manifest:
-        """Try until the commit succeeds; raises as `commit`."""
+        """Try to commit until an attempt succeeds. Raises as `commit`."""
         failures = 0
         check_least("max_retries", max_retries, 0)
         backoff = Backoff()
         for _ in range(max_retries + 1):
             started = time.monotonic()
-            manifests = self._manifests()
-            self._check_same(manifests)
-            own = self._catch_up(manifests)
-            if own is not None:
-                return self._made(own)
+            manifests = self._list_manifests()
+            self._check_identity(manifests)
+            committed = self._catch_up(manifests)
+            if committed is not None:
+                return self._finish(committed)
             self._started = started
             try:
                 manifest = self._attempt(versions.scheme_for_commit(self._store, manifests))
@@ -215,93 +210,96 @@ class _Attempts:
                     raise failed.error from None
                 manifest = None
             if manifest is not None:
-                self._made(manifest, time.monotonic() - started)
+                self._finish(manifest, time.monotonic() - started)
                 versions.write_hint(self._store, manifest.version)
                 return manifest
             backoff.wait()
-        own = self._catch_up(self._manifests())
-        if own is not None:
-            return self._made(own)
+        committed = self._catch_up(self._list_manifests())
+        if committed is not None:
+            return self._finish(committed)
         raise CommitConflictError(
             f"{self._store.display}: other writers were faster {max_retries + 1} times, last with "
-            f"version {self.tried}; "
-            "commit again, or allow more retries",
+            f"version {self.tried}; commit again, or allow more retries",
             retryable=True,
         )
 
-    def _made(self, own: Manifest, seconds: float = math.inf) -> Manifest:
-        """Verify the new version, and delete the files of failed attempts."""
-        self._check_place(own, seconds)
+    def _finish(self, manifest: Manifest, seconds: float = math.inf) -> Manifest:
+        """Check the version after an attempt of `seconds`, and delete files of failed attempts."""
+        self._check_slot(manifest, seconds)
         used = frozenset(self._transaction.operation.deletion_files)
         self._delete([path for path in self._written if path not in used])
-        return own
+        return manifest
 
-    def _check_place(self, own: Manifest, seconds: float) -> None:
+    def _check_slot(self, manifest: Manifest, seconds: float) -> None:
         try:
-            place = slot_of(self._store, own.version, seconds)
+            slot = check_slot(self._store, manifest.version, seconds)
         except StorageError as error:
             self.uncertain = error
             raise
-        if place is VersionSlot.OWN:
+        if slot is VersionSlot.NEW:
             return
-        if place is VersionSlot.ANOTHERS and self._transaction_file is not None:
-            # Nobody gives it a name then, or restores it (`marks`): what it is built on may be
-            # gone.
+        if slot is VersionSlot.REUSED and self._transaction_file is not None:
+            # Without this file, no client restores the version, or gives it a tag or branch
+            # (`refs.removal_guard`): files of the version that it is built on may be missing.
             self._delete([self._transaction_file])
         self.uncertain = StorageError(
-            f"version {own.version} may have been there before, and cleaned up"
+            f"cleanup may have removed an earlier version {manifest.version}"
         )
         raise self.uncertain
 
     def clean_up(self) -> None:
-        """Delete the files of all attempts; the change was not committed."""
+        """Delete the files of all attempts, after the commit failed."""
         written = list(self._written)
         if self._transaction_file is not None:
             written.append(self._transaction_file)
         self._delete(written)
 
     def _delete(self, paths: list[str]) -> None:
-        # Left there, they would be files that nothing refers to; cleanup finds those. Nothing may
-        # look as if a commit that is done had failed.
+        # An error here must not make a successful commit fail. Cleanup removes what is left.
         with suppress(LanceError):
             self._store.delete(paths)
 
-    def _manifests(self) -> list[ManifestLocation]:
+    def _list_manifests(self) -> list[ManifestLocation]:
         if self._newest is None:
             return versions.list_manifests(self._store)
         return versions.list_since(self._store, self._newest.version)
 
-    def _check_same(self, manifests: list[ManifestLocation]) -> None:
-        """Verify that the base is still the version that was read: the table can be recreated."""
+    def _check_identity(self, manifests: list[ManifestLocation]) -> None:
+        """Check that the base version is stored unchanged.
+
+        The table may have been deleted and created again, with a version of the same number.
+        """
         newest = self._newest
         if newest is None:
             return
-        known = 0.0 if self._store.is_local else _KNOWN_SECONDS
-        if time.monotonic() - newest.read_at < known:
+        limit = 0.0 if self._store.is_local else _FRESH_SECONDS
+        if time.monotonic() - newest.read_at < limit:
             return
         for location in manifests:
-            there = (
-                find_manifest(self._store, location) if location.version == newest.version else None
-            )
-            if there is None:
+            if location.version != newest.version:
                 continue
-            check_identity(self._store.display, there, newest.identity)
-            newest.read_at = there.read_at
+            stored = find_manifest(self._store, location)
+            if stored is not None:
+                check_identity(self._store.display, stored, newest.identity)
+                newest.read_at = stored.read_at
 
     def _catch_up(self, manifests: list[ManifestLocation]) -> Manifest | None:
-        """Advance to the newest version; return the own version, if it exists."""
+        """Check all versions up to the newest one, which becomes the base of the next attempt.
+
+        Return the version with this transaction if an earlier attempt created it, otherwise None.
+        """
         newest = self._newest
         if newest is None:
-            return self._created(manifests)
+            return self._find_created(manifests)
         for location in manifests:
             if location.version <= newest.version:
                 continue
             if location.version != newest.version + 1:
-                raise self._cleaned_up(newest.version + 1)
+                raise self._removed_error(newest.version + 1)
             try:
                 manifest = read_manifest(self._store, location)
             except MissingFileError:
-                raise self._cleaned_up(location.version) from None
+                raise self._removed_error(location.version) from None
             committed = read_transaction(self._store, manifest)
             if committed is not None and committed.uuid == self._transaction.uuid:
                 self.uncertain = None
@@ -309,27 +307,27 @@ class _Attempts:
             if location.version == self.tried:
                 self._rule_out(location.version)
             if committed is not None and isinstance(committed.operation, Clone):
-                # Two writers create one table: one of them is about to fail.
+                # Two clients create a table at the same path. One of them will fail and undo it.
                 raise CommitConflictError(
-                    f"{self._store.display}: version {manifest.version} is the first one of a "
-                    "clone that somebody is making there",
+                    f"{self._store.display}: version {manifest.version} is the first version of a "
+                    "clone that another client is creating at the same path",
                     retryable=True,
                 )
-            if self._once is not None and self._once.is_met_by(committed):
+            if self._once is not None and self._once.is_committed_by(committed):
                 raise self._once.error(self._store, manifest.version)
-            self._check(manifest, committed.operation if committed else None)
+            self._check_conflict(manifest, committed.operation if committed else None)
             self._check_bases(manifest)
             newest = manifest
         if not manifests or manifests[-1].version < newest.version:
             raise TableNotFoundError(
                 f"{self._store.display}: version {newest.version}, which the change was planned "
-                "on, is gone; "
-                "the table was deleted"
+                "on, was not found; the table was deleted"
             )
         self._newest = newest
         return None
 
-    def _created(self, manifests: list[ManifestLocation]) -> Manifest | None:
+    def _find_created(self, manifests: list[ManifestLocation]) -> Manifest | None:
+        """Return the first version if an earlier attempt of this commit created the table."""
         if not manifests:
             return None
         first = read_manifest(self._store, manifests[0])
@@ -342,107 +340,99 @@ class _Attempts:
         if self._once is not None:
             _check_once(self._store, read_manifest(self._store, manifests[-1]), self._once)
         raise TableExistsError(
-            f"{self._store.display}: there is a table already, with "
-            f"{versions.describe(manifests)}; "
-            "append to it, overwrite it, or choose another path"
+            f"{self._store.display}: a table exists at this path already, with "
+            f"{versions.describe(manifests)}; append to it, overwrite it, or choose another path"
         )
 
     def _rule_out(self, version: int) -> None:
-        """Record that the tried version belongs to another client."""
+        """Clear `uncertain`, because another client created the version that was tried."""
         if self.uncertain is None:
             return
-        # The other client can have committed at any time up to now.
+        # The other client may have created it at any time up to now.
         seconds = time.monotonic() - self._started
-        if slot_of(self._store, version, seconds) is not VersionSlot.OWN:
-            # The version that was removed can have been the own one.
+        if check_slot(self._store, version, seconds) is not VersionSlot.NEW:
+            # Cleanup may have removed the version of this commit.
             raise self.uncertain
         self.uncertain = None
 
-    def _check(self, manifest: Manifest, committed: Operation | None) -> None:
-        own = self._transaction.operation
-        conflict = Conflict.RETRYABLE if committed is None else own.conflict(committed)
+    def _check_conflict(self, manifest: Manifest, committed: Operation | None) -> None:
+        operation = self._transaction.operation
+        conflict = Conflict.RETRYABLE if committed is None else operation.conflict(committed)
         if committed is not None and conflict in (Conflict.COMPATIBLE, Conflict.REBASE):
             self._committed.append(committed)
             self._needs_rebase = self._needs_rebase or conflict is Conflict.REBASE
             return
-        other = "transaction that it does not name" if committed is None else committed.kind
+        other = "transaction not recorded" if committed is None else committed.kind
         retryable = conflict is Conflict.RETRYABLE
-        what = (
-            f"this {own.kind} was overtaken by version {manifest.version} "
-            f"({other or 'unknown operation'})"
-            if retryable
-            else f"this {own.kind} contradicts version {manifest.version} ({other})"
-        )
-        advice = (
-            "plan it again on the newest version" if retryable else "look at what changed meanwhile"
-        )
+        if retryable:
+            problem = "was overtaken by"
+            advice = "plan it again on the newest version"
+            other = other or "unknown operation"
+        else:
+            problem = "is incompatible with"
+            advice = "check what the other change did"
         raise CommitConflictError(
-            f"{self._store.display}: {what}, committed after version "
-            f"{self._transaction.read_version}, "
+            f"{self._store.display}: this {operation.kind} {problem} version {manifest.version} "
+            f"({other}), committed after version {self._transaction.read_version}, "
             f"which it was planned on; {advice}",
             retryable=retryable,
         )
 
     def _check_bases(self, manifest: Manifest) -> None:
-        """Refuse to continue if base paths changed: files may be at the previous ones."""
+        """Refuse a changed base path: this commit may have files below the old path."""
         if self._base is None or not self._base.base_paths:
             return
-        now = manifest.base_paths
+        new_bases = manifest.base_paths
         for number, base in self._base.base_paths.items():
-            other = now.get(number)
-            if other is None or (other.path, other.is_dataset_root) != (
-                base.path,
-                base.is_dataset_root,
-            ):
+            new = new_bases.get(number)
+            if new is None or (new.path, new.is_dataset_root) != (base.path, base.is_dataset_root):
                 raise CommitConflictError(
-                    f"{self._store.display}: version {manifest.version} gave the base path "
-                    f"{number} another path after this "
-                    f"{self._transaction.operation.kind} was planned; plan it again on the newest "
-                    "version",
+                    f"{self._store.display}: version {manifest.version} changed the base path "
+                    f"{number} after this {self._transaction.operation.kind} was planned; "
+                    "plan it again on the newest version",
                     retryable=True,
                 )
 
-    def _cleaned_up(self, version: int) -> CommitConflictError:
+    def _removed_error(self, version: int) -> CommitConflictError:
         return CommitConflictError(
-            f"{self._store.display}: version {version}, committed since this "
-            f"{self._transaction.operation.kind} was "
-            "planned, has been cleaned up, so that nobody can tell whether they fit; plan it again "
-            "on the newest version",
+            f"{self._store.display}: cleanup has removed version {version}, which was committed "
+            f"after this {self._transaction.operation.kind} was planned, so a conflict cannot be "
+            "excluded; plan it again on the newest version",
             retryable=True,
         )
 
     def _attempt(self, scheme: versions.NamingScheme) -> Manifest | None:
-        """Create the next version; None if another client created it."""
+        """Create the next version; return None if another client has created it."""
         store, newest = self._store, self._newest
         if self._needs_rebase:
             self._rebase()
         operation = self._transaction.operation
         if newest is not None:
             newest.check_writable(store.display)
-        called_back: list[Manifest] = []
+        older_versions: list[Manifest] = []
 
         def read_older(version: int) -> Manifest:
-            called_back.append(read_version(store, version))
-            return called_back[-1]
+            older_versions.append(read_version(store, version))
+            return older_versions[-1]
 
-        draft = ManifestBuilder(
+        builder = ManifestBuilder(
             newest,
             enable_stable_row_ids=self._enable_stable_row_ids,
             read_version=read_older,
             planned_on=self._transaction.read_version,
             paths=None if newest is None else self._paths(newest),
         )
-        operation.apply(draft)
+        operation.apply(builder)
         message = self._transaction.encode()
         writes_file = newest is None or newest.flags.writes_transaction_files
-        proto = draft.finish(self._transaction.file_name if writes_file else "")
-        data = encode(proto, draft.index_section, message, draft.dictionaries)
+        proto = builder.finish(self._transaction.file_name if writes_file else "")
+        data = encode(proto, builder.index_section, message, builder.dictionaries)
         location = scheme.locate(proto.version)
         if writes_file:
             self._write_transaction(f"{FOLDER}/{self._transaction.file_name}", message)
-        for manifest in called_back:
-            # A cleanup that does not see the file that was just written has taken that of this
-            # version.
+        for manifest in older_versions:
+            # Cleanup either sees the transaction file written above, and keeps this version, or has
+            # removed the transaction file of this version, which is checked here.
             check_stays(store, manifest)
         self.tried = location.version
         try:
@@ -453,18 +443,17 @@ class _Attempts:
             self.uncertain = error
             raise _PutFailedError(error) from error
         if not created:
-            # Object stores answer so to their own repeated requests: nobody knows whose it is
-            # before somebody has looked.
+            # A request to an object store may have been repeated, so the file may be the own one.
             if not store.is_local:
-                self.uncertain = StorageError(f"{store.name(location.path)} is there already")
+                self.uncertain = StorageError(f"{store.name(location.path)} exists already")
             return None
         self.uncertain = None
         return Manifest(
             proto,
             store.name(location.path),
-            index_section=draft.index_section,
+            index_section=builder.index_section,
             transaction_section=message,
-            dictionaries=draft.dictionaries,
+            dictionaries=builder.dictionaries,
             size_bytes=len(data),
         )
 
@@ -492,9 +481,9 @@ class _Attempts:
             return
         if self._transaction_file is not None:
             self._delete([self._transaction_file])
-        # If only the answer was lost, the file exists.
+        # Recorded first: the write may succeed although its answer is lost.
         self._transaction_file = path
-        # The manifest has a copy, so this file may be lost in a crash.
+        # Not durable: the manifest has a copy, so a crash may lose the file.
         self._store.write_bytes(path, message, durable=False)
 
 

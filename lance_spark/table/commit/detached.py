@@ -1,9 +1,9 @@
-"""Detached versions: manifests beside the history, `_versions/d{version}.manifest`.
+"""Commits of detached versions: manifests outside of the history, `_versions/d{version}.manifest`.
 
-Their numbers are random, with bit 63 set. A detached version is built on the version that the
-change was planned on, which can be detached as well. It is not part of the history: it has no
-conflicts, listings do not show it, and a reader needs its number to open it. Only tables with the
-naming scheme V2 can have detached versions.
+Their numbers are random, with bit 63 set. A detached version contains the content of the version
+that its change was planned on, which may itself be detached, and the change. It cannot conflict
+with other commits, does not become the newest version, and is not listed: a user must know its
+number to open it. Only tables with names of scheme V2 can have detached versions.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def commit_detached(
         The table's root.
     transaction : Transaction
     base : Manifest, optional
-        The version that the change was planned on; required.
+        The version that the change was planned on. It must not be None.
 
     Returns
     -------
@@ -47,44 +47,46 @@ def commit_detached(
     Raises
     ------
     InvalidInputError
-        The change does not match the table, or its manifests have names of scheme V1.
+        The table does not exist, the change does not fit it, or its manifests have names of scheme
+        V1.
     UnsupportedFeatureError
-        The table needs more than this release does.
+        The table needs a feature that this release does not write.
     VersionNotFoundError
-        Cleanup is removing the version that the change was planned on.
+        Cleanup is removing the base version.
     UncertainCommitError
-        The store failed, and the version may exist or not.
+        The store failed, and the version may or may not exist.
     StorageError
     """
     if base is None:
-        raise InvalidInputError(f"{store.display}: a detached version needs a table, there is none")
+        raise InvalidInputError(
+            f"{store.display}: a detached version needs an existing table; create the table first"
+        )
     operation = transaction.operation
     base.check_writable(store.display)
     manifests = versions.list_manifests(store)
     if versions.scheme_for_commit(store, manifests) is NamingScheme.V1:
         raise InvalidInputError(
-            f"{store.display}: its manifests have names of scheme V1, beside which there are no "
-            "detached versions; "
-            "call Dataset.migrate_manifest_paths_v2 first"
+            f"{store.display}: its manifests have names of scheme V1, which does not have detached "
+            "versions; call Dataset.migrate_manifest_paths_v2 first"
         )
-    called_back: list[Manifest] = []
+    older_versions: list[Manifest] = []
 
     def read_older(version: int) -> Manifest:
-        called_back.append(read_manifest(store, versions.find(store, version)))
-        return called_back[-1]
+        older_versions.append(read_manifest(store, versions.find(store, version)))
+        return older_versions[-1]
 
-    draft = ManifestBuilder(
+    builder = ManifestBuilder(
         base,
         read_version=read_older,
         paths=TablePaths(store, base.base_paths, store.options),
     )
-    draft.proto.version = _DETACHED | secrets.randbits(63)
-    operation.apply(draft)
+    builder.proto.version = _DETACHED | secrets.randbits(63)
+    operation.apply(builder)
     message = transaction.encode()
     path = f"{FOLDER}/{transaction.file_name}"
     writes_file = base.flags.writes_transaction_files
-    proto = draft.finish(transaction.file_name if writes_file else "")
-    data = encode(proto, draft.index_section, message, draft.dictionaries)
+    proto = builder.finish(transaction.file_name if writes_file else "")
+    data = encode(proto, builder.index_section, message, builder.dictionaries)
     location = versions.detached_location(proto.version)
     if writes_file:
         store.write_bytes(path, message, durable=False)
@@ -97,24 +99,25 @@ def commit_detached(
             raise
         raise _uncertain(store, proto.version, error) from error
     try:
-        # No number comes twice: what is there already is a request that was repeated because its
-        # answer was lost.
+        # Numbers are random, so an existing file with this content is the own one: the answer to
+        # the first request was lost, and the request was repeated.
         created = created or store.read_bytes(location.path) == data
     except LanceError as error:
         raise _uncertain(store, proto.version, error) from error
     if not created:
         with suppress(StorageError):
             store.delete([path])
-        raise StorageError(f"{store.display}: there is a detached version {proto.version} already")
-    for manifest in [base, *called_back]:
-        # Cleanup keeps what detached versions need that it sees.
+        raise StorageError(f"{store.display}: the detached version {proto.version} exists already")
+    for manifest in [base, *older_versions]:
+        # Cleanup keeps the files of detached versions that it sees. If it started earlier and is
+        # removing this manifest, the detached version is deleted again.
         check_named(store, manifest, lambda: store.delete([location.path, path]))
     return Manifest(
         proto,
         store.name(location.path),
-        index_section=draft.index_section,
+        index_section=builder.index_section,
         transaction_section=message,
-        dictionaries=draft.dictionaries,
+        dictionaries=builder.dictionaries,
         size_bytes=len(data),
     )
 
@@ -122,5 +125,5 @@ def commit_detached(
 def _uncertain(store: ObjectStore, version: int, error: LanceError) -> UncertainCommitError:
     return UncertainCommitError(
         f"{store.display}: the store failed while detached version {version} was written "
-        f"({error}); look whether it is there"
+        f"({error}); check whether the version exists"
     )

@@ -1,8 +1,8 @@
-"""Transactions: the record of a change, by which other clients detect conflicts.
+"""Transactions: records of committed operations, which other writers check for conflicts.
 
-A transaction is written twice with the same bytes: to
-`_transactions/{read_version}-{uuid}.txn`, and into the manifest of the commit. Tables with writer
-flag 32 omit the file, early writers omit the copy.
+A transaction is written twice, as the same bytes: to `_transactions/{read_version}-{uuid}.txn`, and
+to the manifest of its version. Tables with writer flag 32 do not have the file. Early writers did
+not write the copy in the manifest.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from lance_spark.storage.store import ObjectStore
 from lance_spark.table.manifest.manifest import Manifest
 
 if TYPE_CHECKING:
-    # Imported here, as readers do not need the operations.
+    # Not imported at run time: a reader does not need the operations.
     from lance_spark.table.operations.base import Operation
 
 FOLDER = "_transactions"
 
-#: The property with the message of a commit.
+#: The transaction property with the message of a commit.
 MESSAGE = "__lance_commit_message"
 
 
 def with_message(properties: Mapping[str, str] | None, message: str | None) -> dict[str, str]:
-    """Return the properties of a transaction, with a commit message if there is one.
+    """Return transaction properties, with the commit message added if it is given.
 
     Raises
     ------
@@ -45,17 +45,17 @@ def with_message(properties: Mapping[str, str] | None, message: str | None) -> d
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """A change, and the version that it was planned on.
+    """An operation, with the version that it was planned on.
 
     Attributes
     ----------
     read_version : int
-        0 for the creation of a table.
+        The version that the operation was planned on; 0 for the creation of a table.
     uuid : str
-        Unique id of the transaction.
+        A unique id.
     operation : Operation
     properties : mapping of str to str
-        Free for the writer, for example ``__lance_commit_message``.
+        Chosen by the writer, for example ``__lance_commit_message``.
     tag : str
     """
 
@@ -74,11 +74,11 @@ class Transaction:
 
     @property
     def file_name(self) -> str:
-        """Name of its file below _transactions/."""
+        """The name of the transaction's file below _transactions/."""
         return f"{self.read_version}-{self.uuid}.txn"
 
     def encode(self) -> bytes:
-        """Return the bytes of the message."""
+        """Return the serialised message."""
         from lance_spark.proto import transaction_pb2
 
         message = transaction_pb2.Transaction(
@@ -93,13 +93,13 @@ class Transaction:
 
 
 def decode(data: bytes, name: str) -> Transaction:
-    """Parse the bytes of a transaction.
+    """Parse a serialised transaction.
 
     Parameters
     ----------
     data : bytes
     name : str
-        Name of the file in errors.
+        The name of the file in errors.
 
     Raises
     ------
@@ -112,7 +112,7 @@ def decode(data: bytes, name: str) -> Transaction:
     try:
         message.ParseFromString(data)
     except DecodeError as error:
-        raise CorruptTableError(f"{name}: no readable transaction: {error}") from None
+        raise CorruptTableError(f"{name}: unreadable transaction: {error}") from None
     return Transaction(
         read_version=message.read_version,
         uuid=message.uuid,
@@ -123,12 +123,11 @@ def decode(data: bytes, name: str) -> Transaction:
 
 
 def read_transaction(store: ObjectStore, manifest: Manifest) -> Transaction | None:
-    """Return the transaction of a version; None if its writer did not store it.
+    """Return the transaction that created a version; None if it is not recorded.
 
     Raises
     ------
-    CorruptTableError
-    StorageError
+    CorruptTableError, StorageError
     """
     if manifest.transaction_section is not None:
         return decode(manifest.transaction_section, manifest.name)

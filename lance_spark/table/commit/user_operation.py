@@ -1,4 +1,4 @@
-"""Commits operations that a user built without the methods of `Dataset`."""
+"""Commits of operations that a user built without the mutation methods of `Dataset`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.open import read_latest
 from lance_spark.table.operations.base import Operation
 
-#: Operations that do not need a read version.
-_FREE = ("overwrite", "restore")
+#: Operations that do not depend on the version that they were planned on.
+_INDEPENDENT = ("overwrite", "restore")
 
 
 def commit_user_operation(
@@ -30,14 +30,14 @@ def commit_user_operation(
     properties: Mapping[str, str] | None = None,
     enable_stable_row_ids: bool = False,
 ) -> int:
-    """Commit a change; see `TableHandle.commit`. Return the number of the version.
+    """Commit an operation and return the number of the new version; see `Dataset.commit`.
 
     Raises
     ------
     InvalidInputError
-        The version that the change was planned on is missing.
+        `planned_on` is missing, or `change` is not an operation or transaction.
     LanceError
-        What `commit` raises.
+        The errors of `commit`.
     """
     transaction = _transaction(store, change, planned_on)
     if properties:
@@ -65,11 +65,11 @@ def _transaction(
             f"operation must be an Operation or a Transaction, not {type(change).__name__}"
         )
     if planned_on is None:
-        if change.kind not in _FREE:
+        if change.kind not in _INDEPENDENT:
             raise InvalidInputError(
-                f"{store.display}: a change of the kind {change.kind} needs read_version, the "
-                "version that it was planned on"
+                f"{store.display}: the operation {change.kind} needs read_version, "
+                "the version that it was planned on"
             )
-        result = versions.newest(store)
-        planned_on = 0 if result is None else read_latest(store, result).version
+        newest = versions.newest(store)
+        planned_on = 0 if newest is None else read_latest(store, newest).version
     return Transaction.new(planned_on, change)

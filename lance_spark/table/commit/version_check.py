@@ -1,22 +1,23 @@
-"""Whether a version is where it belongs: right after the one that it is built on, and before those
-that are built on it.
+"""Check after a slow commit: was its version number used before?
 
-Nothing refuses a version that others have committed and cleaned up again. A commit that was held up
-for that long makes it once more: it is part of the history then, and no newer version has its
-change. So who was slow looks, after the commit, at the versions that there are:
+The store cannot refuse a version number that another client committed and cleanup removed. A commit
+that was delayed for so long creates this version again. Then the version is part of the history,
+but newer versions do not contain its change. So a slow writer lists the versions after its commit:
 
-| found | meaning |
+| listing | the version number |
 | --- | --- |
-| nothing newer | it is in its place |
-| the next was written earlier, by the store's clock | it is not: that one is built on another |
-| the next was written later | it is |
-| neither, and the one before is there | it is: a cleanup that removes a version removes those before it, too, unless a name keeps them |
-| anything else | nobody knows |
+| no newer version | is new |
+| the next version was written earlier, by the store's clock | was used before |
+| the next version was written later | is new |
+| the times are equal or unknown, and the previous version exists | is new: cleanup that removes a \
+version also removes the versions before it, unless a tag or branch keeps them |
+| anything else | is unknown |
 
-The times are those of the store, as writers have clocks of their own. Object stores tell when an
-object came, S3 and Azure in whole seconds. Of a local disk `LocalCommit` makes it the time at which
-the file got its name. HDFS tells when it was written, under another name, which can be before
-others have committed; so there the one before has to be there.
+The times come from the store, because the clocks of writers differ. Object stores return the time
+at which an object was created, S3 and Azure in whole seconds. On a local disk, `LocalCommit` sets
+the time at which the file got its name. HDFS returns the time at which the file was written under
+another name. This can be before other clients committed, so on HDFS the previous version must
+exist.
 """
 
 from __future__ import annotations
@@ -27,52 +28,57 @@ from lance_spark.errors import MissingFileError
 from lance_spark.storage.store import ObjectStore
 from lance_spark.table.manifest import versions
 
-#: Seconds that two commits and a cleanup, some twenty requests one after the other, take longer
-#: than, where there is a network.
-_SHORT = 0.5
+#: Two commits and a cleanup, some twenty successive requests, take longer than so many seconds.
+_SHORT_SECONDS = 0.5
 #: The same on a local disk.
-_SHORT_LOCAL = 0.002
-_WRITTEN_UNNAMED = frozenset({"hdfs", "viewfs"})
+_SHORT_SECONDS_LOCAL = 0.002
+#: Stores whose file times do not change when a file gets its final name.
+_TIMES_BEFORE_RENAME = frozenset({"hdfs", "viewfs"})
 
 
 class VersionSlot(Enum):
-    """What is known of the place of a version."""
+    """Whether a version number was used before."""
 
-    OWN = "its own"
-    UNKNOWN = "nobody knows whose"
-    ANOTHERS = "that of one that was cleaned up"
+    NEW = "no earlier version had the number"
+    UNKNOWN = "an earlier version may have had the number"
+    REUSED = "an earlier version had the number, and cleanup removed it"
 
 
-def slot_of(store: ObjectStore, version: int, seconds: float) -> VersionSlot:
-    """Tell whether a version that there is, or was a moment ago, is in the place of one that has
-    been cleaned up.
+def check_slot(store: ObjectStore, version: int, seconds: float) -> VersionSlot:
+    """Tell whether the number of a version was used before by a version that cleanup removed.
 
     Parameters
     ----------
     store : ObjectStore
     version : int
+        An existing version.
     seconds : float
-        Between a look at the versions before it and its commit.
+        The time between the listing of the versions before it and its commit. A short time makes
+        the check needless.
 
     Raises
     ------
     StorageError
     """
-    # A manifest store has an entry of each version that ever was.
-    if store.manifest_store is not None or seconds < (_SHORT_LOCAL if store.is_local else _SHORT):
-        return VersionSlot.OWN
-    result = {item.version: item.path for item in versions.list_since(store, max(version - 1, 1))}
-    if result and max(result) == version:
-        return VersionSlot.OWN
-    if version not in result or version + 1 not in result:
+    # A manifest store keeps the entries of removed versions, and so refuses their numbers.
+    limit = _SHORT_SECONDS_LOCAL if store.is_local else _SHORT_SECONDS
+    if store.manifest_store is not None or seconds < limit:
+        return VersionSlot.NEW
+    paths = {
+        location.version: location.path
+        for location in versions.list_since(store, max(version - 1, 1))
+    }
+    if paths and max(paths) == version:
+        return VersionSlot.NEW
+    if version not in paths or version + 1 not in paths:
         return VersionSlot.UNKNOWN
     try:
-        own, following = store.modified(result[version]), store.modified(result[version + 1])
+        time, next_time = store.modified(paths[version]), store.modified(paths[version + 1])
     except MissingFileError:
         return VersionSlot.UNKNOWN
-    if own is not None and following is not None:
-        if following < own:
-            return VersionSlot.ANOTHERS
-        if following > own and store.scheme not in _WRITTEN_UNNAMED:
-            return VersionSlot.OWN
-    return VersionSlot.OWN if version == 1 or version - 1 in result else VersionSlot.UNKNOWN
+    if time is not None and next_time is not None:
+        if next_time < time:
+            return VersionSlot.REUSED
+        if next_time > time and store.scheme not in _TIMES_BEFORE_RENAME:
+            return VersionSlot.NEW
+    return VersionSlot.NEW if version == 1 or version - 1 in paths else VersionSlot.UNKNOWN

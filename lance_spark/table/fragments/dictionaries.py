@@ -1,4 +1,4 @@
-"""Reads the dictionaries of a new table of version 0.1 from its data files, which must agree."""
+"""Dictionaries of a new table of version 0.1, read from its data files."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from lance_spark.table.paths import TablePaths
 def common_dictionaries(
     paths: TablePaths, fragments: Iterable[Fragment], schema: Schema
 ) -> dict[int, pa.Array]:
-    """Read the dictionaries of new data files.
+    """Read the dictionaries of new data files. All files must have the same dictionaries.
 
     Parameters
     ----------
     paths : TablePaths
     fragments : iterable of Fragment
-        Fragments of one file of version 0.1 each.
+        Each has one data file of version 0.1.
     schema : Schema
 
     Returns
     -------
     dict of int to pyarrow.Array
-        The dictionary values by field id.
+        The dictionary values, by field id.
 
     Raises
     ------
@@ -42,20 +42,18 @@ def common_dictionaries(
             reader = LegacyFileReader.open(paths.open_data_file(file), file.fields)
             try:
                 for node in nodes:
-                    result = reader.dictionary(node)
-                    if not values.setdefault(node.id, result).equals(result):
+                    dictionary = reader.dictionary(node)
+                    if not values.setdefault(node.id, dictionary).equals(dictionary):
                         raise InvalidInputError(
                             f"column {node.name!r} has different dictionaries in two data files, "
-                            "and files of version 0.1 "
-                            "share one; give all rows the same dictionary, or use data storage "
-                            "version 2.2"
+                            "but files of version 0.1 share one dictionary; give all rows the same "
+                            "dictionary, or use data storage version 2.2"
                         )
             finally:
                 reader.close()
     if not values:
         raise InvalidInputError(
             f"column {nodes[0].name!r}: a table of version 0.1 takes its dictionary from the first "
-            "rows, and there are none; "
-            "use data storage version 2.2"
+            "rows, but no rows are written; use data storage version 2.2"
         )
     return values

@@ -1,15 +1,15 @@
-"""File versions: names in options and errors, and numbers in data files."""
+"""Names and numbers of the versions of data files."""
 
 from __future__ import annotations
 
 from lance_spark.errors import InvalidOptionError
 
-#: Name of the format of data files in manifests.
+#: The name of the file format in manifests.
 FILE_FORMAT = "lance"
 WRITABLE = ((0, 1), (2, 0), (2, 1), (2, 2))
 DEFAULT = (2, 2)
 LEGACY = (0, 1)
-# The numbers in early files of version 2.0.
+#: The version number in early files of version 2.0.
 _FIRST_VERSION_2 = (0, 3)
 _VERSIONS = {
     "stable": DEFAULT,
@@ -35,18 +35,18 @@ def parse_version(name: str) -> tuple[int, int]:
     version = _VERSIONS.get(name.strip().lower())
     if version in WRITABLE:
         return version
-    what = "is not written by this release"
+    problem = "is not written by this release"
     if version is None:
-        what = "is no version of data files"
+        problem = "is not a version of data files"
     elif version > max(WRITABLE):
-        what = "is not written by this release, as it is not stable yet"
-    raise InvalidOptionError(f"data storage version {name!r} {what}; choose {writable()}")
+        problem = "is not written by this release, as it is not stable yet"
+    raise InvalidOptionError(f"data storage version {name!r} {problem}; choose {writable()}")
 
 
 def canonical(version: tuple[int, int]) -> tuple[int, int]:
-    """Return the file version for the numbers in a message.
+    """Return the version of a data file, from the numbers in its message.
 
-    Files of version 0.1 have 0.0, 0.1 or 0.2; early files of version 2.0 have 0.3.
+    Files of version 0.1 are marked 0.0, 0.1 or 0.2, and early files of version 2.0 are marked 0.3.
     """
     if version == _FIRST_VERSION_2:
         return 2, 0
@@ -54,11 +54,11 @@ def canonical(version: tuple[int, int]) -> tuple[int, int]:
 
 
 def text(version: tuple[int, int]) -> str:
-    """Return the name of a file version."""
+    """Return a file version as text, for example ``2.2``."""
     return f"{version[0]}.{version[1]}"
 
 
 def writable() -> str:
-    """Return the writable file versions, for errors."""
+    """List the file versions that this release writes, for errors."""
     *others, last = (text(version) for version in WRITABLE)
     return f"{', '.join(others)} or {last}"

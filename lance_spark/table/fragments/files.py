@@ -1,4 +1,4 @@
-"""The parts of fragments: data files, deletion files, overlays, row ids and row versions."""
+"""Parts of a fragment: data files, deletion file, overlays, and row lineage (ids and versions)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from lance_spark.proto import table_pb2
 from lance_spark.storage.uri import check_relative
 from lance_spark.table.fragments.file_versions import canonical
 
-#: Id of a field before one is assigned.
+#: The id of a field that does not have an id yet.
 _UNSET = -1
 
 
 class DeletionFileType(Enum):
-    """Type of a deletion file; the value is the suffix of the file."""
+    """The format of a deletion file; the value is the suffix of the file."""
 
     ARROW = "arrow"
     BITMAP = "bin"
@@ -23,23 +23,23 @@ class DeletionFileType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A file with some columns of a fragment.
+    """A file with some columns of all rows of a fragment.
 
     Attributes
     ----------
     path : str
-        Path below data/, or below the base path.
+        The path below data/, or below the base path.
     fields : tuple of int
         Field ids in the file: all fields in version 2.0, leaves from 2.1 on. Negative ids are not
-        fields of the schema: -2 is a column that another file replaced, -3 to -5 are row ids and
-        row versions.
+        fields of the schema: -2 marks a column that another file replaced, -3 to -5 are row ids and
+        versions of rows.
     column_indices : tuple of int
-        Column of each entry of `fields`, -1 without a column; empty in version 0.1.
+        The column of each entry of `fields`, -1 without a column; empty in version 0.1.
     file_major_version, file_minor_version : int
     file_size_bytes : int
         0 = unknown.
     base_id : int, optional
-        The base path it lies below, if not in the table itself.
+        The base path that contains the file; None for the table itself.
     """
 
     path: str
@@ -52,7 +52,7 @@ class DataFile:
 
     @property
     def version(self) -> tuple[int, int]:
-        """File version; the numbers 0.0 to 0.2 mean 0.1, and 0.3 means 2.0."""
+        """The file version; see `file_versions.canonical`."""
         return canonical((self.file_major_version, self.file_minor_version))
 
     def to_proto(self) -> table_pb2.DataFile:
@@ -74,8 +74,8 @@ class DataFile:
         Raises
         ------
         CorruptTableError
-            The path leads outside of its folder, or the columns do not match the fields, or a field
-            has the id -1, or two fields have one id or one column.
+            The path leads out of its folder, or the columns do not match the fields, or a field has
+            the id -1, or two fields have the same id or the same column.
         """
         try:
             check_relative(proto.path)
@@ -99,22 +99,25 @@ class DataFile:
 
 
 def _check_fields(path: str, fields: tuple[int, ...], columns: tuple[int, ...]) -> None:
-    """Refuse invalid field ids and columns, which pylance refuses or misreads."""
+    """Refuse field ids and columns that a writer must not store.
+
+    pylance reads nulls for a field without an id, and refuses or misreads repeated numbers.
+    """
     if _UNSET in fields:
         raise CorruptTableError(
-            f"data file {path!r}: field id {_UNSET} stands for a field without an id, which must "
-            "not be stored; "
-            "go back to an older version"
+            f"data file {path!r}: field id {_UNSET} means a field without an id, which must not be "
+            "stored; go back to an older version"
         )
-    for what, numbers in (("field id", fields), ("column", columns)):
+    for label, numbers in (("field id", fields), ("column", columns)):
         if len(set(numbers)) == len(numbers):
             continue
         seen: set[int] = set()
         for number in numbers:
-            # Several fields may be replaced (-2), and several may have no column (-1).
+            # Several fields may be replaced (-2), and several fields may lack a column (-1).
             if number >= 0 and number in seen:
                 raise CorruptTableError(
-                    f"data file {path!r}: {what} {number} occurs twice; go back to an older version"
+                    f"data file {path!r}: {label} {number} occurs twice; "
+                    "go back to an older version"
                 )
             seen.add(number)
 
@@ -127,13 +130,13 @@ class DeletionFile:
     ----------
     file_type : DeletionFileType
     read_version : int
-        Version that the deletion was planned on.
+        The version that the deletion was planned on.
     id : int
-        Random, to make the name unique.
+        A random number that makes the name unique.
     num_deleted_rows : int
         0 = unknown.
     base_id : int, optional
-        The base path it lies below, if not in the table itself.
+        The base path that contains the file; None for the table itself.
     """
 
     file_type: DeletionFileType
@@ -182,11 +185,11 @@ class DeletionFile:
 
 
 class Lineage(Enum):
-    """A value of each row in tables with stable row ids: its id or one of its versions.
+    """A per-row attribute of fragments of tables with stable row ids: row id or version.
 
-    The value of a member: name in the `DataFragment` message, field with a serialised sequence, and
-    field id if the values are a column of a data file. A sequence can also be a range of another
-    file.
+    A value consists of the oneof in the `DataFragment` message, the field of it that holds the
+    serialised sequence, and the field id in data files if the attribute is a hidden column of one.
+    Otherwise the sequence is a range of an external file.
     """
 
     ROW_IDS = ("row_id_sequence", "inline_row_ids", -3)
@@ -195,24 +198,25 @@ class Lineage(Enum):
 
     @property
     def field_id(self) -> int:
-        """Id of the hidden column."""
+        """The field id of the hidden column."""
         return self.value[2]
 
     @property
     def external(self) -> str:
-        """Field with the range of a file that holds a serialised sequence."""
+        """The message field with the range of an external file."""
         return f"external_{self.value[1].removeprefix('inline_')}"
 
 
 @dataclass(frozen=True, slots=True)
 class ExternalRange:
-    """Bytes in a file instead of the manifest.
+    """A range of a file that holds a sequence outside of the manifest.
 
     Attributes
     ----------
     path : str
-        Path below the root of the table.
+        The path below the table's root.
     offset, size : int
+        In bytes.
     """
 
     path: str
@@ -226,7 +230,7 @@ class ExternalRange:
         Raises
         ------
         CorruptTableError
-            The path leads outside of the table.
+            The path leads out of the table.
         """
         try:
             check_relative(proto.path)
@@ -237,14 +241,14 @@ class ExternalRange:
 
 @dataclass(frozen=True, slots=True)
 class Overlay:
-    """New values for some cells of a fragment.
+    """New values for some columns and rows of a fragment.
 
     Attributes
     ----------
     data_file : DataFile
-        File with the values.
+        The file with the values.
     bitmaps : tuple of bytes
-        Roaring bitmaps of the rows: one for all fields of the file, or one for each.
+        Roaring bitmaps of row offsets: one bitmap for all fields of the file, or one per field.
     """
 
     data_file: DataFile
@@ -257,15 +261,15 @@ class Overlay:
         Raises
         ------
         CorruptTableError
-            The file is not valid for an overlay, or the sets of rows do not match the fields.
+            The data file is not valid, or the bitmaps do not match the fields.
         """
         file = DataFile.from_proto(proto.data_file)
-        kind = proto.WhichOneof("coverage")
-        if kind == "shared_offset_bitmap":
+        coverage = proto.WhichOneof("coverage")
+        if coverage == "shared_offset_bitmap":
             return cls(file, (proto.shared_offset_bitmap,))
         bitmaps = tuple(proto.field_coverage.offset_bitmaps)
-        if kind is None or len(bitmaps) != len(file.fields):
+        if coverage is None or len(bitmaps) != len(file.fields):
             raise CorruptTableError(
-                f"overlay {file.path!r}: {len(bitmaps)} sets of rows for {len(file.fields)} fields"
+                f"overlay {file.path!r}: {len(bitmaps)} row bitmaps for {len(file.fields)} fields"
             )
         return cls(file, bitmaps)

@@ -1,7 +1,8 @@
-"""Fragments of manifests and transactions; `files` has their parts.
+"""Fragments of a table, as manifests and transactions contain them.
 
-A `Fragment` wraps its protobuf message and parses parts on first use: a manifest of 100,000
-fragments opens without touching them, and unknown fields of a fragment survive every commit.
+A `Fragment` wraps its protobuf message and parses a part at its first use. So a manifest with
+100,000 fragments opens without a look at them, and fields that this release does not know survive
+every commit. `table.fragments.files` has the parts of a fragment.
 """
 
 from __future__ import annotations
@@ -20,22 +21,22 @@ from lance_spark.table.fragments.files import (
 
 #: Row offsets are 32-bit.
 MAX_PHYSICAL_ROWS = 2**32
-#: Row addresses have 32 bits for the fragment.
+#: Row addresses have 32 bits for the fragment id.
 MAX_ID = 2**32 - 1
-#: Bytes of sequences that are cheaper to keep than to remove.
-_SMALL_LINEAGE = 1024
+#: Messages with fewer bytes are pickled with their sequences: a copy without them costs more.
+_SMALL_MESSAGE = 1024
 
 
 class Fragment:
-    """A horizontal part of a table: data files with the same rows, and deleted rows. Immutable.
+    """A horizontal part of a table: data files with the same rows, and a deletion file. Immutable.
 
     Parameters
     ----------
     id : int
-        0 for a new fragment; the commit assigns an id.
+        0 for a new fragment; the commit assigns the id.
     files : iterable of DataFile
     physical_rows : int
-        Rows of the files, including deleted rows.
+        The number of rows in the files, including deleted rows.
     deletion_file : DeletionFile, optional
     """
 
@@ -61,13 +62,13 @@ class Fragment:
 
     @classmethod
     def from_proto(cls, proto: table_pb2.DataFragment, source: str) -> Fragment:
-        """Wrap a message, which must not be changed any more.
+        """Wrap a message. The caller must not change it afterwards.
 
         Parameters
         ----------
         proto : table_pb2.DataFragment
         source : str
-            Name in errors of the file with the message.
+            The name of the message's file in errors.
 
         Raises
         ------
@@ -78,7 +79,7 @@ class Fragment:
 
     @classmethod
     def from_protos(cls, protos: Iterable[table_pb2.DataFragment], source: str) -> list[Fragment]:
-        """Wrap messages, which must not be changed any more; see `from_proto`.
+        """Wrap messages; see `from_proto`.
 
         Raises
         ------
@@ -89,41 +90,43 @@ class Fragment:
         fragments = []
         for proto in protos:
             if proto.id > MAX_ID:
-                raise CorruptTableError(f"{source}: {proto.id} is not a valid fragment id")
-            one = new(cls)
-            one._files = None
-            one._proto = proto
-            one._source = source
-            fragments.append(one)
+                raise CorruptTableError(f"{source}: fragment id {proto.id} is out of range")
+            fragment = new(cls)
+            fragment._files = None
+            fragment._proto = proto
+            fragment._source = source
+            fragments.append(fragment)
         return fragments
 
     @property
     def id(self) -> int:
-        """Fragment id; unique within the table, never reused."""
+        """The id. It is unique within the table, and never used again."""
         return self._proto.id
 
     @property
     def physical_rows(self) -> int:
-        """Rows of the files, including deleted rows; 0 if not recorded (see `row_counts`).
+        """The number of rows in the files, including deleted rows.
+
+        0 if an early writer did not record it; see `table.fragments.row_counts`.
 
         Raises
         ------
         CorruptTableError
-            The number exceeds the limit of a fragment.
+            The number is greater than the limit of a fragment.
         """
         rows = self._proto.physical_rows
         if rows > MAX_PHYSICAL_ROWS:
-            raise self._corrupt(f"it cannot have {rows} rows, {MAX_PHYSICAL_ROWS} are the limit")
+            raise self._corrupt(f"{rows} rows are out of range, the limit is {MAX_PHYSICAL_ROWS}")
         return rows
 
     @property
     def num_deleted_rows(self) -> int:
-        """Number of deleted rows.
+        """The number of deleted rows.
 
         Raises
         ------
         CorruptTableError
-            The number exceeds the rows of the files.
+            The number is greater than the number of rows.
         """
         deleted = self._proto.deletion_file.num_deleted_rows
         if deleted > self.physical_rows:
@@ -132,11 +135,11 @@ class Fragment:
 
     @property
     def num_rows(self) -> int:
-        """Rows that are not deleted."""
+        """The number of rows that are not deleted."""
         return self.physical_rows - self.num_deleted_rows
 
     def with_counts(self, physical_rows: int, num_deleted_rows: int) -> Fragment:
-        """Return the fragment with other counts of rows and of deleted rows."""
+        """Return the fragment with other numbers of rows and of deleted rows."""
         proto = self.to_proto()
         proto.physical_rows = physical_rows
         if proto.HasField("deletion_file"):
@@ -150,7 +153,7 @@ class Fragment:
         Raises
         ------
         CorruptTableError
-            A path leads outside of the table, or columns do not match fields.
+            A path leads out of the table, or columns do not match fields.
         """
         if self._files is None:
             try:
@@ -161,7 +164,7 @@ class Fragment:
 
     @property
     def deletion_file(self) -> DeletionFile | None:
-        """The deletion file; None without deleted rows."""
+        """The deletion file; None if no rows are deleted."""
         if not self._proto.HasField("deletion_file"):
             return None
         try:
@@ -169,53 +172,56 @@ class Fragment:
         except CorruptTableError as error:
             raise self._corrupt(str(error)) from None
 
-    def has_lineage(self, kind: Lineage) -> bool:
-        """Whether row ids or row versions are stored, in any form."""
-        return self._proto.WhichOneof(kind.value[0]) is not None
+    def has_lineage(self, lineage: Lineage) -> bool:
+        """Tell whether row ids or versions are recorded, in any form."""
+        return self._proto.WhichOneof(lineage.value[0]) is not None
 
-    def has_lineage_column(self, kind: Lineage) -> bool:
-        """Whether row ids or row versions are a column of a data file."""
-        group, inline, _ = kind.value
-        return self._proto.WhichOneof(group) not in (None, inline, kind.external)
+    def has_lineage_column(self, lineage: Lineage) -> bool:
+        """Tell whether row ids or versions are a hidden column of a data file."""
+        group, inline, _ = lineage.value
+        return self._proto.WhichOneof(group) not in (None, inline, lineage.external)
 
-    def inline_lineage(self, kind: Lineage) -> bytes | None:
-        """Return a serialised sequence; None if absent or in a file."""
-        group, inline, _ = kind.value
+    def inline_lineage(self, lineage: Lineage) -> bytes | None:
+        """Return the serialised sequence; None if it is not in the manifest."""
+        group, inline, _ = lineage.value
         return getattr(self._proto, inline) if self._proto.WhichOneof(group) == inline else None
 
-    def external_lineage(self, kind: Lineage) -> ExternalRange | None:
-        """Return the range of a file with the serialised sequence; None if it is not in a file.
+    def external_lineage(self, lineage: Lineage) -> ExternalRange | None:
+        """Return the file range of the serialised sequence; None if it is not in an external file.
 
         Raises
         ------
         CorruptTableError
-            The path of the file leads outside of the table.
+            The path of the file leads out of the table.
         """
-        if self._proto.WhichOneof(kind.value[0]) != kind.external:
+        if self._proto.WhichOneof(lineage.value[0]) != lineage.external:
             return None
         try:
-            return ExternalRange.from_proto(getattr(self._proto, kind.external))
+            return ExternalRange.from_proto(getattr(self._proto, lineage.external))
         except CorruptTableError as error:
             raise self._corrupt(str(error)) from None
 
-    def without_lineage(self, kinds: Iterable[Lineage]) -> Fragment:
-        """Return the fragment without some sequences; itself if they are small."""
-        # One call for 100,000 fragments whose sequences are ranges.
-        if self._proto.ByteSize() < _SMALL_LINEAGE:
+    def without_lineage(self, lineages: Iterable[Lineage]) -> Fragment:
+        """Return the fragment without some sequences, for readers that do not use them.
+
+        A small fragment is returned unchanged.
+        """
+        # This must be cheap for 100,000 fragments whose sequences are short ranges.
+        if self._proto.ByteSize() < _SMALL_MESSAGE:
             return self
         proto = self.to_proto()
-        for kind in kinds:
-            proto.ClearField(kind.value[1])
+        for lineage in lineages:
+            proto.ClearField(lineage.value[1])
         return Fragment.from_proto(proto, self._source)
 
     @property
     def source(self) -> str:
-        """Name in errors of the file with the fragment."""
+        """The name of the file that contains the fragment, for errors."""
         return self._source
 
     @property
     def name(self) -> str:
-        """Name of the fragment in errors."""
+        """The name of the fragment, for errors."""
         return f"{self._source}: fragment {self.id}"
 
     @property
@@ -238,7 +244,7 @@ class Fragment:
 
     @property
     def size_bytes(self) -> int:
-        """Recorded bytes of the data files."""
+        """The bytes of the data files whose size is known."""
         files = self._proto.files
         if len(files) == 1:
             size: int = files[0].file_size_bytes
@@ -247,14 +253,14 @@ class Fragment:
 
     @property
     def is_counted(self) -> bool:
-        """Whether the message has the counts of rows and of deleted rows."""
+        """Whether the numbers of rows and of deleted rows are recorded."""
         proto = self._proto
         if not proto.physical_rows:
             return False
         return bool(not proto.HasField("deletion_file") or proto.deletion_file.num_deleted_rows)
 
     def to_proto(self) -> table_pb2.DataFragment:
-        """Return a copy of the message, including unknown fields."""
+        """Return a copy of the message, with the fields that this release does not know."""
         copy = table_pb2.DataFragment()
         copy.CopyFrom(self._proto)
         return copy
@@ -267,75 +273,76 @@ class Fragment:
 
     def __repr__(self) -> str:
         number = self._proto.deletion_file.num_deleted_rows
-        deleted = f", num_deleted_rows={number}" if number else ""
-        return f"Fragment(id={self.id}, files={self.files!r}, physical_rows={self.physical_rows}{deleted})"
+        rows = f"physical_rows={self.physical_rows}"
+        if number:
+            rows += f", num_deleted_rows={number}"
+        return f"Fragment(id={self.id}, files={self.files!r}, {rows})"
 
     def __reduce__(self) -> tuple[object, ...]:
         return _unpickle, (self._proto.SerializeToString(), self._source)
 
-    def _corrupt(self, what: str) -> CorruptTableError:
-        return CorruptTableError(f"{self._source}: fragment {self.id}: {what}")
+    def _corrupt(self, problem: str) -> CorruptTableError:
+        return CorruptTableError(f"{self._source}: fragment {self.id}: {problem}")
 
 
 def check_unique(
     fragments: Iterable[table_pb2.DataFragment] | Iterable[Fragment], source: str
 ) -> None:
-    """Refuse two fragments with one id: a change of one would change the other.
+    """Check that fragment ids are unique: a change of a fragment would change all with the same id.
 
-    Releases of pylance around 0.16 wrote such tables. They can be scanned, but a row address means
-    two rows.
+    Releases of pylance around 0.16 wrote tables with repeated ids. These can be scanned, but a row
+    address is ambiguous.
 
     Parameters
     ----------
     fragments : iterable of table_pb2.DataFragment or Fragment
     source : str
-        Name in errors of the file with the fragments.
+        The name of their file in errors.
 
     Raises
     ------
     CorruptTableError
-        Names the first repeated id.
+        The message names the first repeated id.
     """
     seen: set[int] = set()
     for fragment in fragments:
         if fragment.id in seen:
             raise CorruptTableError(
                 f"{source}: fragment id {fragment.id} occurs twice, so the table can be scanned, "
-                "but not changed or read by row "
-                "address; restore a version from before, or read its rows and overwrite the table "
-                "with them"
+                "but not changed or read by row address; restore an older version without this "
+                "error, or read its rows and overwrite the table with them"
             )
         seen.add(fragment.id)
 
 
 def packed(fragments: Sequence[Fragment]) -> tuple[list[str], list[int], list[bytes]]:
-    """Convert fragments to a few objects that pickle fast: 100,000 fragments take seconds.
+    """Convert fragments to three lists, which are pickled faster than many objects.
 
     Returns
     -------
     list of str
         The distinct sources.
     list of int
-        Index of the source of each fragment; empty if all have one source.
+        For each fragment the index of its source; empty if all have the same source.
     list of bytes
-        The messages.
+        The serialised messages.
     """
     sources = {fragment._source: 0 for fragment in fragments}
-    for number, source in enumerate(sources):
-        sources[source] = number
-    numbers = [sources[fragment._source] for fragment in fragments] if len(sources) > 1 else []
-    return list(sources), numbers, [fragment._proto.SerializeToString() for fragment in fragments]
+    for index, source in enumerate(sources):
+        sources[source] = index
+    indices = [sources[fragment._source] for fragment in fragments] if len(sources) > 1 else []
+    return list(sources), indices, [fragment._proto.SerializeToString() for fragment in fragments]
 
 
-def unpacked(sources: list[str], numbers: list[int], messages: list[bytes]) -> list[Fragment]:
-    """Restore the fragments from the result of `packed`."""
+def unpacked(sources: list[str], indices: list[int], messages: list[bytes]) -> list[Fragment]:
+    """Return the fragments that were converted to these three lists."""
     parse = table_pb2.DataFragment.FromString
     protos = [parse(message) for message in messages]
-    if not numbers:
+    if not indices:
         return Fragment.from_protos(protos, sources[0]) if protos else []
     return [
-        Fragment.from_proto(proto, sources[number])
-        for proto, number in zip(protos, numbers, strict=True)
+        Fragment.from_proto(proto, sources[index])
+        for proto, index in zip(protos, indices, strict=True)
     ]
 
 

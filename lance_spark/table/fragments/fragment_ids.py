@@ -1,4 +1,4 @@
-"""Sets of fragment ids, as Roaring bitmaps: some kilobytes for millions of fragments."""
+"""Sets of fragment ids, held as Roaring bitmaps: an index can cover millions of fragments."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ _SHOWN = 20
 
 
 class FragmentIds(Set[int]):
-    """An immutable set of fragment ids in a Roaring bitmap; equal to a set of the same numbers.
+    """An immutable set of fragment ids. It is equal to a set of the same numbers.
 
-    Iteration is in increasing order. ``&``, ``|``, ``-`` and ``^`` return a `frozenset`.
+    Iteration is in increasing order. The operators ``&``, ``|``, ``-`` and ``^`` return a
+    `frozenset`.
 
     Parameters
     ----------
@@ -32,7 +33,7 @@ class FragmentIds(Set[int]):
 
     @classmethod
     def _from_iterable(cls, it: Iterable[int]) -> frozenset[int]:  # type: ignore[override]
-        # The other set may contain other objects.
+        # The other operand may contain numbers that are not fragment ids.
         return frozenset(it)
 
     def __contains__(self, value: object) -> bool:
@@ -49,10 +50,10 @@ class FragmentIds(Set[int]):
         return len(self._ids)
 
     def __hash__(self) -> int:
-        # The hash of a frozenset of the same numbers.
+        # Equal to the hash of a frozenset of the same numbers.
         return self._hash()
 
     def __repr__(self) -> str:
-        shown = ", ".join(str(item) for item in itertools.islice(self._ids, _SHOWN))
+        shown = ", ".join(str(fragment_id) for fragment_id in itertools.islice(self._ids, _SHOWN))
         more = f", ... {len(self)} in all" if len(self) > _SHOWN else ""
         return f"{{{shown}{more}}}" if self else "FragmentIds()"

@@ -1,13 +1,13 @@
-"""Counts the rows of fragments whose manifest does not record them.
+"""Row counts of fragments whose manifest does not record them.
 
-| manifest | rows of a fragment | deleted rows |
+| manifest | rows | deleted rows |
 | --- | --- | --- |
-| without `writer_version` | rows of its first file, as the record may be wrong | rows of the deletion file |
-| `physical_rows` is 0 | rows of its first file | |
-| `num_deleted_rows` is 0 with a deletion file | | rows of the deletion file |
+| without `writer_version` | of the first data file | of the deletion file |
+| `physical_rows` is 0 | of the first data file | |
+| `num_deleted_rows` is 0, with a deletion file | | of the deletion file |
 | any other | as recorded | as recorded |
 
-pylance has the same rules.
+The counts in a manifest without `writer_version` may be wrong. pylance has the same rules.
 """
 
 from __future__ import annotations
@@ -27,25 +27,26 @@ if TYPE_CHECKING:
 
 
 def counted_fragments(paths: TablePaths, manifest: Manifest) -> tuple[Fragment, ...]:
-    """Return the fragments of a version with their counts of rows. Opens files as needed.
+    """Return the fragments of a version with their row counts. Opens files where needed.
 
     Raises
     ------
     CorruptTableError, CorruptFileError, MissingFileError, StorageError
     """
     fragments = manifest.fragments
-    open_all = not manifest.has_writer_version
-    unknown = [i for i, item in enumerate(fragments) if open_all or not item.is_counted]
+    recount = not manifest.has_writer_version
+    unknown = [
+        index for index, fragment in enumerate(fragments) if recount or not fragment.is_counted
+    ]
     if not unknown:
         return fragments
-    counted = dict(
-        zip(unknown, _count(paths, [fragments[i] for i in unknown], open_all), strict=True)
-    )
-    return tuple(counted.get(i, item) for i, item in enumerate(fragments))
+    counted = _count(paths, [fragments[index] for index in unknown], recount)
+    by_index = dict(zip(unknown, counted, strict=True))
+    return tuple(by_index.get(index, fragment) for index, fragment in enumerate(fragments))
 
 
 def check_row_count(reader: DataFileReader, fragment: Fragment) -> None:
-    """Refuse an open data file whose number of rows differs from its fragment.
+    """Check that an open data file has as many rows as its fragment.
 
     Raises
     ------
@@ -55,18 +56,17 @@ def check_row_count(reader: DataFileReader, fragment: Fragment) -> None:
     if fragment.physical_rows not in (0, reader.num_rows):
         raise CorruptTableError(
             f"{reader.source.name}: the file has {reader.num_rows} rows, but the manifest says "
-            "that "
-            f"fragment {fragment.id} has {fragment.physical_rows}"
+            f"that fragment {fragment.id} has {fragment.physical_rows}"
         )
 
 
-def _count(paths: TablePaths, fragments: Sequence[Fragment], open_all: bool) -> list[Fragment]:
+def _count(paths: TablePaths, fragments: Sequence[Fragment], recount: bool) -> list[Fragment]:
     def count(fragment: Fragment) -> Fragment:
-        rows = 0 if open_all else fragment.physical_rows
+        rows = 0 if recount else fragment.physical_rows
         if not rows and fragment.files:
-            rows = _rows_of(paths, fragment)
+            rows = _read_row_count(paths, fragment)
         file = fragment.deletion_file
-        deleted = file.num_deleted_rows if file is not None and not open_all else 0
+        deleted = file.num_deleted_rows if file is not None and not recount else 0
         counted = fragment.with_counts(rows, deleted)
         if file is None or deleted:
             return counted
@@ -75,8 +75,8 @@ def _count(paths: TablePaths, fragments: Sequence[Fragment], open_all: bool) -> 
     return read_all(count, fragments, local=paths.store.is_local)
 
 
-def _rows_of(paths: TablePaths, fragment: Fragment) -> int:
-    # Imported here, for tables of early releases only.
+def _read_row_count(paths: TablePaths, fragment: Fragment) -> int:
+    # Imported here because only tables of early releases need it.
     from lance_spark.file.open import open_file
 
     file = fragment.files[0]

@@ -1,7 +1,7 @@
-"""Writes record batches to new fragments of one data file each.
+"""Writer of record batches to new fragments, each with one data file.
 
-Names of files contain a random UUID, so any number of writers can write at once. No version refers
-to the files until a commit. A writer that fails deletes its files.
+The name of a data file contains a random UUID, so that several writers can write at once. Files are
+not part of the table until a manifest refers to them. A writer that fails deletes its files.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from lance_spark.table.fragments.files import DataFile
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.paths import DATA, TablePaths, sidecar_path
 
-#: Limits of a data file in pylance and the Java connector.
+#: The limits of files that pylance and the Java connector use.
 DEFAULT_MAX_ROWS_PER_FILE = 1024 * 1024
 DEFAULT_MAX_BYTES_PER_FILE = 90 * 1024**3
-
-
-#: Bytes at the end of the UUID of a file that identify its write.
+#: The number of bytes at the end of a file's UUID that identify the job of the file.
 TAG_BYTES = 6
 
 
 def new_data_file_name(tag: bytes = b"") -> str:
-    """Return a new file name: a UUID with its first three bytes in binary, to spread the prefixes.
+    """Return a new file name: a UUID, with its first three bytes as binary digits.
+
+    The binary digits spread the names over the partitions of an object store.
 
     Parameters
     ----------
     tag : bytes
-        Replaces the last bytes of the UUID, which are random otherwise. See `written_by`.
+        Replaces the last bytes of the UUID. See `written_by`.
     """
     raw = uuid.uuid4().bytes
     raw = raw[: len(raw) - len(tag)] + tag
@@ -47,31 +47,31 @@ def new_data_file_name(tag: bytes = b"") -> str:
 
 
 def written_by(names: Iterable[str], tag: bytes) -> list[str]:
-    """Return the names of files and of folders of blobs that have the tag of a write."""
+    """Select the names of data files, or of folders of blob files, that have a tag."""
     return [name for name in names if name.removesuffix(".lance").endswith(tag.hex())]
 
 
 class FragmentWriter:
-    """Writes batches into new data files of one table.
+    """Writes batches to new data files of a table.
 
     Parameters
     ----------
     paths : TablePaths
-        Paths of the table.
     schema : Schema
-        Columns of the table with field ids; batches have these columns.
+        The columns of the batches, with their field ids.
     version : tuple of int
-        File version, for example ``(2, 2)``.
+        The file version, for example ``(2, 2)``.
     max_rows_per_file, max_bytes_per_file : int
-        A file is closed at exactly that many rows, or at least that many bytes.
+        A file is closed when it has exactly so many rows, or at least so many bytes.
     tag : bytes
-        End of the names of the files; see `new_data_file_name`.
+        The end of the UUIDs in the names of files; see `new_data_file_name`.
     blobs : BlobOptions
-        Options for values of blob columns.
+        How values of blob columns are stored.
     targets : sequence of int or None
-        Targets of files, used in turn: ids of base paths, None for the root of the table.
+        The targets of files, taken in turns: ids of base paths, or None for the table itself.
     first : int
-        Index of the first target, modulo their number: so writers of single files spread.
+        The index of the first target, modulo their number. Writers of a job that write a single
+        file each should have different values.
     """
 
     def __init__(
@@ -107,38 +107,38 @@ class FragmentWriter:
         self._rows = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Add the rows of a batch, aligned with the schema of the table.
+        """Write the rows of a batch, after `align` has converted it to the schema of the table.
 
         Raises
         ------
         SchemaMismatchError
             A column is missing, unknown, or of another type.
         InvalidInputError
-            A non-nullable column has nulls.
+            A column that must not be null has nulls.
         """
         with naming(self._paths.store.display):
             batch = align(batch, self._arrow_schema)
-            position = 0
-            while position < batch.num_rows:
-                writer = self._writer or self._start()
+            start = 0
+            while start < batch.num_rows:
+                writer = self._writer or self._start_file()
                 piece = batch
-                if position or batch.num_rows > self._max_rows - self._rows:
-                    piece = batch.slice(position, self._max_rows - self._rows)
+                if start or batch.num_rows > self._max_rows - self._rows:
+                    piece = batch.slice(start, self._max_rows - self._rows)
                 writer.write(piece)
-                position += piece.num_rows
+                start += piece.num_rows
                 self._rows += piece.num_rows
                 if self._rows >= self._max_rows or writer.tell() >= self._max_bytes:
                     self._finish_file()
 
     def finish(self) -> list[Fragment]:
-        """Close the last file and return the fragments in the order of rows, without ids."""
+        """Close the last file. Return the fragments in the order of the rows, without ids."""
         if self._writer is not None:
             with naming(self._paths.store.display):
                 self._finish_file()
         return self._fragments
 
     def abort(self) -> None:
-        """Delete all files of this writer. Errors are ignored: cleanup removes the rest."""
+        """Delete the files of this writer. Does not raise: the error that led here must be seen."""
         output, self._output, self._writer = self._output, None, None
         blobs, self._blob_writer = self._blob_writer, None
         if blobs is not None:
@@ -148,10 +148,11 @@ class FragmentWriter:
         if output is not None:
             output.abort()
             names.append((self._target, self._path))
+        # Cleanup removes the files that cannot be deleted now.
         with suppress(StorageError):
             _delete_files(self._paths, names)
 
-    def _start(self) -> DataFileWriter:
+    def _start_file(self) -> DataFileWriter:
         self._path = new_data_file_name(self._tag)
         self._target = self._targets[self._started % len(self._targets)]
         self._started += 1
@@ -195,7 +196,7 @@ class FragmentWriter:
 
 
 def delete_fragments(paths: TablePaths, fragments: Iterable[Fragment]) -> None:
-    """Delete the data files and blobs of fragments that no manifest refers to.
+    """Delete the data files of fragments that are not part of a version, and their blob files.
 
     Raises
     ------
@@ -206,13 +207,13 @@ def delete_fragments(paths: TablePaths, fragments: Iterable[Fragment]) -> None:
 
 
 def delete_written(paths: TablePaths, target: int | None, tag: bytes) -> None:
-    """Delete all data files and blobs with the tag of a write. Lists the data files.
+    """Delete all data files with a tag, and their blob files. Lists the folder of data files.
 
     Parameters
     ----------
     paths : TablePaths
     target : int, optional
-        Id of the base path; None for the root of the table.
+        The base path whose files are listed; None for the table itself.
     tag : bytes
     """
     store, folder = _folder(paths, target)
@@ -226,22 +227,22 @@ def _delete_files(paths: TablePaths, names: Iterable[tuple[int | None, str]]) ->
     by_store: dict[int | None, list[str]] = {}
     for target, name in names:
         by_store.setdefault(target, []).append(name)
-    for target, result in by_store.items():
+    for target, target_names in by_store.items():
         store, folder = _folder(paths, target)
         try:
-            store.delete([join(folder, name) for name in result])
+            store.delete([join(folder, name) for name in target_names])
         finally:
-            for name in result:
+            for name in target_names:
                 _delete_folder(store, join(folder, name.removesuffix(".lance")))
 
 
 def _delete_folder(store: ObjectStore, folder: str) -> None:
-    """Delete the folder of blobs of a data file."""
+    """Delete the folder with the blob files of a data file."""
     store.delete([f"{folder}/{blob}" for blob in store.list_names(folder)])
     store.remove_folder(folder)
 
 
 def _folder(paths: TablePaths, target: int | None) -> tuple[ObjectStore, str]:
-    """Return the store of data files and their folder."""
+    """Return the store of the data files of a target, and their folder in it."""
     store, path = paths.locate(target, DATA, "x")
     return store, path.rpartition("/")[0]

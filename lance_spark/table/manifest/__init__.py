@@ -1,1 +1,1 @@
-"""Manifests: one version of a table, and how the next one is built."""
+"""Manifests: their file format, names and history, and the builder of the next manifest."""

@@ -1,8 +1,8 @@
-"""Builds the next manifest from the newest one.
+"""Builder of the next manifest, which an operation changes.
 
-A builder starts with a copy of the newest version, so everything that the operation does not touch
-survives, including fields unknown to this release. Fields of a single version are reset: version,
-timestamp, tag, writer, transaction, positions of sections, feature flags.
+The builder starts with a copy of the newest version. So what the operation does not change is kept,
+also fields that this release does not know. Fields of a single version are cleared or set again:
+version, timestamp, tag, writer, transaction, positions of sections, feature flags.
 """
 
 from __future__ import annotations
@@ -25,48 +25,50 @@ from lance_spark.table.fragments import file_versions
 from lance_spark.table.fragments.files import Lineage
 from lance_spark.table.fragments.fragment import Fragment, check_unique
 from lance_spark.table.fragments.row_counts import counted_fragments
-from lance_spark.table.manifest import flags
-from lance_spark.table.manifest import repairs as early_releases
+from lance_spark.table.manifest import flags, repairs
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.rows import ids as row_ids
 
 if TYPE_CHECKING:
     from lance_spark.table.paths import TablePaths
 
-#: The writer in manifests. Other clients repair known mistakes of early releases of "lance".
-WRITER_LIBRARY = "lance-spark"
+#: The writer's name in manifests. It is not "lance": other clients repair known errors of early
+#: releases with that name.
+_WRITER_LIBRARY = "lance-spark"
+#: The name of a manifest under construction in errors.
+_NEW_MANIFEST = "the new manifest"
 _NANOS = 1_000_000_000
 _MAX_U32 = 2**32 - 1
 
 
 class ManifestBuilder:
-    """A manifest message under construction.
+    """The manifest of the next version, while it is built.
 
     Parameters
     ----------
     base : Manifest, optional
         The newest version; None for a new table.
     enable_stable_row_ids : bool
-        Whether a new table has stable row ids; existing tables keep their choice.
+        Whether a new table gets stable row ids. An existing table keeps what it has.
     read_version : callable, optional
         Reads the manifest of a version of the table.
     planned_on : int, optional
         The version that the operation was planned on, if it differs from the base.
     paths : TablePaths, optional
-        Opens files of the base, for content outside of the manifest.
+        Opens files of the base that contain row counts or sequences.
 
     Attributes
     ----------
     proto : table_pb2.Manifest
-        Message of the base, with the number of the next version.
+        The message under construction, with the number of the next version.
     base : Manifest or None
     planned_on : int or None
     paths : TablePaths or None
     stable_row_ids : bool
     dictionaries : bytes
-        Dictionary values before the sections, at the positions that fields of version 0.1 refer to.
+        Dictionary values of fields of version 0.1. They are the first bytes of the manifest file.
     keeps_content : bool
-        Whether fragments and indexes of the base survive.
+        Whether the new version keeps fragments and indexes of the base.
     """
 
     def __init__(
@@ -85,7 +87,9 @@ class ManifestBuilder:
         self._read_version = read_version
         self._flags = base.flags if base else None
         self._indices: table_pb2.IndexSection | None = None
-        self._places: dict[int, int] | None = None
+        # Fragment id to position in `proto.fragments`; None if it must be computed again.
+        self._positions: dict[int, int] | None = None
+        # Ids of changed fragments. New fragments are those from position `_first_added` on.
         self._changed: set[int] = set()
         self._first_added = 0
         if base is None:
@@ -106,53 +110,55 @@ class ManifestBuilder:
 
     @property
     def is_new_table(self) -> bool:
-        """Whether the table is new."""
+        """Whether the new version is the first of the table."""
         return self.base is None
 
     @property
     def version(self) -> int:
-        """Number of the new version."""
+        """The number of the new version."""
         return self.proto.version
 
     @property
     def has_indices(self) -> bool:
-        """Whether there are indexes; does not parse them."""
+        """Whether the table has indexes. Does not parse the index section."""
         if self._indices is not None:
             return bool(self._indices.indices)
         return bool(self._index_section)
 
     @property
     def indices(self) -> table_pb2.IndexSection:
-        """The indexes, which the caller may change in place.
+        """The indexes. The caller may change the message.
 
         Raises
         ------
         CorruptTableError
         """
         if self._indices is None:
-            # Imported here, as tables without indexes do not need bitmaps.
+            # Imported here because it imports pyroaring, which tables without indexes do not need.
             from lance_spark.table.indexes.sections import check_names, check_section
 
-            name = self.base.name if self.base else "the new manifest"
+            name = self.base.name if self.base else _NEW_MANIFEST
             self._indices = table_pb2.IndexSection()
             try:
                 self._indices.ParseFromString(self._index_section or b"")
             except DecodeError as error:
-                raise CorruptTableError(f"{name}: no readable index section: {error}") from None
+                raise CorruptTableError(f"{name}: unreadable index section: {error}") from None
             check_section(self._indices, name)
             check_names(self._indices, name)
         return self._indices
 
     @property
     def index_section(self) -> bytes | None:
-        """The index section of the new manifest: the bytes of the base, if not parsed; or None."""
+        """The serialised index section of the new manifest; None without indexes.
+
+        If `indices` was not used, these are the bytes of the base.
+        """
         if self._indices is None:
             return self._index_section
         data: bytes = self._indices.SerializeToString()
         return data or None
 
-    def set_index_section(self, data: bytes | None) -> None:
-        """Replace the index section by that of another version."""
+    def _set_index_section(self, data: bytes | None) -> None:
         self._index_section = data
         self._indices = None
 
@@ -168,23 +174,26 @@ class ManifestBuilder:
         return self._read_version(version)
 
     def restore(self, manifest: Manifest) -> None:
-        """Replace the content of the base by that of another version. Ids are not reused."""
-        given = [self._max_fragment_id(), manifest.max_fragment_id]
-        greatest = [number for number in given if number is not None]
+        """Replace the content of the base by the content of another version.
+
+        Fragment ids, row ids and field ids that the base used are not used again.
+        """
+        max_ids = [self._max_fragment_id(), manifest.max_fragment_id]
+        known_ids = [max_id for max_id in max_ids if max_id is not None]
         base, self.proto = self.proto, manifest.to_proto()
         self.proto.version = base.version
-        if greatest:
-            self.proto.max_fragment_id = max(greatest)
+        if known_ids:
+            self.proto.max_fragment_id = max(known_ids)
         self.proto.next_row_id = max(self.proto.next_row_id, base.next_row_id)
         for name in ("max_allocated_field_id", "max_clustering_id"):
             if base.HasField(name):
                 setattr(self.proto, name, max(getattr(base, name), getattr(self.proto, name)))
         for name in ("tag", "version_aux_data", "transaction_file"):
             self.proto.ClearField(name)
-        self._places = None
+        self._positions = None
         self._changed.clear()
         self._first_added = len(self.proto.fragments)
-        self.set_index_section(manifest.index_section)
+        self._set_index_section(manifest.index_section)
         self._repair(manifest)
         self.dictionaries = manifest.dictionaries
         self.stable_row_ids = manifest.flags.stable_row_ids
@@ -194,46 +203,44 @@ class ManifestBuilder:
         )
 
     def fragment(self, fragment_id: int) -> table_pb2.DataFragment | None:
-        """Return the message of a fragment, to change in place; None if the id does not exist."""
-        if self._places is None:
-            self._places = {item.id: place for place, item in enumerate(self.proto.fragments)}
-        place = self._places.get(fragment_id)
+        """Return the message of a fragment, which the caller may change; None if not found."""
+        if self._positions is None:
+            self._positions = {item.id: index for index, item in enumerate(self.proto.fragments)}
+        position = self._positions.get(fragment_id)
         self._changed.add(fragment_id)
-        return None if place is None else self.proto.fragments[place]
+        return None if position is None else self.proto.fragments[position]
 
     def replace_fragments(self, fragments: Iterable[Fragment]) -> None:
-        """Replace fragments by new states with the same ids.
+        """Replace the fragments with the same ids.
 
         Raises
         ------
         InvalidInputError
-            A fragment id does not exist.
+            The table does not have a fragment with the id.
         """
         for fragment in fragments:
-            result = self.fragment(fragment.id)
-            if result is None:
-                raise InvalidInputError(f"the table has no fragment {fragment.id}")
-            result.CopyFrom(fragment.to_proto())
+            existing = self.fragment(fragment.id)
+            if existing is None:
+                raise InvalidInputError(f"fragment {fragment.id} not found in the table")
+            existing.CopyFrom(fragment.to_proto())
 
     def remove_fragments(self, fragment_ids: Collection[int]) -> None:
-        """Remove fragments; ids that do not exist are ignored."""
+        """Remove fragments. Ids that the table does not have are ignored."""
         if not fragment_ids:
             return
-        gone = frozenset(fragment_ids)
-        self._keep_max_fragment_id()
-        kept = [fragment for fragment in self.proto.fragments if fragment.id not in gone]
-        self.set_fragments(kept)
+        removed = frozenset(fragment_ids)
+        self._set_fragments(item for item in self.proto.fragments if item.id not in removed)
 
-    def set_fragments(self, fragments: Iterable[table_pb2.DataFragment]) -> None:
+    def _set_fragments(self, fragments: Iterable[table_pb2.DataFragment]) -> None:
         """Replace all fragments."""
         self._keep_max_fragment_id()
         kept = list(fragments)
         proto = table_pb2.Manifest(fragments=kept)
-        # Fragments at the end are recognised as changed by their position.
-        self._changed.update(fragment.id for fragment in self.proto.fragments[self._first_added :])
+        # `_first_added` no longer separates the new fragments, so their ids are recorded.
+        self._changed.update(item.id for item in self.proto.fragments[self._first_added :])
         self.proto.ClearField("fragments")
         self.proto.MergeFrom(proto)
-        self._places = None
+        self._positions = None
         self._first_added = len(kept)
 
     def set_fields(self, fields: Collection[file_pb2.Field]) -> None:
@@ -242,9 +249,9 @@ class ManifestBuilder:
         Raises
         ------
         InvalidInputError
-            The fields do not form a tree, so no client could open the version.
+            The fields do not form a tree: no client could open the version.
         """
-        # Imported here, as it loads Arrow, which other changes do not need.
+        # Imported here because it imports Arrow, which other operations do not need.
         from lance_spark.file.schema.schema import FieldTree
 
         try:
@@ -255,20 +262,21 @@ class ManifestBuilder:
         self.proto.fields.extend(fields)
 
     def set_data_storage_version(self, version: tuple[int, int]) -> None:
-        """Set the file version of new data files."""
+        """Set the version of new data files."""
         self.proto.data_format.file_format = file_versions.FILE_FORMAT
         self.proto.data_format.version = file_versions.text(version)
 
     def _repair(self, manifest: Manifest) -> None:
-        """Repair mistakes of early releases, before the new version names a later writer; see
-        `repairs`.
+        """Repair known errors of early releases; see `table.manifest.repairs`.
+
+        The new version names a later writer, so no other client will repair it.
         """
         if not manifest.states_file_version:
             self.set_data_storage_version(manifest.data_storage_version)
         if not manifest.has_writer_version and self.proto.fragments:
             self._count_rows(manifest)
-        early_releases.drop_unused_files(self.proto)
-        if self.has_indices and early_releases.has_wrong_bitmaps(manifest.message):
+        repairs.drop_unused_files(self.proto)
+        if self.has_indices and repairs.has_wrong_bitmaps(manifest.message):
             from lance_spark.table.indexes.sections import is_system
 
             kept = [index for index in self.indices.indices if is_system(index)]
@@ -277,45 +285,45 @@ class ManifestBuilder:
     def _count_rows(self, manifest: Manifest) -> None:
         if self.paths is None:
             raise UnsupportedError(
-                f"{manifest.name}: an early release of Lance wrote this version and did not count "
-                "its rows reliably; "
-                "commit any other change to the table first, which counts them"
+                f"{manifest.name}: an early release of Lance wrote this version and its row counts "
+                "may be wrong; commit any other change to the table first, which corrects them"
             )
         counted = counted_fragments(self.paths, manifest)
         self.proto.ClearField("fragments")
-        self.proto.fragments.extend(item.to_proto() for item in counted)
+        self.proto.fragments.extend(fragment.to_proto() for fragment in counted)
 
     def drop_content(self) -> None:
-        """Drop fragments and indexes of the base. Their ids are not reused."""
+        """Remove all fragments and indexes of the base. Their ids are not used again."""
         self._keep_max_fragment_id()
         self.proto.ClearField("fragments")
-        self._places = None
+        self._positions = None
         self._changed.clear()
         self._first_added = 0
-        self.set_index_section(None)
+        self._set_index_section(None)
         self.dictionaries = b""
         self.keeps_content = False
 
     def add_fragments(self, fragments: Iterable[Fragment]) -> None:
-        """Append new fragments with new ids, and with row ids if the table has stable ones.
+        """Append new fragments and assign their ids, and stable row ids if the table has them.
 
         Raises
         ------
         InvalidInputError
-            The file version of a fragment differs from the table, or the ids are used up.
+            A fragment has another file version than the table, or the ids are used up.
         """
         next_id = self._next_fragment_id()
-        version = Manifest(self.proto, "the new manifest").data_storage_version
+        version = Manifest(self.proto, _NEW_MANIFEST).data_storage_version
         for fragment in fragments:
             self._check_version(fragment, version)
             if next_id > _MAX_U32:
                 raise InvalidInputError(
-                    f"fragment ids are used up: {_MAX_U32} is the greatest; write the table anew"
+                    f"fragment ids are used up: the greatest is {_MAX_U32}; "
+                    "write the rows to a new table"
                 )
             added = self.proto.fragments.add()
             added.CopyFrom(fragment.to_proto())
             added.id = next_id
-            self._places = None
+            self._positions = None
             self.proto.max_fragment_id = next_id
             next_id += 1
             if self.stable_row_ids:
@@ -334,46 +342,44 @@ class ManifestBuilder:
         greatest = self._max_fragment_id() or 0
         if greatest + count > _MAX_U32:
             raise InvalidInputError(
-                f"fragment ids are used up: {count} more than {greatest} are wanted, {_MAX_U32} is "
-                "the greatest; "
-                "write the table anew"
+                f"fragment ids are used up: {count} more are needed after {greatest}, "
+                f"the greatest is {_MAX_U32}; write the rows to a new table"
             )
         self.proto.max_fragment_id = greatest + count
 
     def insert_fragments(self, fragments: Iterable[Fragment]) -> None:
-        """Add fragments with reserved ids and their row ids, and sort all fragments by id.
+        """Add fragments that have reserved ids and stable row ids. Sorts all fragments by id.
 
         Raises
         ------
         InvalidInputError
-            An id was not reserved, or is in use; the file version of the fragment differs from the
-            table; or it lacks row ids.
+            An id was not reserved or is in use, or a fragment has another file version than the
+            table, or it lacks stable row ids.
         """
-        reserved = self._next_fragment_id()
-        version = Manifest(self.proto, "the new manifest").data_storage_version
-        present = {item.id: item for item in self.proto.fragments}
+        first_unreserved = self._next_fragment_id()
+        version = Manifest(self.proto, _NEW_MANIFEST).data_storage_version
+        by_id = {item.id: item for item in self.proto.fragments}
         for fragment in fragments:
             self._check_version(fragment, version)
-            if fragment.id in present or fragment.id >= reserved:
+            if fragment.id in by_id or fragment.id >= first_unreserved:
                 raise InvalidInputError(
                     f"fragment id {fragment.id} was not reserved, or is in use already"
                 )
             if self.stable_row_ids and not fragment.has_lineage(Lineage.ROW_IDS):
                 raise InvalidInputError(
-                    f"fragment {fragment.id} has no row ids, which rows of this table keep "
-                    "wherever they are"
+                    f"fragment {fragment.id} has no row ids, but the table has stable row ids"
                 )
-            present[fragment.id] = fragment.to_proto()
+            by_id[fragment.id] = fragment.to_proto()
             self._changed.add(fragment.id)
-        self.set_fragments(present[number] for number in sorted(present))
+        self._set_fragments(by_id[fragment_id] for fragment_id in sorted(by_id))
 
     def finish(self, transaction_file: str) -> table_pb2.Manifest:
-        """Set the fields of this version, and return the message.
+        """Set the fields of the new version, such as timestamp and flags, and return the message.
 
         Parameters
         ----------
         transaction_file : str
-            Name of the file below _transactions/; empty if there is none.
+            The name of the transaction's file below _transactions/; empty without a file.
 
         Raises
         ------
@@ -382,11 +388,11 @@ class ManifestBuilder:
         """
         proto = self.proto
         if self.keeps_content:
-            check_unique(proto.fragments, self.base.name if self.base else "the new manifest")
+            check_unique(proto.fragments, self.base.name if self.base else _NEW_MANIFEST)
         seconds, nanos = divmod(time.time_ns(), _NANOS)
         proto.timestamp.seconds, proto.timestamp.nanos = seconds, nanos
         proto.ClearField("writer_version")
-        proto.writer_version.library = WRITER_LIBRARY
+        proto.writer_version.library = _WRITER_LIBRARY
         proto.writer_version.version = __version__
         proto.transaction_file = transaction_file
         computed = flags.next_flags(
@@ -398,17 +404,16 @@ class ManifestBuilder:
         )
         proto.reader_feature_flags, proto.writer_feature_flags = computed.reader, computed.writer
         if computed.writer & flags.STABLE_FIELD_IDS:
-            # Raises if the used ids are not recorded.
+            # Raises CorruptTableError if the base does not record the greatest field id.
             _ = self.base.first_new_field_id if self.base is not None else 0
-            given = (field.id for field in proto.fields)
-            proto.max_allocated_field_id = max(proto.max_allocated_field_id, *given, -1)
+            field_ids = (field.id for field in proto.fields)
+            proto.max_allocated_field_id = max(proto.max_allocated_field_id, *field_ids, -1)
         return proto
 
     def _changed_fragments(self) -> list[table_pb2.DataFragment]:
-        result = [self.fragment(number) for number in tuple(self._changed)]
-        return [item for item in result if item is not None] + self.proto.fragments[
-            self._first_added :
-        ]
+        changed = [self.fragment(fragment_id) for fragment_id in tuple(self._changed)]
+        added = self.proto.fragments[self._first_added :]
+        return [item for item in changed if item is not None] + added
 
     def _has_covering_columns(self) -> bool:
         if self._indices is not None:
@@ -430,7 +435,10 @@ class ManifestBuilder:
         return self.base.max_fragment_id if self.base is not None else None
 
     def _keep_max_fragment_id(self) -> None:
-        """Record the greatest id before its fragment is removed: early writers did not."""
+        """Record the greatest fragment id, before its fragment is removed.
+
+        Early writers did not record it.
+        """
         if (greatest := self._max_fragment_id()) is not None:
             self.proto.max_fragment_id = greatest
 
@@ -438,8 +446,7 @@ class ManifestBuilder:
         mixed = self.base is not None and self.base.flags.reader & flags.MIXED_FILE_VERSIONS
         for file in fragment.files:
             if file.version != version and not mixed:
-                result, wanted = (file_versions.text(v) for v in (file.version, version))
                 raise InvalidInputError(
-                    f"data file {file.path} is of version {result}, the table's files are of "
-                    f"version {wanted}"
+                    f"data file {file.path} has version {file_versions.text(file.version)}, "
+                    f"but the files of the table have version {file_versions.text(version)}"
                 )

@@ -1,17 +1,17 @@
-"""Encodes and decodes manifest files.
+"""Reader and encoder of manifest files. A file contains one version of a table.
 
 | bytes | content |
 | --- | --- |
 | optional | dictionary values of files of version 0.1 |
 | optional | index section: uint32 length, `IndexSection` |
-| optional | transaction section: uint32 length, `Transaction`, the same bytes as in `_transactions/` |
+| optional | transaction section: uint32 length, `Transaction`, as in `_transactions/` |
 | | uint32 length, `Manifest` |
 | last 16 | uint64 position of the length of `Manifest`, uint16 0, uint16 2, "LANC" |
 
 All integers are little-endian. `Manifest.index_section` and `Manifest.transaction_section` are the
-positions of the lengths of their sections; older writers record the transaction in field 21 instead
-of 23. Readers ignore the two numbers of the footer: the feature flags define what a reader must
-support.
+positions of the lengths of their sections; older writers use field 21 instead of 23 for the
+transaction. Readers ignore the two numbers of the footer: the feature flags say what a reader must
+know.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ from lance_spark.errors import (
 )
 from lance_spark.proto import table_pb2
 from lance_spark.storage.store import ObjectStore
-from lance_spark.table.manifest import flags, versions
-from lance_spark.table.manifest import repairs as early_releases
+from lance_spark.table.manifest import flags, repairs, versions
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.manifest.versions import ManifestLocation, NamingScheme
 
@@ -46,11 +45,11 @@ def read_manifest(store: ObjectStore, location: ManifestLocation) -> Manifest:
     Raises
     ------
     CorruptTableError
-        The file contradicts the format, or its version differs from its name.
+        The file contradicts the format, or contains another version than its name says.
     UnsupportedFeatureError
-        The version needs features that this release cannot read.
+        The version needs a feature that this release does not read.
     MissingFileError
-        Cleanup removed the file.
+        Cleanup removed it.
     StorageError
     """
     try:
@@ -58,14 +57,14 @@ def read_manifest(store: ObjectStore, location: ManifestLocation) -> Manifest:
     except MissingFileError:
         if location.scheme is not NamingScheme.V1 or not location.version:
             raise
-        # A migration can have renamed the file after it was listed.
+        # A migration may have renamed it after the listing.
         location = NamingScheme.V2.locate(location.version)
         data = store.read_bytes(location.path)
     manifest = decode(data, store.name(location.path))
     if location.version not in (0, manifest.version):
         raise CorruptTableError(
-            f"{manifest.name}: the file is version {manifest.version}, its name says "
-            f"{location.version}"
+            f"{manifest.name}: the file contains version {manifest.version}, "
+            f"but its name says {location.version}"
         )
     flags.check_readable(manifest.flags, store.display)
     manifest.check_file_format(store.display)
@@ -73,44 +72,45 @@ def read_manifest(store: ObjectStore, location: ManifestLocation) -> Manifest:
 
 
 def check_identity(name: str, manifest: Manifest, identity: tuple[int, str | None] | None) -> None:
-    """Check that a version is the one that a change was planned on, not one of a recreated table.
+    """Check that a stored version is the version that a change was planned on.
+
+    The number does not suffice. A table can be deleted and created again. Cleanup can remove a
+    version, and then a slow commit can create the same number again.
 
     Parameters
     ----------
     name : str
-        Name of the table in errors.
+        The name of the table in errors.
     manifest : Manifest
-        The version as it exists now.
+        The version as it is stored now.
     identity : (int, str or None), optional
-        `Manifest.identity` of the version that was planned on; None skips the check.
+        `Manifest.identity` of the version that was read earlier. None skips the check.
 
     Raises
     ------
     VersionNotFoundError
-        The version is a different one: the table was deleted and created again, or a delayed commit
-        recreated a removed version.
+        The stored version is another one.
     """
     if identity is not None and manifest.identity != identity:
         raise VersionNotFoundError(
-            f"{name}: version {manifest.version} is not the one that the change was "
-            "planned on: the table, or the version "
-            "alone, was deleted and made anew; open it again"
+            f"{name}: version {manifest.version} is not the version that the change was planned "
+            "on: the table or the version was deleted and created again; open the table again"
         )
 
 
 def read_version(store: ObjectStore, version: int) -> Manifest:
-    """Read the manifest of a version, also of a detached one, without a listing.
+    """Read the manifest of a version, also of a detached one. Does not list the versions.
 
     Raises
     ------
     VersionNotFoundError
-        The version does not exist.
+        The table does not have the version.
     TableNotFoundError, CorruptTableError, UnsupportedFeatureError, StorageError
     """
-    places: Iterable[ManifestLocation] = versions.candidates(store, version)
+    locations: Iterable[ManifestLocation] = versions.candidates(store, version)
     if versions.is_detached(version):
-        places = [versions.find(store, version)]
-    for location in places:
+        locations = [versions.find(store, version)]
+    for location in locations:
         manifest = find_manifest(store, location)
         if manifest is not None:
             return manifest
@@ -118,7 +118,7 @@ def read_version(store: ObjectStore, version: int) -> Manifest:
 
 
 def find_manifest(store: ObjectStore, location: ManifestLocation) -> Manifest | None:
-    """Read the manifest of a version; None if it does not exist (any more)."""
+    """Read the manifest of a version; None if the file does not exist."""
     try:
         return read_manifest(store, location)
     except MissingFileError:
@@ -133,7 +133,7 @@ def decode(data: bytes, name: str) -> Manifest:
     data : bytes
         The whole file.
     name : str
-        Name of the file in errors.
+        The name of the file in errors.
 
     Raises
     ------
@@ -144,34 +144,36 @@ def decode(data: bytes, name: str) -> Manifest:
     """
     if len(data) < FOOTER.size:
         raise CorruptTableError(
-            f"{name}: a manifest has at least {FOOTER.size} bytes, this one {len(data)}; it is "
-            "truncated"
+            f"{name}: a manifest has at least {FOOTER.size} bytes, this file has {len(data)}; "
+            "it is truncated"
         )
     position, _, _, magic = FOOTER.unpack_from(data, len(data) - FOOTER.size)
     if magic != MAGIC:
         raise CorruptTableError(
-            f"{name}: no manifest: it ends with {magic!r} instead of {MAGIC!r}; it is truncated or "
-            "another file"
+            f"{name}: not a manifest: it ends with {magic!r} instead of {MAGIC!r}; "
+            "it is truncated or another file"
         )
     proto = table_pb2.Manifest()
     try:
         proto.ParseFromString(_section(data, position, "manifest", name))
     except DecodeError as error:
-        raise CorruptTableError(f"{name}: no readable manifest: {error}") from None
+        raise CorruptTableError(f"{name}: unreadable manifest: {error}") from None
     if proto.HasField("fragment_tree"):
         raise UnsupportedFeatureError(
-            f"{name}: its fragments are kept in a tree of files, which this release does not read. "
-            "Use another client"
+            f"{name}: its fragments are stored in a tree of files, which this release does not "
+            "read. Use another client"
         )
+    index_section = transaction_section = None
+    if proto.HasField("index_section"):
+        index_section = _section(data, proto.index_section, "index section", name)
+    transaction_position = _transaction_position(proto)
+    if transaction_position is not None:
+        transaction_section = _section(data, transaction_position, "transaction section", name)
     return Manifest(
-        early_releases.with_unique_field_ids(proto),
+        repairs.with_unique_field_ids(proto),
         name,
-        index_section=_section(data, proto.index_section, "index section", name)
-        if proto.HasField("index_section")
-        else None,
-        transaction_section=_section(data, offset, "transaction section", name)
-        if (offset := _transaction_position(proto)) is not None
-        else None,
+        index_section=index_section,
+        transaction_section=transaction_section,
         dictionaries=_dictionaries(data, position, proto),
         size_bytes=len(data),
     )
@@ -188,14 +190,14 @@ def encode(
     Parameters
     ----------
     proto : table_pb2.Manifest
-        Message without the positions of the sections, which this function sets.
+        The complete message. This function sets the positions of the sections in it.
     index_section : bytes, optional
-        `IndexSection`.
+        The serialised `IndexSection`.
     transaction_section : bytes, optional
-        `Transaction`.
+        The serialised `Transaction`.
     dictionaries : bytes
-        Dictionary values of tables of version 0.1. Fields refer to their positions in the file, so
-        they keep their positions.
+        Dictionary values of tables of version 0.1. Fields refer to them by their position in the
+        file, so they are written first, as in the previous manifest.
     """
     for name in ("index_section", "transaction_section", "transaction_section_deprecated"):
         proto.ClearField(name)
@@ -232,22 +234,23 @@ def _dictionaries(data: bytes, position: int, proto: table_pb2.Manifest) -> byte
     starts = [position]
     if proto.HasField("index_section"):
         starts.append(proto.index_section)
-    if (offset := _transaction_position(proto)) is not None:
-        starts.append(offset)
+    if (transaction_position := _transaction_position(proto)) is not None:
+        starts.append(transaction_position)
     return data[: min(starts)]
 
 
-def _section(data: bytes, position: int, what: str, name: str) -> bytes:
+def _section(data: bytes, position: int, section: str, name: str) -> bytes:
     end = len(data) - FOOTER.size
     if position > end - _LENGTH.size:
         raise CorruptTableError(
-            f"{name}: its {what} would start at byte {position} of {len(data)}; the file is corrupt"
+            f"{name}: its {section} would start at byte {position} of {len(data)}; "
+            "the file is corrupt"
         )
     (length,) = _LENGTH.unpack_from(data, position)
     start = position + _LENGTH.size
     if length > end - start:
         raise CorruptTableError(
-            f"{name}: its {what} would end at byte {start + length} of {len(data)}; the file is "
-            "corrupt"
+            f"{name}: its {section} would end at byte {start + length} of {len(data)}; "
+            "the file is corrupt"
         )
     return data[start : start + length]

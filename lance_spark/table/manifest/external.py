@@ -1,18 +1,19 @@
-"""Commits through an external manifest store, in four steps that any client can finish.
+"""Commits with an external manifest store, in four steps that any client can finish.
 
-| step | what is written | who |
+| step | what is written | by |
 | --- | --- | --- |
-| 1 | the manifest, to a staging file `{place}-{uuid4}` | the writer |
-| 2 | an entry that names the staging file, if the version has none: the commit | the writer |
+| 1 | the manifest, to a staging file `{path}-{uuid4}` | the writer |
+| 2 | an entry with the staging file, unless the version has one: this is the commit | the writer |
 | 3 | a copy of the staging file, to the final path of the manifest | writer or reader |
-| 4 | the entry names the final path; then the staging file is deleted | writer or reader |
+| 4 | the final path, to the entry; then the staging file is deleted | writer or reader |
 
-After step 2 the version exists, even if the writer fails: any client that finds an entry of a
-staging file performs steps 3 and 4. Several clients can perform them concurrently and repeatedly,
-as the content is always the same. A missing staging file means that another client has finished. If
-step 3 fails, a reader refuses the version: a copy of the folder of the table would not contain it.
-Only a reader without permission to write reads the staging file. Nothing is committed on a version
-that has not been copied. If step 4 fails, the manifest is at its final path, and the next client
+After step 2 the version exists, even if the writer fails. Each client that finds an entry with a
+staging file does the steps 3 and 4. Several clients can do them at once and repeat them, because
+the content is always the same. A missing staging file means that another client has finished.
+
+If step 3 fails, a reader refuses the version: a copy of the table's folder would not contain it.
+Only a reader without permission to write reads the staging file. No writer commits on a version
+that has not been copied. If step 4 fails, the manifest is in its final path, and the next client
 repeats the step.
 
 Specification: table format, transactions, external manifest store.
@@ -34,7 +35,7 @@ from lance_spark.storage.store import ObjectStore
 __all__ = ["ManifestEntry", "ManifestStore", "create", "find", "newest", "since"]
 
 _STAGING = re.compile(
-    r"(?P<place>_versions/[0-9]{1,20}\.manifest)(-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})?",
+    r"(?P<path>_versions/[0-9]{1,20}\.manifest)(-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})?",
     re.ASCII,
 )
 
@@ -42,7 +43,7 @@ _STAGING = re.compile(
 def create(
     store: ObjectStore, external: ManifestStore, version: int, path: str, data: bytes
 ) -> bool:
-    """Commit a version; return False and change nothing if its number exists.
+    """Commit a version; return False and change nothing if the version exists.
 
     Parameters
     ----------
@@ -51,59 +52,63 @@ def create(
     external : ManifestStore
     version : int
     path : str
-        Final path of the manifest.
+        The final path of the manifest.
     data : bytes
         The manifest.
 
     Raises
     ------
     StorageError
-        A store failed, and the version may be committed or not. Without a cause of the error, it
-        certainly is not.
+        A store failed. If the error has a cause, the version may or may not be committed. If it has
+        no cause, the version is not committed.
     """
     entry = ManifestEntry(version, f"{path}-{uuid.uuid4()}", len(data))
     try:
         store.write_bytes(entry.path, data)
     except StorageError as error:
-        # No entry refers to the version yet.
+        # No entry names the file yet, so the version is certainly not committed.
         raise StorageError(str(error)) from None
     root = store.object_uri
     try:
         with translated(store.name(path), store.options):
             created = external.put_if_absent(root, entry)
     except StorageError as error:
-        # The request may still arrive; then the staging file is the version.
+        # The store may still execute the request; then the staging file is the version.
         if not is_refusal(error):
             raise
-        # Permissions can expire before a repetition; the first request can have been carried out.
-        if not _is_own(store, external, entry):
+        # The refusal may answer a repeated request after the credentials expired, and the first
+        # request may have succeeded.
+        if not _has_entry(store, external, entry):
             _delete(store, entry.path)
             raise
         created = True
     if not created:
-        # A client that repeats a request after a lost answer finds its own entry.
-        created = _is_own(store, external, entry)
+        # If the answer to the first request was lost, the repeated request finds the own entry.
+        created = _has_entry(store, external, entry)
     if not created:
         _delete(store, entry.path)
         return False
-    # The version is committed. If the copy fails now, the next client copies it.
+    # The version is committed. If it cannot be copied now, the next client copies it.
     with suppress(StorageError):
         _finish(store, external, entry, path)
     return True
 
 
-def _is_own(store: ObjectStore, external: ManifestStore, entry: ManifestEntry) -> bool:
-    """Tell whether the entry of a version is the given one.
+def _has_entry(store: ObjectStore, external: ManifestStore, entry: ManifestEntry) -> bool:
+    """Tell whether the manifest store has exactly this entry for the version.
 
-    Raises StorageError, always with a cause that is not a refusal.
+    Raises
+    ------
+    StorageError
+        Always with a cause, and the cause is not a refusal.
     """
     try:
         with translated(store.name(entry.path), store.options):
-            present = external.get(store.object_uri, entry.version)
+            existing = external.get(store.object_uri, entry.version)
     except LanceError as error:
-        # Even if reads are forbidden, the existing entry can be this one.
+        # Also a refusal leaves open whether the store has the entry.
         raise StorageError(str(error)) from error
-    return present is not None and present.path == entry.path
+    return existing is not None and existing.path == entry.path
 
 
 def newest(store: ObjectStore, external: ManifestStore) -> tuple[int, str] | None:
@@ -112,9 +117,9 @@ def newest(store: ObjectStore, external: ManifestStore) -> tuple[int, str] | Non
     Raises
     ------
     CorruptTableError
-        The entry does not name a manifest of that version.
+        The path of the entry is not the path of a manifest.
     StorageError
-        A store failed, or the manifest cannot be copied to its final path.
+        A store failed, or the manifest could not be copied to its final path.
     """
     with translated(store.display, store.options):
         entry = external.latest(store.object_uri)
@@ -122,44 +127,44 @@ def newest(store: ObjectStore, external: ManifestStore) -> tuple[int, str] | Non
 
 
 def find(store: ObjectStore, external: ManifestStore, version: int) -> tuple[int, str] | None:
-    """Return a version and the path of its manifest; None if unknown. Raises as `newest`."""
+    """Return a version and the path of its manifest; None without an entry. Raises as `newest`."""
     with translated(store.display, store.options):
         entry = external.get(store.object_uri, version)
     return None if entry is None else _resolve(store, external, entry)
 
 
 def since(store: ObjectStore, external: ManifestStore, version: int) -> list[tuple[int, str]]:
-    """Return the entries of `version` and later ones, oldest first. Raises as `newest`."""
+    """Return the versions with an entry, from `version` on, oldest first. Raises as `newest`."""
     with translated(store.display, store.options):
         entries = external.since(store.object_uri, version)
     return [_resolve(store, external, entry) for entry in entries]
 
 
 def _resolve(store: ObjectStore, external: ManifestStore, entry: ManifestEntry) -> tuple[int, str]:
+    """Return the version and manifest path of an entry, after the steps 3 and 4 where needed."""
     match = _STAGING.fullmatch(entry.path)
     if match is None:
         raise CorruptTableError(
-            f"{store.display}: the manifest store says that version {entry.version} is "
-            f"{entry.path!r}, "
-            "which is no manifest of the table; correct its entry"
+            f"{store.display}: the manifest store has the path {entry.path!r} for version "
+            f"{entry.version}, which is not a manifest of the table; correct its entry"
         )
-    place = match["place"]
-    if place == entry.path:
-        return entry.version, place
+    path = match["path"]
+    if path == entry.path:
+        return entry.version, path
     try:
-        _finish(store, external, entry, place)
+        _finish(store, external, entry, path)
     except StorageError as error:
         if _is_forbidden(error):
             return entry.version, entry.path
         raise StorageError(
             f"{store.display}: version {entry.version} is committed, but its manifest could not be "
-            f"copied to {place} ({error}); try again"
+            f"copied to {path} ({error}); try again"
         ) from error
-    return entry.version, place
+    return entry.version, path
 
 
-def _finish(store: ObjectStore, external: ManifestStore, entry: ManifestEntry, place: str) -> None:
-    """Perform the steps after the commit.
+def _finish(store: ObjectStore, external: ManifestStore, entry: ManifestEntry, path: str) -> None:
+    """Do the steps 3 and 4 of a commit.
 
     Raises
     ------
@@ -167,19 +172,19 @@ def _finish(store: ObjectStore, external: ManifestStore, entry: ManifestEntry, p
         The manifest could not be copied to its final path.
     """
     try:
-        store.copy(entry.path, place)
+        store.copy(entry.path, path)
     except MissingFileError:
-        # Another client has copied it.
+        # Another client has finished the commit.
         return
     with suppress(LanceError):
-        with translated(store.name(place), store.options):
-            # A copy may have another tag.
-            external.put_final(store.object_uri, replace(entry, path=place, e_tag=None))
+        with translated(store.name(path), store.options):
+            # The store may give the copy another entity tag.
+            external.put_final(store.object_uri, replace(entry, path=path, e_tag=None))
         store.delete([entry.path])
 
 
 def _is_forbidden(error: StorageError) -> bool:
-    """Tell whether this client lacks permission to write."""
+    """Tell whether the error means that this client must not write."""
     cause = error.__cause__
     return isinstance(cause, PermissionError) or (
         isinstance(cause, OSError) and cause.errno == errno.EROFS
@@ -187,6 +192,6 @@ def _is_forbidden(error: StorageError) -> bool:
 
 
 def _delete(store: ObjectStore, path: str) -> None:
-    # No version refers to a staging file that stays; cleanup removes it.
+    # If this fails, cleanup removes the file: no version refers to it.
     with suppress(StorageError):
         store.delete([path])

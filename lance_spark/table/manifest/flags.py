@@ -1,13 +1,13 @@
-"""Feature flags: features that a client must support to read or write a table.
+"""Feature flags: the features that a reader or a writer of a table must know.
 
-A manifest has 64 reader flags and 64 writer flags. A client must refuse a table with an unknown
-flag. This release:
+A manifest has 64 reader flags and 64 writer flags. A client that does not know a flag refuses the
+table.
 
-| bit | meaning | read and write | next manifest |
+| bit | meaning | supported | in the next manifest |
 | --- | --- | --- | --- |
 | 0 | deletion files | yes | set if there are any |
 | 1 | stable row ids | yes | as the table was created |
-| 2 | files of version 2 (old) | yes | omitted: the manifest records the file version |
+| 2 | files of version 2 (old) | yes | left out: `data_format` states the file version |
 | 3 | configuration | yes | writer flag, set if there is any |
 | 4 | base paths | yes | set if there are any |
 | 5 | no files in _transactions/ | yes | writer flag, kept and obeyed |
@@ -19,8 +19,9 @@ flag. This release:
 | 15 | field ids are never used again | yes | writer flag, kept for ever |
 | 14, others | managed blobs, unknown | no | |
 
-All flags but writer flags are set in both. pylance also derives flags from the content of the
-manifest, except flags that are kept for ever, and bit 5, which each writer decides.
+A flag is set as reader and as writer flag, unless the table says "writer flag". pylance computes
+the flags from the content of the manifest in the same way, except for bit 5, which each writer of
+it chooses.
 """
 
 from __future__ import annotations
@@ -68,9 +69,9 @@ _KNOWN = (
     | ROW_LINEAGE_COLUMNS
 )
 _KNOWN_TO_WRITERS = _KNOWN | STABLE_FIELD_IDS
-#: Flags that stay once they are set, with any content.
+#: Reader and writer flags that stay set, even if the content does not need them any more.
 FOR_EVER = MIXED_FILE_VERSIONS | TAGGED_FRAGMENT_REUSE
-#: Writer flags that stay once they are set.
+#: All writer flags that stay set.
 WRITERS_FOR_EVER = FOR_EVER | NO_TRANSACTION_FILE | STABLE_FIELD_IDS
 _VERSION = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})")
 
@@ -89,34 +90,34 @@ class Flags:
 
     @property
     def writes_transaction_files(self) -> bool:
-        """Whether a commit writes a file to _transactions/ besides the copy in its manifest."""
+        """Whether a commit also writes its transaction to a file in _transactions/."""
         return not self.writer & NO_TRANSACTION_FILE
 
 
 def check_readable(flags: Flags, table: str) -> None:
-    """Refuse a table with features that this release cannot read.
+    """Refuse to read a table with an unknown reader flag.
 
     Raises
     ------
     UnsupportedFeatureError
-        Names the first unknown flag and its number.
+        The message names the first unknown flag and its bit.
     """
     _refuse(flags.reader & ~_KNOWN, "reader", "read", table)
 
 
 def check_writable(flags: Flags, table: str) -> None:
-    """Refuse a commit to a table with features that this release cannot write.
+    """Refuse a commit to a table with an unknown reader or writer flag.
 
     Parameters
     ----------
     flags : Flags
     table : str
-        What errors call the table.
+        The name of the table in errors.
 
     Raises
     ------
     UnsupportedFeatureError
-        Names the first unknown flag and its number.
+        The message names the first unknown flag and its bit.
     """
     check_readable(flags, table)
     _refuse(flags.writer & ~_KNOWN_TO_WRITERS, "writer", "write to", table)
@@ -135,9 +136,9 @@ def next_flags(
     Parameters
     ----------
     manifest : table_pb2.Manifest
-        The new manifest, complete except its flags.
+        The new manifest, complete except for its flags.
     base : Flags, optional
-        Flags of the previous version; None for a new table.
+        The flags of the previous version; None for a new table.
     stable_row_ids : bool
     changed : collection of table_pb2.DataFragment
         The fragments of the manifest that differ from the previous version.
@@ -145,23 +146,24 @@ def next_flags(
         Whether an index has covering columns.
     """
     base = base or Flags(0, 0)
-    both = 0
-    for flag, is_set in _OF_FRAGMENTS.items():
-        # Features that the previous version lacks can only be in changed fragments.
-        could_be = manifest.fragments if base.reader & flag else changed
-        if any(map(is_set, could_be)):
-            both |= flag
-    if _has_other_version(changed, manifest):
-        both |= MIXED_FILE_VERSIONS
+    common = 0
+    for flag, needs_flag in _FRAGMENT_FLAGS.items():
+        # If the previous version does not have the flag, only changed fragments can need it.
+        candidates = manifest.fragments if base.reader & flag else changed
+        if any(map(needs_flag, candidates)):
+            common |= flag
+    if _has_mixed_versions(changed, manifest):
+        common |= MIXED_FILE_VERSIONS
     if stable_row_ids:
-        both |= STABLE_ROW_IDS
+        common |= STABLE_ROW_IDS
     if manifest.base_paths:
-        both |= BASE_PATHS
+        common |= BASE_PATHS
     if covering_columns:
-        both |= COVERING_COLUMNS
+        common |= COVERING_COLUMNS
+    config = TABLE_CONFIG if manifest.config else 0
     return Flags(
-        reader=both | (base.reader & FOR_EVER),
-        writer=both | (base.writer & WRITERS_FOR_EVER) | (TABLE_CONFIG if manifest.config else 0),
+        reader=common | (base.reader & FOR_EVER),
+        writer=common | (base.writer & WRITERS_FOR_EVER) | config,
     )
 
 
@@ -173,27 +175,27 @@ def _has_lineage_columns(fragment: table_pb2.DataFragment) -> bool:
     )
 
 
-_OF_FRAGMENTS: dict[int, Callable[[table_pb2.DataFragment], bool]] = {
+_FRAGMENT_FLAGS: dict[int, Callable[[table_pb2.DataFragment], bool]] = {
     DELETION_FILES: lambda fragment: fragment.HasField("deletion_file"),
     OVERLAYS: lambda fragment: bool(fragment.overlays),
     ROW_LINEAGE_COLUMNS: _has_lineage_columns,
 }
 
 
-def _has_other_version(
+def _has_mixed_versions(
     fragments: Iterable[table_pb2.DataFragment], manifest: table_pb2.Manifest
 ) -> bool:
-    """Tell whether the version of a data file differs from the table or from another file."""
-    versions = {
+    """Tell whether the versions of data files differ, or differ from the version of the table."""
+    numbers = {
         (file.file_major_version, file.file_minor_version)
         for fragment in fragments
         for file in fragment.files
     }
-    result = {canonical(version) for version in versions}
-    version = _VERSION.fullmatch(manifest.data_format.version)
-    if result and version is not None:
-        result.add(canonical((int(version[1]), int(version[2]))))
-    return len(result) > 1
+    versions = {canonical(version) for version in numbers}
+    stated = _VERSION.fullmatch(manifest.data_format.version)
+    if versions and stated is not None:
+        versions.add(canonical((int(stated[1]), int(stated[2]))))
+    return len(versions) > 1
 
 
 def _refuse(unknown: int, side: str, verb: str, table: str) -> None:
@@ -202,7 +204,6 @@ def _refuse(unknown: int, side: str, verb: str, table: str) -> None:
     value = unknown & -unknown
     meaning = _NAMES.get(value, "a feature that this release does not know")
     raise UnsupportedFeatureError(
-        f"{table}: cannot {verb} it: {side} feature flag {value} (bit {value.bit_length() - 1}) is "
-        f"set: {meaning}. "
-        "Use a newer release or another client"
+        f"{table}: cannot {verb} it: {side} feature flag {value} (bit {value.bit_length() - 1}) "
+        f"is set: {meaning}. Use a newer release or another client"
     )

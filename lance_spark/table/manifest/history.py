@@ -1,7 +1,8 @@
-"""The history of a table: its versions, their timestamps and transactions.
+"""The history of a table: its versions with commit times, transactions and row counts.
 
 Timestamps come from the clocks of the writers, so a later version can have an earlier timestamp.
-The table as of a time is the newest version whose timestamp is not later. No order is assumed.
+The table as of a time is the newest version whose timestamp is not after this time. The timestamps
+of older versions do not matter.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit.transaction import MESSAGE, Transaction, read_transaction
 from lance_spark.table.manifest.codec import find_manifest, read_manifest
 from lance_spark.table.manifest.manifest import Manifest
-from lance_spark.table.manifest.summary import summarize
 from lance_spark.table.manifest.versions import ManifestLocation, find, list_manifests, not_a_table
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -26,13 +26,13 @@ _MICROSECOND = datetime.timedelta(microseconds=1)
 
 @dataclass(frozen=True)
 class VersionInfo:
-    """A version and its timestamp. Further facts are read on first use.
+    """A version and its commit time. The properties read the manifest at their first use.
 
     Attributes
     ----------
     version : int
     timestamp : datetime
-        In UTC, cut to microseconds.
+        In UTC, truncated to microseconds.
     """
 
     version: int
@@ -47,19 +47,19 @@ class VersionInfo:
         Raises
         ------
         VersionNotFoundError
-            Cleanup has removed the version meanwhile.
+            Cleanup has removed the version.
         StorageError
         """
         return summarize(self._read())
 
     @cached_property
     def transaction(self) -> Transaction | None:
-        """The transaction of the version; None if its writer did not store it.
+        """The transaction that created the version; None if its writer did not record it.
 
         Raises
         ------
         VersionNotFoundError
-            Cleanup has removed the version meanwhile.
+            Cleanup has removed the version.
         CorruptTableError, StorageError
         """
         manifest = self._read()
@@ -67,7 +67,7 @@ class VersionInfo:
 
     @property
     def operation(self) -> str | None:
-        """The kind of operation, for example ``append``; None if unknown."""
+        """The name of the operation, for example ``append``; None if it is unknown."""
         return None if self.transaction is None else self.transaction.operation.kind or None
 
     @property
@@ -77,7 +77,7 @@ class VersionInfo:
 
     @property
     def message(self) -> str | None:
-        """The commit message, or None."""
+        """The commit message, if there is one."""
         return self.transaction_properties.get(MESSAGE)
 
     def _read(self) -> Manifest:
@@ -87,7 +87,7 @@ class VersionInfo:
             return read_manifest(self._store, self._location)
         except MissingFileError:
             raise VersionNotFoundError(
-                f"{self._store.display}: version {self.version} has been cleaned up meanwhile"
+                f"{self._store.display}: cleanup has removed version {self.version}"
             ) from None
 
 
@@ -98,18 +98,18 @@ def list_versions(store: ObjectStore) -> list[VersionInfo]:
     ------
     TableNotFoundError, CorruptTableError, StorageError
     """
-    located = list_manifests(store)
-    if not located:
+    locations = list_manifests(store)
+    if not locations:
         raise not_a_table(store)
-    places = {location.version: location for location in located}
+    by_version = {location.version: location for location in locations}
     return [
-        VersionInfo(m.version, m.timestamp, store, places[m.version])
-        for m in _manifests(store, located)
+        VersionInfo(manifest.version, manifest.timestamp, store, by_version[manifest.version])
+        for manifest in _manifests(store, locations)
     ]
 
 
 def transaction_of(store: ObjectStore, version: int) -> Transaction | None:
-    """Return the transaction of a version; None if its writer did not store it.
+    """Return the transaction that created a version; None if its writer did not record it.
 
     Raises
     ------
@@ -121,35 +121,70 @@ def transaction_of(store: ObjectStore, version: int) -> Transaction | None:
         return read_transaction(store, read_manifest(store, find(store, version)))
     except MissingFileError:
         raise VersionNotFoundError(
-            f"{store.display}: version {version} has just been cleaned up"
+            f"{store.display}: cleanup has just removed version {version}"
         ) from None
 
 
 def transactions(store: ObjectStore, version: int, limit: int) -> list[Transaction | None]:
-    """Return the transactions of a version and earlier ones, newest first; None if not stored.
+    """Return the transactions of a version and of the versions before it, newest first.
+
+    None stands for a transaction that a writer did not record.
 
     Raises
     ------
     TableNotFoundError, CorruptTableError, StorageError
     """
-    located = [item for item in list_manifests(store) if item.version <= version]
-    newest = located[::-1][:limit] if limit > 0 else []
+    locations = [location for location in list_manifests(store) if location.version <= version]
+    newest = locations[::-1][:limit] if limit > 0 else []
     return [read_transaction(store, manifest) for manifest in _manifests(store, newest)]
 
 
 def manifests_with_transactions(
-    store: ObjectStore, located: Sequence[ManifestLocation]
+    store: ObjectStore, locations: Sequence[ManifestLocation]
 ) -> Iterator[tuple[Manifest, Transaction | None]]:
-    """Yield versions and their transactions in the given order; removed versions are skipped.
+    """Yield manifests and their transactions, in the given order, one at a time in memory.
 
-    One manifest is in memory at a time. The transaction is None if its writer did not store it.
+    Versions that cleanup removes meanwhile are left out. None stands for a transaction that a
+    writer did not record.
 
     Raises
     ------
     CorruptTableError, StorageError
     """
-    for manifest in _manifests(store, located):
+    for manifest in _manifests(store, locations):
         yield manifest, read_transaction(store, manifest)
+
+
+def summarize(manifest: Manifest) -> dict[str, str]:
+    """Count fragments, files, rows and bytes of a version. Reads no other file.
+
+    Returns
+    -------
+    dict of str to str
+        The keys of pylance's `versions()`: ``total_fragments``, ``total_rows`` (not deleted),
+        ``total_data_files``, ``total_data_file_rows``, ``total_deletion_files``,
+        ``total_deletion_file_rows`` and ``total_files_size`` (bytes of data files with a known
+        size). The values are numbers as text.
+    """
+    files = rows = deletion_files = deleted = size = 0
+    fragments = manifest.message.fragments
+    for fragment in fragments:
+        files += len(fragment.files)
+        rows += fragment.physical_rows
+        size += sum(file.file_size_bytes for file in fragment.files)
+        if fragment.HasField("deletion_file"):
+            deletion_files += 1
+            deleted += fragment.deletion_file.num_deleted_rows
+    numbers = {
+        "total_data_file_rows": rows,
+        "total_data_files": files,
+        "total_deletion_file_rows": deleted,
+        "total_deletion_files": deletion_files,
+        "total_files_size": size,
+        "total_fragments": len(fragments),
+        "total_rows": rows - deleted,
+    }
+    return {name: str(number) for name, number in numbers.items()}
 
 
 def manifest_as_of(store: ObjectStore, timestamp: datetime.datetime) -> Manifest:
@@ -161,14 +196,14 @@ def manifest_as_of(store: ObjectStore, timestamp: datetime.datetime) -> Manifest
     ----------
     store : ObjectStore
     timestamp : datetime
-        With a time zone; timestamps of versions are compared cut to microseconds.
+        Needs a time zone. It is compared with timestamps that are truncated to microseconds.
 
     Raises
     ------
     VersionNotFoundError
         All existing versions are newer.
     InvalidInputError
-        The timestamp has no time zone.
+        The time does not have a time zone.
     TableNotFoundError, CorruptTableError, StorageError
     """
     if timestamp.tzinfo is None:
@@ -176,11 +211,11 @@ def manifest_as_of(store: ObjectStore, timestamp: datetime.datetime) -> Manifest
             f"timestamp {timestamp.isoformat()} has no time zone; give one, for example UTC"
         )
     limit = (timestamp - _EPOCH) // _MICROSECOND
-    located = list_manifests(store)
-    if not located:
+    locations = list_manifests(store)
+    if not locations:
         raise not_a_table(store)
     oldest = None
-    for manifest in _manifests(store, located[::-1]):
+    for manifest in _manifests(store, locations[::-1]):
         if manifest.timestamp_ns // 1000 <= limit:
             return manifest
         oldest = manifest
@@ -190,8 +225,8 @@ def manifest_as_of(store: ObjectStore, timestamp: datetime.datetime) -> Manifest
     )
 
 
-def _manifests(store: ObjectStore, located: Sequence[ManifestLocation]) -> Iterator[Manifest]:
-    """Yield the manifests in order; removed versions are skipped."""
-    for manifest in read_each(partial(find_manifest, store), located, local=store.is_local):
+def _manifests(store: ObjectStore, locations: Sequence[ManifestLocation]) -> Iterator[Manifest]:
+    """Yield the manifests in order, without versions that cleanup removes meanwhile."""
+    for manifest in read_each(partial(find_manifest, store), locations, local=store.is_local):
         if manifest is not None:
             yield manifest

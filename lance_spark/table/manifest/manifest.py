@@ -1,8 +1,8 @@
-"""One version of a table, as its manifest describes it.
+"""The manifest of one version of a table, held in memory.
 
-A `Manifest` wraps its protobuf message. Fields unknown to this release survive in the next version:
-its message starts as a copy, and the index section is carried as bytes. `codec` documents the
-layout of the file.
+A `Manifest` wraps its protobuf message. Fields that this release does not know survive in the next
+version: its message starts as a copy of this one, and the index section is copied as bytes.
+`table.manifest.codec` documents the layout of the file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from lance_spark.errors import (
 )
 from lance_spark.proto import table_pb2
 from lance_spark.storage.uri import check_relative
-from lance_spark.table.blob_dataset import check_changeable
 from lance_spark.table.fragments import file_versions
 from lance_spark.table.fragments.fragment import Fragment
 from lance_spark.table.manifest import flags
@@ -33,26 +32,36 @@ if TYPE_CHECKING:
 _NANOS = 1_000_000_000
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _LEGACY = file_versions.LEGACY
+#: What a user can do with a table whose blobs are in a second table; see `table.blob_dataset`.
+BLOB_DATASET_ADVICE = (
+    "The second table can be opened by itself, at that version, and joined by _rowid: "
+    "see docs/howto/blobs.md"
+)
 _VERSION_NAMES = {"legacy": (0, 1), "0.1": (0, 1), "0.3": (2, 0), "": (2, 0)}
 
 
 class Manifest:
-    """One version of a table. Immutable; parts are parsed on first use.
+    """One version of a table. Immutable; its properties are parsed at the first use.
 
     Parameters
     ----------
     proto : table_pb2.Manifest
-        The message, which must not be changed any more.
+        The message. The caller must not change it afterwards.
     name : str
-        Name of the file in errors.
+        The name of the file in errors.
     index_section : bytes, optional
-        `IndexSection`, not parsed.
+        The serialised `IndexSection`.
     transaction_section : bytes, optional
-        `Transaction`, not parsed.
+        The serialised `Transaction`.
     dictionaries : bytes
-        Bytes before the sections, if fields refer to dictionary values there.
+        The bytes before the sections, if fields refer to dictionary values there.
     size_bytes : int
         Length of the file.
+
+    Attributes
+    ----------
+    read_at : float
+        The time (`time.monotonic`) at which the store was last known to have this manifest.
     """
 
     __slots__ = (
@@ -88,12 +97,11 @@ class Manifest:
         self.transaction_section = transaction_section
         self.dictionaries = dictionaries
         self.size_bytes = size_bytes
-        #: Time (`time.monotonic`) at which the version was last read from the store.
         self.read_at = time.monotonic()
 
     @property
     def version(self) -> int:
-        """The version of the table, from 1 on."""
+        """The number of the version, from 1 on."""
         return self._proto.version
 
     @property
@@ -106,7 +114,7 @@ class Manifest:
             The fields do not form a tree.
         """
         if self._schema is None:
-            # Imported here, as it loads Arrow, which listing versions does not need.
+            # Imported here because it imports Arrow, which a listing of versions does not need.
             from lance_spark.file.schema.schema import Schema
 
             try:
@@ -114,7 +122,7 @@ class Manifest:
             except CorruptFileError as error:
                 raise CorruptTableError(f"{self.name}: {error}") from None
             if self.dictionaries:
-                # Imported here, as few tables have them.
+                # Only tables with files of version 0.1 have them.
                 from lance_spark.file.v0_1.dictionaries import with_dictionaries
 
                 self._schema = with_dictionaries(self._schema, self.dictionaries)
@@ -122,7 +130,7 @@ class Manifest:
 
     @property
     def schema_metadata(self) -> dict[str, bytes]:
-        """Metadata of the schema."""
+        """The metadata of the schema."""
         return dict(self._proto.schema_metadata)
 
     @property
@@ -134,28 +142,31 @@ class Manifest:
 
     @property
     def num_rows(self) -> int:
-        """Rows that are not deleted."""
+        """The number of rows that are not deleted."""
         return sum(fragment.num_rows for fragment in self.fragments)
 
     @property
     def timestamp_ns(self) -> int:
-        """Time of the commit: nanoseconds since 1970 in UTC, by the clock of the writer."""
+        """The commit time by the clock of the writer: nanoseconds since 1970 in UTC."""
         stamp = self._proto.timestamp
         return int(stamp.seconds * _NANOS + stamp.nanos)
 
     @property
     def identity(self) -> tuple[int, str | None]:
-        """Distinguishes the version from one with the same number of a recreated table."""
+        """A value that differs between two versions with the same number.
+
+        Two versions have the same number if the table was deleted and created again.
+        """
         return self.timestamp_ns, self.transaction_file
 
     @property
     def timestamp(self) -> datetime.datetime:
-        """Time of the commit in UTC, truncated to microseconds.
+        """The commit time in UTC, truncated to microseconds.
 
         Raises
         ------
         CorruptTableError
-            No time that a calendar has.
+            The time is out of the range of `datetime`.
         """
         try:
             return _EPOCH + datetime.timedelta(microseconds=self.timestamp_ns // 1000)
@@ -166,34 +177,34 @@ class Manifest:
 
     @property
     def timestamp_us(self) -> int:
-        """Time of the commit: microseconds since 1970 in UTC.
+        """The commit time: microseconds since 1970 in UTC.
 
         Raises
         ------
         CorruptTableError
-            No time that a calendar has.
+            The time is out of the range of `datetime`.
         """
         return (self.timestamp - _EPOCH) // datetime.timedelta(microseconds=1)
 
     @property
     def data_storage_version(self) -> tuple[int, int]:
-        """File version that writers must write, for example ``(2, 2)``.
+        """The file version of new data files, for example ``(2, 2)``.
 
-        =======================  ====================================================================
-        `data_format`            the version
-        =======================  ====================================================================
-        2.0 or later             as it says
-        0.1                      0.1; but that of the data files, if none of them is of version 0.1:
+        =======================  ==================================================================
+        `data_format`            result
+        =======================  ==================================================================
+        2.0 or later             the stated version
+        0.1                      0.1; but the version of the data files if none has version 0.1:
                                  pylance 0.16 did not correct the field when it wrote them
-        missing                  that of the data files, the latest one if there are several
-        missing, without files   what pylance creates a table with, if the old flag for files of
-                                 version 2 is set; else 0.1
-        =======================  ====================================================================
+        missing                  the greatest version of the data files
+        missing, without files   the version with which pylance creates a table, if the old flag
+                                 for files of version 2 is set; else 0.1
+        =======================  ==================================================================
 
         Raises
         ------
         CorruptTableError
-            The version cannot be parsed.
+            The stated version is not valid.
         """
         if not self._proto.HasField("data_format"):
             versions = self._versions_of_files()
@@ -206,12 +217,12 @@ class Manifest:
         return version
 
     def check_file_format(self, table: str) -> None:
-        """Refuse a table whose data files are not Lance files; pylance ignores the field.
+        """Refuse a table whose data files are not Lance files. pylance does not check this field.
 
         Parameters
         ----------
         table : str
-            Name of the table in errors.
+            The name of the table in errors.
 
         Raises
         ------
@@ -220,14 +231,14 @@ class Manifest:
         file_format = self._proto.data_format.file_format
         if file_format not in ("", file_versions.FILE_FORMAT):
             raise UnsupportedFeatureError(
-                f"{table}: its data files are of the format {file_format!r} "
+                f"{table}: its data files have the format {file_format!r} "
                 "(data_format.file_format), this release reads and writes "
                 f"{file_versions.FILE_FORMAT!r} only; use the client that wrote the table"
             )
 
     @property
     def states_file_version(self) -> bool:
-        """Whether `data_format` has the version of data files, and is correct."""
+        """Whether `data_format` states the version of the data files correctly."""
         if not self._proto.HasField("data_format"):
             return False
         stated = self._stated_version()
@@ -248,7 +259,7 @@ class Manifest:
             for fragment in self._proto.fragments
             for file in fragment.files
         }
-        return {file_versions.canonical(number) for number in numbers}
+        return {file_versions.canonical(version) for version in numbers}
 
     @property
     def flags(self) -> flags.Flags:
@@ -261,48 +272,56 @@ class Manifest:
         Parameters
         ----------
         table : str
-            Name of the table in errors.
+            The name of the table in errors.
 
         Raises
         ------
         UnsupportedFeatureError
-            The table needs features that this release does not support.
+            The table needs a feature that this release does not write.
         """
         flags.check_writable(self.flags, table)
-        check_changeable(self, table)
+        version = self._proto.blob_dataset_version
+        if version:
+            raise UnsupportedFeatureError(
+                f"{table}: cannot write to it: its blobs are in a second table below _blobs/ "
+                f"(blob_dataset_version {version}), which the change would have to change too. "
+                f"Write its rows to a new table. {BLOB_DATASET_ADVICE}"
+            )
 
     @property
     def config(self) -> dict[str, str]:
-        """Configuration of the table."""
+        """The configuration of the table."""
         return dict(self._proto.config)
 
     @property
     def table_metadata(self) -> dict[str, str]:
-        """Metadata of the table."""
+        """The metadata of the table."""
         return dict(self._proto.table_metadata)
 
     @property
     def max_fragment_id(self) -> int | None:
-        """The greatest fragment id ever assigned; None before the first."""
+        """The greatest fragment id that the table ever used; None before the first fragment."""
         if self._proto.HasField("max_fragment_id"):
             return self._proto.max_fragment_id
         return max((fragment.id for fragment in self._proto.fragments), default=None)
 
     @property
     def first_new_field_id(self) -> int:
-        """The first field id of an overwrite: 0, except in tables that never reuse field ids.
+        """The first field id of the columns of an overwrite.
+
+        It is 0, unless the table has the flag for field ids that are never used again.
 
         Raises
         ------
         CorruptTableError
-            The table never reuses field ids, but does not record the used ones.
+            The table has the flag, but does not record the greatest field id.
         """
         if not self.flags.writer & flags.STABLE_FIELD_IDS:
             return 0
         if not self._proto.HasField("max_allocated_field_id"):
             raise CorruptTableError(
-                f"{self.name}: writer flag {flags.STABLE_FIELD_IDS} is set, but "
-                "max_allocated_field_id is missing"
+                f"{self.name}: writer flag {flags.STABLE_FIELD_IDS} is set, "
+                "but max_allocated_field_id is missing"
             )
         return self._proto.max_allocated_field_id + 1
 
@@ -313,12 +332,12 @@ class Manifest:
 
     @property
     def branch(self) -> str | None:
-        """The branch of the version; None for main.
+        """The branch of the version; None for the main branch.
 
         Raises
         ------
         CorruptTableError
-            The name leads outside of the table.
+            The name leads out of the table.
         """
         if not self._proto.HasField("branch"):
             return None
@@ -329,46 +348,47 @@ class Manifest:
 
     @property
     def base_paths(self) -> Mapping[int, BasePath]:
-        """The base paths by id.
+        """The base paths, by id.
 
         Raises
         ------
         CorruptTableError
-            A base path has no path, or two have the same id.
+            A base path has no path, or two base paths have the same id.
         """
-        results: dict[int, BasePath] = {}
+        bases: dict[int, BasePath] = {}
         for base in self._proto.base_paths:
-            if base.id in results:
+            if base.id in bases:
                 raise CorruptTableError(f"{self.name}: two base paths have the id {base.id}")
             try:
-                results[base.id] = BasePath.from_proto(base)
+                bases[base.id] = BasePath.from_proto(base)
             except InvalidInputError as error:
                 raise CorruptTableError(f"{self.name}: base paths: {error}") from None
-        return results
+        return bases
 
     @property
     def has_writer_version(self) -> bool:
-        """Whether the manifest names its writer; the earliest releases do not."""
+        """Whether the manifest names its writer. The earliest releases did not write this field."""
         return bool(self._proto.HasField("writer_version"))
 
     @property
     def transaction_file(self) -> str | None:
-        """Name of the transaction file below _transactions/; empty without one."""
+        """The name of the transaction's file below _transactions/, if it was written."""
         return self._proto.transaction_file or None
 
     @property
     def message(self) -> table_pb2.Manifest:
-        """The message itself, for scans of all fragments. It must not be changed."""
+        """The message itself, for loops over all fragments. It must not be changed."""
         return self._proto
 
     def to_proto(self) -> table_pb2.Manifest:
-        """Return a copy of the message, including unknown fields."""
+        """Return a copy of the message, with the fields that this release does not know."""
         copy = table_pb2.Manifest()
         copy.CopyFrom(self._proto)
         return copy
 
     def __repr__(self) -> str:
-        return f"Manifest({self.name!r}, version={self.version}, fragments={len(self._proto.fragments)})"
+        count = len(self._proto.fragments)
+        return f"Manifest({self.name!r}, version={self.version}, fragments={count})"
 
     def __reduce__(self) -> tuple[object, ...]:
         return _unpickle, (
@@ -401,6 +421,6 @@ def _unpickle(
         dictionaries=dictionaries,
         size_bytes=size,
     )
-    # Another process has read the version, at an unknown time.
+    # Another process read it; how long ago is not known.
     manifest.read_at = -math.inf
     return manifest

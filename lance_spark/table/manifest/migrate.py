@@ -1,9 +1,10 @@
-"""Migrates manifests from the naming scheme V1 to V2: each is copied to its new name first.
+"""Migration of the names of manifests from scheme V1 to scheme V2.
 
-The newest version is migrated first. From then on writers see both schemes and refuse to commit, so
-no version can be created under two names. A writer that listed the versions before can still
-commit, so no client should write during a migration. Readers find every version at any time: they
-prefer the new name. After a crash the migration can be repeated; a migrated table is not changed.
+Each manifest gets its new name, then loses the old one. The newest version is renamed first: from
+then on, writers see names of both schemes and refuse to commit, so that no version is created under
+two names. A writer that listed the versions earlier can still do so; therefore no client should
+write during a migration. Readers find every version at any time: they read the new name of a
+version with two names. After a crash, call the migration again. A migrated table is not changed.
 """
 
 from __future__ import annotations
@@ -18,46 +19,45 @@ _MAX_ROUNDS = 10
 
 
 def migrate_to_v2(store: ObjectStore) -> int:
-    """Rename all manifests of a table to scheme V2.
+    """Rename all manifests of a table to names of scheme V2.
 
     Parameters
     ----------
     store : ObjectStore
-        Root of the table or of a branch, which has its own manifests.
+        The root of the table, or of a branch. Each branch has manifests of its own.
 
     Returns
     -------
     int
-        Number of renamed manifests.
+        The number of renamed manifests.
 
     Raises
     ------
     TableNotFoundError
-        The table does not exist.
     UnsupportedError
-        An external manifest store records the names.
+        The table has an external manifest store, which records the names.
     UnsupportedFeatureError
-        The newest version needs features that this release cannot write.
+        The newest version needs a feature that this release does not write.
     CorruptTableError
-        A version has two manifests that differ.
+        Two manifests of the same version differ.
     StorageError
     """
     if store.manifest_store is not None:
         raise UnsupportedError(
-            f"{store.display}: an external manifest store names the manifests, which keep their "
-            "names"
+            f"{store.display}: manifests cannot be renamed, because an external manifest store "
+            "records their names"
         )
     read_latest(store).check_writable(store.display)
     renamed = 0
     for _ in range(_MAX_ROUNDS):
-        names = [versions.parse_name(name) for name in store.list_names(FOLDER)]
-        located = [item for item in names if item is not None]
-        if not located:
+        parsed = [versions.parse_name(name) for name in store.list_names(FOLDER)]
+        locations = [location for location in parsed if location is not None]
+        if not locations:
             raise versions.not_a_table(store)
-        old = [item for item in located if item.scheme is NamingScheme.V1]
+        old = [location for location in locations if location.scheme is NamingScheme.V1]
         if not old:
             break
-        for location in sorted(old, key=lambda item: -item.version):
+        for location in sorted(old, key=lambda location: -location.version):
             renamed += _rename(store, location)
     return renamed
 
@@ -67,13 +67,12 @@ def _rename(store: ObjectStore, old: ManifestLocation) -> bool:
     try:
         data = store.read_bytes(old.path)
     except MissingFileError:
-        # Another migration was faster.
+        # Another client migrates the table too, and has renamed this manifest.
         return False
     if not store.put_if_absent(new.path, data) and store.read_bytes(new.path) != data:
         raise CorruptTableError(
-            f"{store.display}: version {old.version} has two manifests that differ, {old.path} and "
-            f"{new.path}; "
-            "find out which one its readers need, and remove the other"
+            f"{store.display}: version {old.version} has two different manifests, {old.path} and "
+            f"{new.path}; find out which of them is valid, and delete the other one"
         )
     store.delete([old.path])
     return True

@@ -1,15 +1,15 @@
-"""What early releases of Lance wrote wrong, and how it is repaired. pylance repairs the same with its next commit.
+"""Repairs of manifests that early releases of Lance wrote with errors.
 
-| written by | what is wrong | repair | when |
-| --- | --- | --- | --- |
-| releases before `writer_version` | numbers of rows of fragments | counted again (`row_counts`) | the next commit |
-| the same, and "lance" before 0.8.15 | fragment bitmaps of indexes | the indexes are left out; pylance reads them to \
-repair their bitmaps | the next commit |
-| "lance" until 0.10.5 | columns that were added after others were dropped got ids of fields that data files have | \
-such columns get new ids (`with_unique_field_ids`), data files without columns go (`drop_unused_files`) | reading; \
-the next commit writes it |
+1. Releases before the field `writer_version`: row counts of fragments are wrong. The next commit
+   counts the rows again (`fragments.row_counts`).
+2. The same releases, and "lance" before 0.8.15: fragment bitmaps of indexes are wrong. The next
+   commit leaves the indexes out. pylance reads the indexes instead, and repairs their bitmaps.
+3. "lance" until 0.10.5: a column that was added after others were dropped got the id of a field
+   that data files have. The reader gives such columns new ids (`with_unique_field_ids`); the next
+   commit stores the new ids and drops data files without columns (`drop_unused_files`). This
+   happened only in tables with data files of version 0.1.
 
-The last one happened in tables with data files of version 0.1 only.
+pylance repairs the same errors with its next commit.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _VERSION = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9})")
 
 
 def has_wrong_bitmaps(manifest: table_pb2.Manifest) -> bool:
-    """Tell whether the writer of a version may have written wrong fragment bitmaps of indexes."""
+    """Tell whether the fragment bitmaps of indexes may be wrong, as an early release wrote them."""
     if not manifest.HasField("writer_version"):
         return True
     writer = manifest.writer_version
@@ -37,16 +37,17 @@ def has_wrong_bitmaps(manifest: table_pb2.Manifest) -> bool:
 
 
 def with_unique_field_ids(manifest: table_pb2.Manifest) -> table_pb2.Manifest:
-    """Return a manifest in which no two data files of a fragment have a field of one id.
+    """Return a manifest in which each field id occurs in only one data file of a fragment.
 
-    Of the files of a fragment that have the same field, the last one has the values of the column. The column and these files get
-    a new id, in increasing order of the old ids, after the greatest one in use. Files that have no column left stay: cleanup has to
-    see that this version refers to them.
+    If several files of a fragment have the same field id, the last file has the values of the
+    column. The column and this file get a new id. New ids follow the greatest id in use, in the
+    order of the old ids. Files without a remaining column stay: cleanup must see that this version
+    refers to them.
 
     Parameters
     ----------
     manifest : table_pb2.Manifest
-        Is not changed.
+        Not changed.
 
     Returns
     -------
@@ -55,17 +56,22 @@ def with_unique_field_ids(manifest: table_pb2.Manifest) -> table_pb2.Manifest:
     """
     if not _may_have_legacy_files(manifest):
         return manifest
-    twice: set[int] = set()
+    repeated: set[int] = set()
     for fragment in manifest.fragments:
         if len(fragment.files) > 1:
-            twice |= _ids_of_several_files(fragment)
+            repeated |= _repeated_ids(fragment)
     columns = {field.id for field in manifest.fields}
-    twice &= columns
-    if not twice:
+    repeated &= columns
+    if not repeated:
         return manifest
-    in_files = (id_ for item in manifest.fragments for file in item.files for id_ in file.fields)
-    first = max((*columns, *in_files)) + 1
-    new_ids = {old: first + rank for rank, old in enumerate(sorted(twice))}
+    file_ids = (
+        field_id
+        for fragment in manifest.fragments
+        for file in fragment.files
+        for field_id in file.fields
+    )
+    first = max((*columns, *file_ids)) + 1
+    new_ids = {old: first + rank for rank, old in enumerate(sorted(repeated))}
     repaired = table_pb2.Manifest()
     repaired.CopyFrom(manifest)
     for field in repaired.fields:
@@ -77,12 +83,15 @@ def with_unique_field_ids(manifest: table_pb2.Manifest) -> table_pb2.Manifest:
 
 
 def drop_unused_files(manifest: table_pb2.Manifest) -> None:
-    """Take data files without any column of the schema out of fragments that have others, as pylance does with its repair.
+    """Remove data files without a column of the schema from fragments that have other files.
+
+    pylance does the same as a part of its repair.
 
     Parameters
     ----------
     manifest : table_pb2.Manifest
-        Of a new version; changed in place. Tables that have no data files of version 0.1 stay as they are.
+        The manifest of a new version; changed in place. Not changed if the table does not have data
+        files of version 0.1.
     """
     if not _may_have_legacy_files(manifest):
         return
@@ -102,18 +111,19 @@ def _may_have_legacy_files(manifest: table_pb2.Manifest) -> bool:
     return manifest.data_format.version in ("", "legacy", file_versions.text(file_versions.LEGACY))
 
 
-def _ids_of_several_files(fragment: table_pb2.DataFragment) -> set[int]:
+def _repeated_ids(fragment: table_pb2.DataFragment) -> set[int]:
+    """Return the field ids that occur in several files of a fragment."""
     seen: set[int] = set()
-    several: set[int] = set()
+    repeated: set[int] = set()
     for file in fragment.files:
-        ids = {id_ for id_ in file.fields if id_ >= 0}
-        several |= seen & ids
+        ids = {field_id for field_id in file.fields if field_id >= 0}
+        repeated |= seen & ids
         seen |= ids
-    return several
+    return repeated
 
 
 def _renumber(fragment: table_pb2.DataFragment, new_ids: dict[int, int]) -> None:
-    """Give the last file that has a field the field's new id."""
-    left = dict(new_ids)
+    """Replace each id by its new id, in the last file that has it."""
+    remaining = dict(new_ids)
     for file in reversed(fragment.files):
-        file.fields[:] = [left.pop(id_, id_) for id_ in file.fields]
+        file.fields[:] = [remaining.pop(field_id, field_id) for field_id in file.fields]

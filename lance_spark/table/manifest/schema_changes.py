@@ -1,9 +1,9 @@
-"""Changes of the schema in a manifest builder: field ids, and parts of dropped columns.
+"""Schema changes of a manifest under construction: new field ids, and removal of unused files.
 
-A field id is assigned once. A new field gets an id above all ids of the schema and of data files,
-including dropped columns that are still in a file. Tables with writer flag 32768 record the
-greatest id ever assigned (`Manifest.max_allocated_field_id`). In other tables the id of a dropped
-column is reused after its last file is gone.
+A new field gets an id above all ids in the schema and in data files, which can still have columns
+that were dropped. Tables with writer flag 32768 record the greatest id that was ever used
+(`Manifest.max_allocated_field_id`). In other tables, the id of a column can be used again after all
+its files were removed.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from lance_spark.table.rows import ids as row_ids
 if TYPE_CHECKING:
     from lance_spark.table.paths import TablePaths
 
-#: Operations that add rows or values, written for the schema that they were planned on.
+#: Operations whose files were written for the schema that the table had when they were planned.
 WRITES_ROWS = frozenset({"append", "update", "data_replacement", "data_overlay"})
-#: Replaces a field id in a data file whose values are obsolete.
+#: Replaces a field id in a data file if another file has the values of the column.
 TOMBSTONE = -2
 
 
 def max_field_id(manifest: table_pb2.Manifest) -> int:
-    """Return the greatest field id that a table is known to have assigned; -1 without any."""
+    """Return the greatest field id that a manifest has or records; -1 without fields."""
     greatest = max((field.id for field in manifest.fields), default=-1)
     for fragment in manifest.fragments:
         for file in fragment.files:
@@ -43,67 +43,70 @@ def max_field_id(manifest: table_pb2.Manifest) -> int:
 
 
 def check_new_fields(manifest: table_pb2.Manifest, schema: Iterable[file_pb2.Field]) -> None:
-    """Refuse new fields with a used id, and another type for an existing field.
+    """Check the ids of new fields, and that existing fields keep their types.
 
     Raises
     ------
     InvalidInputError
+        A new field has an id that was used before, or an existing field would get another type or
+        another parent.
     """
-    known = {item.id: item for item in manifest.fields}
+    known = {field.id: field for field in manifest.fields}
     greatest = max_field_id(manifest)
-    for item in schema:
-        there = known.get(item.id, item)
-        if (there.logical_type, there.parent_id) != (item.logical_type, item.parent_id):
+    for field in schema:
+        existing = known.get(field.id, field)
+        if (existing.logical_type, existing.parent_id) != (field.logical_type, field.parent_id):
             raise InvalidInputError(
-                f"field {item.id} is {there.name!r} of type {there.logical_type}, and would become "
-                f"{item.name!r} of type "
-                f"{item.logical_type}; give that another id"
+                f"field {field.id} is {existing.name!r} of type {existing.logical_type}, and would "
+                f"become {field.name!r} of type {field.logical_type}; give the new field another id"
             )
-        if item.id not in known and item.id <= greatest:
+        if field.id not in known and field.id <= greatest:
             raise InvalidInputError(
-                f"the new field {item.name!r} has the id {item.id}, but ids up to {greatest} are "
-                "those of fields that there "
-                f"are or were; give it {greatest + 1} or more"
+                f"the new field {field.name!r} has the id {field.id}, but the ids up to {greatest} "
+                f"were used before; give it the id {greatest + 1} or a greater one"
             )
 
 
-def set_fields(draft: ManifestBuilder, schema: Iterable[file_pb2.Field]) -> None:
-    """Replace the schema of the table; its metadata stays.
+def set_fields(builder: ManifestBuilder, schema: Iterable[file_pb2.Field]) -> None:
+    """Replace the fields of the schema. The metadata of the schema stays.
 
     Raises
     ------
     InvalidInputError
-        Two fields have the same id, two columns the same name, or the fields do not form a tree.
+        Two fields have the same id, or two columns the same name, or the fields do not form a tree.
     """
     fields = list(schema)
     ids = [field.id for field in fields]
     names = [field.name for field in fields if field.parent_id < 0]
     if len(set(ids)) < len(ids):
-        raise InvalidInputError(f"the schema has field ids twice: {sorted(ids)}")
+        raise InvalidInputError(f"the schema has a field id twice: {sorted(ids)}")
     if len(set(names)) < len(names):
         raise InvalidInputError(f"the schema has columns of the same name: {', '.join(names)}")
-    draft.set_fields(fields)
+    builder.set_fields(fields)
 
 
-def drop_dead_files(draft: ManifestBuilder) -> None:
-    """Remove data files and overlays without any column of the schema from their fragments.
+def drop_dead_files(builder: ManifestBuilder) -> None:
+    """Remove data files and overlays that do not have a column of the schema.
 
-    Files with hidden columns (row ids and versions) stay. One file of each fragment always stays:
-    pylance cannot open a fragment without files.
+    Files with hidden columns (row ids and versions of rows) stay. One file of each fragment stays
+    in any case: pylance cannot open a fragment without files, although its own commits leave one
+    behind if none of the columns has values yet.
     """
-    kept = {field.id for field in draft.proto.fields}
-    for fragment in draft.proto.fragments:
+    kept = {field.id for field in builder.proto.fields}
+    for fragment in builder.proto.fragments:
         live = [file for file in fragment.files if is_live(file, kept)]
         if len(live) < len(fragment.files):
             set_files(fragment, live or fragment.files[:1])
         if fragment.overlays:
-            drop_dead_overlays(fragment, kept)
+            _drop_dead_overlays(fragment, kept)
 
 
-def drop_dead_overlays(fragment: table_pb2.DataFragment, kept: Collection[int]) -> None:
-    """Remove overlays without any of the given fields from a fragment."""
+def _drop_dead_overlays(fragment: table_pb2.DataFragment, kept: Collection[int]) -> None:
+    """Remove the overlays of a fragment that do not have one of the fields `kept`."""
     live = [
-        overlay for overlay in fragment.overlays if any(n in kept for n in overlay.data_file.fields)
+        overlay
+        for overlay in fragment.overlays
+        if any(field_id in kept for field_id in overlay.data_file.fields)
     ]
     if len(live) < len(fragment.overlays):
         proto = table_pb2.DataFragment(overlays=live)
@@ -114,37 +117,38 @@ def drop_dead_overlays(fragment: table_pb2.DataFragment, kept: Collection[int]) 
 def hide_overlays(
     fragment: table_pb2.DataFragment, fields: Collection[int], planned_on: int | None
 ) -> None:
-    """Hide columns with new values in the overlays of a fragment.
+    """Remove the values of columns from the overlays of a fragment, as new values replace them.
 
     Parameters
     ----------
     fragment : table_pb2.DataFragment
-        Changed.
+        Changed in place.
     fields : collection of int
-        Field ids of these columns.
+        The field ids of the columns.
     planned_on : int, optional
-        The version of the values: later overlays of other clients still apply.
+        The version on which the new values were planned. Overlays that other clients committed
+        later stay valid.
     """
     for overlay in fragment.overlays:
         if planned_on is not None and overlay.committed_version > planned_on:
             continue
-        named = overlay.data_file.fields
-        named[:] = [TOMBSTONE if item in fields else item for item in named]
-    left = {item for overlay in fragment.overlays for item in overlay.data_file.fields}
-    drop_dead_overlays(fragment, left - {TOMBSTONE})
+        ids = overlay.data_file.fields
+        ids[:] = [TOMBSTONE if field_id in fields else field_id for field_id in ids]
+    remaining = {field_id for overlay in fragment.overlays for field_id in overlay.data_file.fields}
+    _drop_dead_overlays(fragment, remaining - {TOMBSTONE})
 
 
-def drop_dead_indexes(draft: ManifestBuilder) -> None:
-    """Drop indexes on fields that the schema lacks.
+def drop_dead_indexes(builder: ManifestBuilder) -> None:
+    """Remove indexes on fields that the schema does not have.
 
     Raises
     ------
     CorruptTableError
     """
-    if draft.has_indices:
-        proto = draft.proto
+    if builder.has_indices:
+        proto = builder.proto
         index_updates.retain_relevant(
-            draft.indices, proto.fields, (fragment.id for fragment in proto.fragments)
+            builder.indices, proto.fields, (fragment.id for fragment in proto.fragments)
         )
 
 
@@ -154,26 +158,26 @@ def note_change(
     rows: BitMap | None = None,
     paths: TablePaths | None = None,
 ) -> None:
-    """Record the version in which rows got new values, in a table with stable row ids.
+    """Record the version that changed rows of a fragment. The table must have stable row ids.
 
     Parameters
     ----------
     fragment : table_pb2.DataFragment
-        Changed.
+        Changed in place.
     version : int
     rows : BitMap, optional
-        Offsets of the rows; all of them by default.
+        Offsets of the changed rows; all rows by default.
     paths : TablePaths, optional
-        Paths of the table: recorded versions may be in a separate file.
+        Opens the file of earlier recorded versions, if they are outside of the manifest.
 
     Raises
     ------
     CorruptTableError
-        A row does not exist, or the recorded versions cannot be read.
+        A row is out of range, or the recorded versions cannot be read.
     UnsupportedFeatureError
-        The recorded versions are in a data file.
+        The recorded versions are a column of a data file.
     """
-    # Imported here, as tables whose columns never change do not need it.
+    # Imported here because most commits do not need it.
     import numpy as np
 
     from lance_spark.table.rows.deletions import check_rows, offsets_of
@@ -190,32 +194,32 @@ def note_change(
         known = fragment.WhichOneof("last_updated_at_version_sequence")
         if known is not None and known != "inline_last_updated_at_versions":
             raise UnsupportedFeatureError(
-                f"{name}: the versions of its rows are in a data file, and are not changed there "
-                "for some rows; compact it first"
+                f"{name}: the versions of its rows are a column of a data file, which cannot be "
+                "changed for some of the rows; compact the fragment first"
             )
-        # Readers assume the first version where none is recorded.
-        before = np.ones(count, np.uint64)
+        # A row without a recorded version counts as changed in version 1.
+        recorded = np.ones(count, np.uint64)
         if known is not None:
-            before = decode_versions(fragment.inline_last_updated_at_versions, count, name)
+            recorded = decode_versions(fragment.inline_last_updated_at_versions, count, name)
         changed = np.zeros(count, dtype=bool)
         changed[offsets_of(rows)] = True
-        updated = np.where(changed, np.uint64(version), before)
+        updated = np.where(changed, np.uint64(version), recorded)
         row_ids.store_lineage(fragment, updated=updated)
 
 
 def is_live(file: table_pb2.DataFile, kept: Collection[int]) -> bool:
-    """Tell whether a data file has one of the fields, or a hidden column."""
-    return any(number in kept or number < TOMBSTONE for number in file.fields)
+    """Tell whether a data file has one of the fields `kept`, or a hidden column."""
+    return any(field_id in kept or field_id < TOMBSTONE for field_id in file.fields)
 
 
 def loses_first(fields: Collection[int], replaced: Collection[int]) -> bool:
-    """Tell whether a file keeps some fields without its first one; version 0.1 must not.
+    """Tell whether a file of version 0.1 would lose its first field, but keep others.
 
-    The page table of a file of version 0.1 begins with its first field. pylance takes the least
-    field id in the manifest for that field, and would read pages of other columns.
+    This must not happen. The page table of such a file begins with its first field. pylance takes
+    the smallest field id in the manifest for this field, and would read pages of other columns.
     """
-    held = {field for field in fields if field >= 0}
-    return not held.issubset(replaced) and min(held) in replaced
+    used = {field_id for field_id in fields if field_id >= 0}
+    return not used.issubset(replaced) and min(used) in replaced
 
 
 def set_files(fragment: table_pb2.DataFragment, files: list[table_pb2.DataFile]) -> None:

@@ -1,25 +1,27 @@
-"""Finds the manifests of a table in `_versions/`, under one of two naming schemes.
+"""Names and listing of the manifests of a table, in its folder `_versions/`.
 
 | scheme | name of version n | note |
 | --- | --- | --- |
 | V1 | `{n}.manifest` | |
 | V2 | `{2**64 - 1 - n:020}.manifest` | the newest is listed first |
-| detached | `d{n}.manifest`, bit 63 of n set | not part of the history |
+| detached | `d{n}.manifest`, bit 63 of n set | not part of the history, ignored |
 
-A table has one scheme, except during a migration from V1 to V2 (`migrate`): then a version can have
-both names with the same bytes. The length of a name shows its scheme. The newest version is the
-greatest listed one. Every writer writes `latest_version_hint.json` (`{"version": n}`) after its
-commit; it may be stale. It is used only if it names a newer version than the listing and that
-manifest exists, on stores with delayed listings. It never replaces the listing: cleanup can remove
-versions around a tagged one, so a gap after the hint proves nothing. Where names are listed in
-order, as on S3, the first V2 name is the newest version, and no hint is used.
+Scheme: A table uses one scheme. The length of a name says which one. During a migration from V1 to
+V2 (`migrate.py`) a version can have both names, for the same bytes.
 
-A table with an external manifest store (`external`) has the versions of the store, and versions
-that were committed before it used one, which exist only as files. The store is read after the
-listing, as entries are written first.
+Newest version: It is the greatest listed version. Where the store lists names in order, as S3 does,
+it is the first V2 name. Otherwise each writer writes `latest_version_hint.json` (`{"version": n}`)
+after its commit. The hint may be stale. A reader uses it only where listings can lag behind, and
+only if it names a newer version than the listing and this manifest exists. The hint cannot replace
+the listing: cleanup can remove versions around a tagged one, so a hint and a gap after it do not
+prove that the hinted version is the newest.
 
-Early releases stored a copy of the newest manifest in `_latest.manifest`. It is read only if
-`_versions/` is empty.
+External manifest store (`external.py`): The table has the versions in the manifest store, and those
+that were committed as files before it had one. The files are listed before the store is queried, as
+a commit creates the entry before the file.
+
+Early releases wrote a copy of the newest manifest to `_latest.manifest`. It is read only if
+`_versions/` does not have a manifest.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ _MAX_U64 = 2**64 - 1
 _DETACHED = 2**63
 _V2_DIGITS = 20
 _V2_LENGTH = _V2_DIGITS + len(_SUFFIX)
-#: Sorts after all V2 names.
+#: A name that follows all V2 names in a listing.
 _AFTER_V2 = f"{_MAX_U64}/"
 _MAX_HINT = 4096
 _FIRST_PAGE = 16
@@ -58,7 +60,7 @@ _PAGE = 1000
 
 
 class NamingScheme(Enum):
-    """The naming scheme of the manifests of a table."""
+    """A scheme for the names of manifests."""
 
     V1 = 1
     V2 = 2
@@ -76,7 +78,7 @@ class NamingScheme(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ManifestLocation:
-    """A manifest file: its version, its path below the root, and its naming scheme."""
+    """A manifest file: its version, its path below the table's root, and its naming scheme."""
 
     version: int
     path: str
@@ -84,25 +86,25 @@ class ManifestLocation:
 
     @property
     def is_staged(self) -> bool:
-        """Whether it is a staging file of an external manifest store that was not copied yet."""
+        """Whether it is a staging file: the manifest is not in its final path yet."""
         return not self.path.endswith(_SUFFIX)
 
 
 def parse_name(name: str) -> ManifestLocation | None:
-    """Parse a file name in `_versions/`; None for other files."""
+    """Parse a file name in `_versions/`; None if it is not the name of a version in the history."""
     stem = name.removesuffix(_SUFFIX)
     if stem == name or not (stem.isascii() and stem.isdigit()) or len(stem) > _V2_DIGITS:
         return None
     scheme = NamingScheme.V2 if len(stem) == _V2_DIGITS else NamingScheme.V1
     version = _MAX_U64 - int(stem) if scheme is NamingScheme.V2 else int(stem)
-    # 0 means "no version yet"; bit 63 marks detached versions.
+    # 0 means "no version"; numbers with bit 63 belong to detached versions.
     if not 0 < version < _DETACHED:
         return None
     return ManifestLocation(version, f"{FOLDER}/{name}", scheme)
 
 
 def list_manifests(store: ObjectStore) -> list[ManifestLocation]:
-    """Return the manifests of a table, oldest first; empty if the table does not exist.
+    """Return the manifests of a table, oldest first; an empty list without a table.
 
     Raises
     ------
@@ -110,58 +112,60 @@ def list_manifests(store: ObjectStore) -> list[ManifestLocation]:
     """
     if store.manifest_store is not None:
         names = store.list_names(FOLDER)
-        located = _parsed(names)
-        newest = located[-1].version if located else 1
-        # If the store failed while a version was copied, newer ones can be at their final paths.
-        listed = {item.version for item in located}
-        staged = _staged(names, listed)
+        listed = _parse_names(names)
+        newest = listed[-1].version if listed else 1
+        listed_versions = {location.version for location in listed}
+        # If a copy to the final path failed, a staged version can be older than a listed one.
+        staged = _staged_versions(names, listed_versions)
         return [
-            item
-            for item in _with_known(store, located, min(newest, *staged, newest))
-            if item.version >= newest
-            or item.version in listed
-            # Entries of removed versions still exist.
-            or (item.version in staged and store.exists(item.path))
+            location
+            for location in _with_entries(store, listed, min(newest, *staged, newest))
+            if location.version >= newest
+            or location.version in listed_versions
+            # The store also has the entries of versions that cleanup removed.
+            or (location.version in staged and store.exists(location.path))
         ]
-    located = _listed(store)
-    if located and not store.is_consistent:
-        hinted = _hinted(store, located[-1])
+    listed = _list_files(store)
+    if listed and not store.is_consistent:
+        hinted = _read_hint(store, listed[-1])
         if hinted is not None:
-            if hinted.version > located[-1].version + 1:
-                # Versions in between were committed meanwhile.
-                located = _listed(store) or located
-            if hinted.version > located[-1].version:
-                located.append(hinted)
-    return located
+            if hinted.version > listed[-1].version + 1:
+                # Other clients committed the versions between them after the listing.
+                listed = _list_files(store) or listed
+            if hinted.version > listed[-1].version:
+                listed.append(hinted)
+    return listed
 
 
 def list_since(store: ObjectStore, version: int) -> list[ManifestLocation]:
-    """Return the manifests from `version` on, oldest first; also older ones if listed anyway.
+    """Return the manifests from `version` on, oldest first.
+
+    The result contains older manifests too, if the listing returns them without further requests.
 
     Raises
     ------
     CorruptTableError
-        An external manifest store has an entry that is none.
+        The external manifest store has an invalid entry.
     StorageError
     """
     external = store.manifest_store
     if external is not None:
-        known = [_located(*result) for result in manifest_store.since(store, external, version)]
-        if known and known[0].version == version:
-            return known
-        # Versions before the first entry are unknown to the store.
-        return _with_known(store, _parsed_since(store.list_names(FOLDER), version), version)
+        entries = [_location(*entry) for entry in manifest_store.since(store, external, version)]
+        if entries and entries[0].version == version:
+            return entries
+        # Versions before the first entry exist only as files.
+        return _with_entries(store, _parse_since(store.list_names(FOLDER), version), version)
     if store.lists_in_order:
-        since = _since_in_order(store, version)
+        since = _list_since_in_order(store, version)
         if since is not None:
             return since
     if store.is_consistent:
-        return _parsed_since(store.list_names(FOLDER), version)
+        return _parse_since(store.list_names(FOLDER), version)
     return list_manifests(store)
 
 
 def newest(store: ObjectStore) -> ManifestLocation | None:
-    """Return the newest manifest, by one request if possible; None without any.
+    """Return the newest manifest, with one request if possible; None without a manifest.
 
     Raises as `list_newest`.
     """
@@ -170,21 +174,23 @@ def newest(store: ObjectStore) -> ManifestLocation | None:
 
 
 def list_newest(store: ObjectStore) -> list[ManifestLocation]:
-    """Return the newest manifest, preceded by older ones if listed anyway; empty without any.
+    """Return the newest manifest as the last item; an empty list without a manifest.
+
+    Older manifests are before it, if the listing returns them without further requests.
 
     Raises
     ------
     CorruptTableError
-        An external manifest store has an entry that is none.
+        The external manifest store has an invalid entry.
     StorageError
     """
     external = store.manifest_store
     if external is not None:
-        result = manifest_store.newest(store, external)
-        if result is not None:
-            return [_located(*result)]
+        entry = manifest_store.newest(store, external)
+        if entry is not None:
+            return [_location(*entry)]
     elif store.lists_in_order:
-        for name in _in_order(store, 1):
+        for name in _names_in_order(store, 1):
             location = parse_name(name)
             if location is not None:
                 if location.scheme is NamingScheme.V2:
@@ -193,14 +199,14 @@ def list_newest(store: ObjectStore) -> list[ManifestLocation]:
         else:
             return []
     elif store.is_consistent:
-        return _newest_listed(store)
+        return _list_newest_files(store)
     return list_manifests(store)
 
 
-def _since_in_order(store: ObjectStore, version: int) -> list[ManifestLocation] | None:
-    """Return the manifests from `version` on; None if some names are of V1."""
-    located: list[ManifestLocation] = []
-    for name in _in_order(store, _FIRST_PAGE):
+def _list_since_in_order(store: ObjectStore, version: int) -> list[ManifestLocation] | None:
+    """Return the manifests from `version` on; None if a name of scheme V1 was listed."""
+    locations: list[ManifestLocation] = []
+    for name in _names_in_order(store, _FIRST_PAGE):
         location = parse_name(name)
         if location is None:
             continue
@@ -208,14 +214,14 @@ def _since_in_order(store: ObjectStore, version: int) -> list[ManifestLocation] 
             return None
         if location.version < version:
             break
-        located.append(location)
+        locations.append(location)
         if location.version == version:
             break
-    return located[::-1]
+    return locations[::-1]
 
 
-def _in_order(store: ObjectStore, first: int) -> Iterator[str]:
-    limit, after = first, ""
+def _names_in_order(store: ObjectStore, first_page: int) -> Iterator[str]:
+    limit, after = first_page, ""
     while names := store.list_first(FOLDER, limit, after):
         yield from names
         if len(names) < limit:
@@ -223,71 +229,76 @@ def _in_order(store: ObjectStore, first: int) -> Iterator[str]:
         limit, after = _PAGE, names[-1]
 
 
-def _with_known(
+def _with_entries(
     store: ObjectStore, files: list[ManifestLocation], version: int
 ) -> list[ManifestLocation]:
-    """Add the manifests from `version` on of the external manifest store to listed ones."""
+    """Merge listed files with the entries of the external manifest store from `version` on."""
     external = store.manifest_store
     assert external is not None
-    known = [_located(*result) for result in manifest_store.since(store, external, version)]
-    merged = {item.version: item for item in (*files, *known)}
+    entries = [_location(*entry) for entry in manifest_store.since(store, external, version)]
+    merged = {location.version: location for location in (*files, *entries)}
     return [merged[number] for number in sorted(merged)]
 
 
-def _staged(names: list[str], listed: set[int]) -> set[int]:
-    """Return the versions that exist only as a staging file."""
-    result = (parse_name(name.partition("-")[0]) for name in names if f"{_SUFFIX}-" in name)
-    return {item.version for item in result if item is not None} - listed
+def _staged_versions(names: list[str], listed: set[int]) -> set[int]:
+    """Return the versions that have a staging file, but no file in the final path."""
+    staged = (parse_name(name.partition("-")[0]) for name in names if f"{_SUFFIX}-" in name)
+    return {location.version for location in staged if location is not None} - listed
 
 
-def _located(version: int, path: str) -> ManifestLocation:
-    # A staging file, read without permission to write, has the same naming scheme.
+def _location(version: int, path: str) -> ManifestLocation:
+    """Return the location that an entry of an external manifest store names."""
+    # The name of a staging file begins with the final name.
     name = path.rpartition("/")[2].partition(_SUFFIX)[0] + _SUFFIX
     location = parse_name(name)
     if location is None or location.version != version:
         raise CorruptTableError(
-            f"the manifest store says that version {version} is {path}, which is the name of "
-            "another; correct its entry"
+            f"the manifest store has the path {path} for version {version}, "
+            "which is the name of another version; correct its entry"
         )
     return ManifestLocation(version, path, location.scheme)
 
 
-def _newest_listed(store: ObjectStore) -> list[ManifestLocation]:
+def _list_newest_files(store: ObjectStore) -> list[ManifestLocation]:
     names = store.list_names(FOLDER)
     first = min((name for name in names if len(name) == _V2_LENGTH), default="")
     newest = parse_name(first)
-    return _parsed(names) if newest is None else _parsed_since(names, newest.version)
+    return _parse_names(names) if newest is None else _parse_since(names, newest.version)
 
 
-def _listed(store: ObjectStore) -> list[ManifestLocation]:
-    return _parsed(store.list_names(FOLDER))
+def _list_files(store: ObjectStore) -> list[ManifestLocation]:
+    return _parse_names(store.list_names(FOLDER))
 
 
-def _parsed_since(names: list[str], version: int) -> list[ManifestLocation]:
-    """Return the manifests from `version` on by a partial listing; all if V1 names exist."""
+def _parse_since(names: list[str], version: int) -> list[ManifestLocation]:
+    """Return the manifests from `version` on; all manifests if there are V1 names.
+
+    Does not parse the V2 names of older versions: a table can have very many.
+    """
     if any(len(name) != _V2_LENGTH and parse_name(name) is not None for name in names):
-        return _parsed(names)
-    # V2 names have equal lengths, and the newest is the first.
+        return _parse_names(names)
+    # V2 names have the same length, and newer versions have smaller names.
     oldest = NamingScheme.V2.name_of(version)
-    return _parsed([name for name in names if name <= oldest])
+    return _parse_names([name for name in names if name <= oldest])
 
 
-def _parsed(names: list[str]) -> list[ManifestLocation]:
-    located = [m for name in names if (m := parse_name(name)) is not None]
-    # A migration from V1 to V2 creates the new name before it removes the old one.
-    located.sort(key=lambda m: (m.version, m.scheme.value))
-    if all(m.scheme is located[0].scheme for m in located):
-        return located
-    return list({m.version: m for m in located}.values())
+def _parse_names(names: list[str]) -> list[ManifestLocation]:
+    """Return the manifests with these names, oldest first. A V2 name hides the V1 name."""
+    locations = [m for name in names if (m := parse_name(name)) is not None]
+    # During a migration, the V2 name exists before the V1 name is deleted.
+    locations.sort(key=lambda m: (m.version, m.scheme.value))
+    if all(m.scheme is locations[0].scheme for m in locations):
+        return locations
+    return list({m.version: m for m in locations}.values())
 
 
 def latest(store: ObjectStore) -> ManifestLocation:
-    """Return the newest manifest; as version 0 the copy of early releases, without any other.
+    """Return the newest manifest; version 0 is the copy `_latest.manifest` of early releases.
 
     Raises
     ------
     TableNotFoundError
-        The table does not exist.
+        The table does not have a manifest.
     """
     location = newest(store)
     if location is None:
@@ -308,12 +319,12 @@ def detached_location(version: int) -> ManifestLocation:
 
 
 def find(store: ObjectStore, version: int) -> ManifestLocation:
-    """Return the manifest of a version, also of a detached one.
+    """Return the existing manifest of a version, also of a detached one.
 
     Raises
     ------
     VersionNotFoundError
-        The version does not exist.
+        The table does not have the version.
     TableNotFoundError
     """
     if is_detached(version):
@@ -321,7 +332,7 @@ def find(store: ObjectStore, version: int) -> ManifestLocation:
         if version > _MAX_U64 or not store.exists(location.path):
             raise VersionNotFoundError(f"{store.display} has no detached version {version}")
         return location
-    # A migration can rename it between two requests.
+    # The V2 name is tried again: a migration can rename the manifest between two requests.
     for location in (*candidates(store, version), NamingScheme.V2.locate(version)):
         if store.exists(location.path):
             return location
@@ -329,7 +340,9 @@ def find(store: ObjectStore, version: int) -> ManifestLocation:
 
 
 def candidates(store: ObjectStore, version: int) -> Iterator[ManifestLocation]:
-    """Yield the possible locations of the manifest of a version, the likely ones first.
+    """Yield the possible locations of the manifest of a version, likely ones first.
+
+    Detached versions do not have any.
 
     Raises
     ------
@@ -339,16 +352,16 @@ def candidates(store: ObjectStore, version: int) -> Iterator[ManifestLocation]:
         return
     external = store.manifest_store
     if external is not None:
-        result = manifest_store.find(store, external, version)
-        if result is not None:
-            yield _located(*result)
+        entry = manifest_store.find(store, external, version)
+        if entry is not None:
+            yield _location(*entry)
             return
     yield NamingScheme.V2.locate(version)
     yield NamingScheme.V1.locate(version)
 
 
 def not_found(store: ObjectStore, version: int) -> LanceError:
-    """Return the error for a missing version, or for a root without manifests."""
+    """Return the error for a version that a table does not have, or for a root without a table."""
     manifests = list_manifests(store)
     if not manifests:
         return not_a_table(store)
@@ -358,7 +371,7 @@ def not_found(store: ObjectStore, version: int) -> LanceError:
 
 
 def describe(manifests: list[ManifestLocation]) -> str:
-    """Describe the existing versions, for errors."""
+    """Describe the existing versions in a message."""
     first, last = manifests[0].version, manifests[-1].version
     if first == last:
         return f"version {first} only"
@@ -367,7 +380,7 @@ def describe(manifests: list[ManifestLocation]) -> str:
 
 
 def scheme_for_commit(store: ObjectStore, manifests: list[ManifestLocation]) -> NamingScheme:
-    """Return the naming scheme of the next manifest: that of the table, or V2 if it is new.
+    """Return the naming scheme of the next manifest: the scheme of the table, V2 for a new table.
 
     Parameters
     ----------
@@ -378,40 +391,38 @@ def scheme_for_commit(store: ObjectStore, manifests: list[ManifestLocation]) -> 
     Raises
     ------
     CorruptTableError
-        The table has both schemes: two writers could create one version under two names.
+        The table uses both schemes. Two writers could then create a version under two names.
     StorageError
-        A version was not copied to its final path, and this client lacks permission to copy it.
+        A manifest is not in its final path, and this client must not copy it.
     """
-    staged = next((item for item in manifests if item.is_staged), None)
+    staged = next((location for location in manifests if location.is_staged), None)
     if staged is not None:
         raise StorageError(
-            f"{store.display}: the manifest of version {staged.version} has not been copied to its "
-            f"place in {FOLDER}/, which this "
-            "client is not allowed to do, so nothing can be committed after it; open the table "
-            "with a client that may write"
+            f"{store.display}: the manifest of version {staged.version} has not been copied to "
+            f"{FOLDER}/, which this client is not allowed to do, so no version can follow it; "
+            "open the table with a client that may write"
         )
     schemes = {location.scheme for location in manifests}
-    # An external manifest store has one entry for a version, under any name.
+    # An external manifest store has only one entry for a version, under any name.
     if NamingScheme.V2 in schemes and store.lists_in_order and store.manifest_store is None:
-        # V1 names come either before all others, when all were listed, or here.
+        # V1 names before the V2 names are among the listed manifests. This finds those after them.
         others = (parse_name(name) for name in store.list_first(FOLDER, 1, _AFTER_V2))
-        schemes.update(item.scheme for item in others if item is not None)
+        schemes.update(location.scheme for location in others if location is not None)
     if len(schemes) > 1:
         raise CorruptTableError(
             f"{store.display}/{FOLDER} has manifests of two naming schemes, as an unfinished "
-            "migration leaves them; "
-            "finish it with Dataset.migrate_manifest_paths_v2 before writing"
+            "migration leaves them; finish it with Dataset.migrate_manifest_paths_v2 before writing"
         )
     return schemes.pop() if schemes else NamingScheme.V2
 
 
 def create_manifest(store: ObjectStore, location: ManifestLocation, data: bytes) -> bool:
-    """Create the manifest of a version atomically; return False and change nothing if it exists.
+    """Create the manifest of a version atomically; return False if the version exists.
 
     Raises
     ------
     StorageError
-        The store failed, and the manifest may exist or not.
+        The store failed, and the manifest may or may not exist.
     """
     external = store.manifest_store
     if external is not None:
@@ -420,29 +431,28 @@ def create_manifest(store: ObjectStore, location: ManifestLocation, data: bytes)
 
 
 def write_hint(store: ObjectStore, version: int) -> None:
-    """Write the hint of the newest version, where it helps. Errors are ignored: the commit is
-    done.
-    """
+    """Write the hint to the newest version, if the store is of a sort that needs it."""
     if store.lists_in_order or store.manifest_store is not None:
         return
+    # The commit has succeeded; a missing hint must not make it fail.
     with suppress(LanceError):
         store.write_bytes(HINT, b'{"version":%d}' % version, durable=False)
 
 
 def not_a_table(store: ObjectStore) -> LanceError:
-    """Return the error for a root without manifests."""
+    """Return the error for a root without a manifest."""
     if store.exists(LATEST):
         return UnsupportedError(
-            f"{store.display} is a Lance table of an early release, of which nothing but {LATEST} "
-            "is left: only its "
-            "newest version can be read, and nothing written. Write its rows to another path"
+            f"{store.display} is a Lance table of an early release of which only {LATEST} is left: "
+            "its newest version can be read, but not changed. Write its rows to another path"
         )
     return TableNotFoundError(
-        f"{store.display} is not a Lance table: no manifest found in {FOLDER}/"
+        f"{store.display} is not a Lance table: it has no manifest in {FOLDER}/"
     )
 
 
-def _hinted(store: ObjectStore, listed: ManifestLocation) -> ManifestLocation | None:
+def _read_hint(store: ObjectStore, listed: ManifestLocation) -> ManifestLocation | None:
+    """Return the manifest that the hint names, if it exists and is newer than the listed one."""
     try:
         version = json.loads(store.read_bytes(HINT, _MAX_HINT))["version"]
     except (LanceError, ValueError, KeyError, TypeError, RecursionError):

@@ -203,7 +203,10 @@ def test_a_table_is_created_with_base_paths(spark: Any, tmp_path: Path) -> None:
         ({"initial_bases": "/data/cold"}, "JSON list"),
         ({"initial_bases": '[{"name": "cold"}]'}, "JSON list"),
         ({"initial_bases": '[{"path": "/a", "root": true}]'}, "JSON list"),
-        ({"initial_bases": '[{"path": "/a"}, {"path": "/a"}]'}, "two base paths have the path"),
+        (
+            {"initial_bases": '[{"path": "/a"}, {"path": "/a"}]'},
+            "two base paths have the same path",
+        ),
         ({"target_bases": "a,,b"}, "names with commas"),
         ({"target_bases": "a", "target_all_bases": "true"}, "not both"),
         ({"target_all_bases": "some"}, "true or false"),

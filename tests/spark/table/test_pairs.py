@@ -436,7 +436,7 @@ def test_who_does_not_want_to_try_again_is_told(races: Races) -> None:
     overwrite = Change("overwrite", {"first": 200, "stop": 205, "columns": ["id", "v"]})
     append = Change("append", {"first": 100, "stop": 103})
     race = races.run("plain", overwrite, append)
-    assert "append contradicts version 2 (overwrite)" in race.second["text"]
+    assert "append is incompatible with version 2 (overwrite)" in race.second["text"]
     assert race.after.is_like(overwrite(race.before))
 
     # A retry finds that the other one has made the very column.

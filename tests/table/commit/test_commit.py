@@ -1,4 +1,4 @@
-"""Commits of ours on tables of pylance's, judged by pylance; and stores that fail in the middle of one."""
+"""Commits on tables of pylance, validated by pylance; and stores that fail during a commit."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_create(path: Path) -> None:
     assert file.name == manifests(path)[0].transaction_file
 
 
-def test_an_empty_table(path: Path) -> None:
+def test_create_empty_table(path: Path) -> None:
     schema = Schema.from_arrow(rows(0).schema)
     operation = Overwrite((), tuple(schema.to_protos()), data_storage_version=(2, 2))
     made = commit(ObjectStore.from_uri(path), Transaction.new(0, operation), None)
@@ -108,7 +108,7 @@ def test_an_empty_table(path: Path) -> None:
     assert ids(path) == [0, 1, 2]
 
 
-def test_a_table_that_is_there_is_not_created(path: Path) -> None:
+def test_existing_table_is_not_created(path: Path) -> None:
     create(path)
     before = transaction_files(path)
     with pytest.raises(TableExistsError, match="version 1 only"):
@@ -127,8 +127,8 @@ def test_append(path: Path, v2_names: bool) -> None:
     assert ids(path, 2) == list(range(9))
 
 
-def test_what_pylance_writes_and_we_write_is_the_same(tmp_path: Path) -> None:
-    """The messages differ in nothing but names, times and the writer."""
+def test_commits_equal_those_of_pylance(tmp_path: Path) -> None:
+    """The messages differ only in names, times and the writer."""
 
     def bare(manifest: Manifest) -> str:
         proto = manifest.to_proto()
@@ -165,7 +165,7 @@ def test_what_pylance_writes_and_we_write_is_the_same(tmp_path: Path) -> None:
             assert bare(own) == bare(other)
 
 
-def test_an_append_leaves_the_rest_alone(path: Path) -> None:
+def test_append_changes_only_fragments(path: Path) -> None:
     dataset = new_table(path)
     dataset.create_scalar_index("id", "BTREE")
     dataset.update_config({"a": "b"})
@@ -187,7 +187,7 @@ def test_an_append_leaves_the_rest_alone(path: Path) -> None:
     assert sorted(ids(path)) == [0, 1, 2, 3, 5, 6, 7, 8]
 
 
-def test_clusterings_go_with_their_columns(path: Path) -> None:
+def test_clusterings_are_dropped_with_their_columns(path: Path) -> None:
     new_table(path)
     store = ObjectStore.from_uri(path)
     base = read_latest(store)
@@ -204,7 +204,7 @@ def test_clusterings_go_with_their_columns(path: Path) -> None:
     assert (len(gone.clustering), gone.max_clustering_id) == (0, 1)
 
 
-def test_an_overwrite_replaces_rows_and_schema_only(path: Path) -> None:
+def test_overwrite_replaces_only_rows_and_schema(path: Path) -> None:
     dataset = new_table(path)
     dataset.create_scalar_index("id", "BTREE")
     dataset.update_config({"a": "b"})
@@ -248,7 +248,7 @@ def test_stable_row_ids(path: Path) -> None:
     assert sorted(ids(path)) == [0, 2, 3, 4, 5, 6, 7, 8]
 
 
-def test_row_ids_that_others_moved_to_hidden_columns(path: Path) -> None:
+def test_row_ids_in_hidden_columns(path: Path) -> None:
     dataset = new_table(path, enable_stable_row_ids=True)
     dataset.update_config(
         {"lance.row_lineage.spill": "true", "lance.row_lineage.inline_max_bytes": "1"}
@@ -290,7 +290,7 @@ def test_field_ids_that_are_never_used_again(path: Path) -> None:
     assert lance.dataset(str(path)).to_table() == written.to_table() == rows(0)
 
 
-def test_a_transaction_says_what_it_was_planned_on(path: Path) -> None:
+def test_transaction_records_its_read_version(path: Path) -> None:
     new_table(path)
     base = read_latest(ObjectStore.from_uri(path))
     lance.write_dataset(rows(6), str(path), mode="append")
@@ -302,13 +302,13 @@ def test_a_transaction_says_what_it_was_planned_on(path: Path) -> None:
     assert len(transaction_files(path)) == 3
 
 
-def test_a_conflict_leaves_no_transaction_behind(path: Path) -> None:
+def test_conflict_deletes_the_transaction_file(path: Path) -> None:
     new_table(path)
     base = read_latest(ObjectStore.from_uri(path))
     lance.write_dataset(rows(6), str(path), mode="overwrite")
     before = transaction_files(path)
     with pytest.raises(
-        CommitConflictError, match=r"append contradicts version 2 \(overwrite\)"
+        CommitConflictError, match=r"append is incompatible with version 2 \(overwrite\)"
     ) as e:
         append(path, 9, base=base)
     assert not e.value.retryable
@@ -316,18 +316,20 @@ def test_a_conflict_leaves_no_transaction_behind(path: Path) -> None:
     assert ids(path) == [6, 7, 8]
 
 
-def test_versions_that_were_cleaned_up_cannot_be_checked(path: Path) -> None:
+def test_removed_versions_cause_a_conflict(path: Path) -> None:
     new_table(path)
     base = read_latest(ObjectStore.from_uri(path))
     append(path, 6)
     append(path, 9)
     (path / versions.NamingScheme.V2.locate(2).path).unlink()
-    with pytest.raises(CommitConflictError, match="version 2, committed since") as e:
+    with pytest.raises(
+        CommitConflictError, match="cleanup has removed version 2, which was committed"
+    ) as e:
         append(path, 12, base=base)
     assert e.value.retryable
 
 
-def test_a_table_that_is_gone(path: Path) -> None:
+def test_deleted_table(path: Path) -> None:
     new_table(path)
     base = read_latest(ObjectStore.from_uri(path))
     (path / versions.NamingScheme.V2.locate(1).path).unlink()
@@ -335,7 +337,7 @@ def test_a_table_that_is_gone(path: Path) -> None:
         append(path, 6, base=base)
 
 
-def test_a_version_without_a_transaction(path: Path) -> None:
+def test_version_without_transaction(path: Path) -> None:
     new_table(path)
     store = ObjectStore.from_uri(path)
     base = read_latest(store)
@@ -344,12 +346,12 @@ def test_a_version_without_a_transaction(path: Path) -> None:
     proto.transaction_file = ""
     data = manifest_file.encode(proto, None, None)
     store.put_if_absent(versions.NamingScheme.V2.locate(2).path, data)
-    with pytest.raises(CommitConflictError, match="transaction that it does not name") as e:
+    with pytest.raises(CommitConflictError, match="transaction not recorded") as e:
         append(path, 6, base=base)
     assert e.value.retryable
 
 
-def test_a_transaction_of_a_kind_nobody_knows(path: Path) -> None:
+def test_unknown_operation(path: Path) -> None:
     new_table(path)
     store = ObjectStore.from_uri(path)
     base = read_latest(store)
@@ -364,8 +366,8 @@ def test_a_transaction_of_a_kind_nobody_knows(path: Path) -> None:
     assert e.value.retryable
 
 
-def test_a_transaction_in_its_file_only(path: Path) -> None:
-    """As the first writers of Lance left it; and a name that leads out of the table."""
+def test_transaction_only_in_its_file(path: Path) -> None:
+    """As the first writers of Lance wrote it; and a name that leads out of the table."""
     new_table(path)
     store = ObjectStore.from_uri(path)
     base = read_latest(store)
@@ -381,7 +383,7 @@ def test_a_transaction_in_its_file_only(path: Path) -> None:
         append(path, 12, base=base)
 
 
-def test_a_column_that_was_given_another_type(path: Path) -> None:
+def test_append_after_a_change_of_type(path: Path) -> None:
     new_table(path)
     store = ObjectStore.from_uri(path)
     base = read_latest(store)
@@ -393,8 +395,8 @@ def test_a_column_that_was_given_another_type(path: Path) -> None:
     assert e.value.retryable
 
 
-def test_a_column_that_was_given_another_type_and_name(path: Path) -> None:
-    """pylance commits, and the values are lost: no field has their id any more."""
+def test_append_after_a_change_of_type_and_name(path: Path) -> None:
+    """pylance commits this and loses the values, because no field has their id."""
     new_table(path)
     store = ObjectStore.from_uri(path)
     base = read_latest(store)
@@ -407,7 +409,7 @@ def test_a_column_that_was_given_another_type_and_name(path: Path) -> None:
     assert e.value.retryable
 
 
-def test_a_column_that_was_dropped_before_another_was_added(path: Path) -> None:
+def test_append_after_drop_and_add_of_columns(path: Path) -> None:
     new_table(path)
     store = ObjectStore.from_uri(path)
     base = read_latest(store)
@@ -420,16 +422,18 @@ def test_a_column_that_was_dropped_before_another_was_added(path: Path) -> None:
     assert ids(path) == list(range(9))
 
 
-def test_files_of_another_version(path: Path) -> None:
+def test_files_with_another_file_version(path: Path) -> None:
     new_table(path, data_storage_version="2.1")
     store, base = ObjectStore.from_uri(path), manifests(path)[0]
     operation = Append(written_by_pylance(path, rows(6), "2.2"))
-    with pytest.raises(InvalidInputError, match=r"is of version 2\.2, the table's .* 2\.1"):
+    with pytest.raises(
+        InvalidInputError, match=r"has version 2\.2, but the files of the table have version 2\.1"
+    ):
         commit(store, Transaction.new(1, operation), base)
 
 
 @pytest.mark.parametrize("flag", [512, 16384, 65536, 1 << 50])
-def test_features_that_only_writers_have_to_know(path: Path, flag: int) -> None:
+def test_unknown_writer_features(path: Path, flag: int) -> None:
     new_table(path)
     store = ObjectStore.from_uri(path)
     base = read_latest(store)
@@ -442,7 +446,7 @@ def test_features_that_only_writers_have_to_know(path: Path, flag: int) -> None:
         append(path, 6)
 
 
-def test_a_table_that_wants_no_transaction_files(path: Path) -> None:
+def test_table_without_transaction_files(path: Path) -> None:
     new_table(path)
     store = ObjectStore.from_uri(path)
     base = read_latest(store)
@@ -457,7 +461,7 @@ def test_a_table_that_wants_no_transaction_files(path: Path) -> None:
     assert ids(path) == list(range(9))
 
 
-def test_rows_of_tables_of_early_releases_are_counted_before_they_are_added_to(path: Path) -> None:
+def test_append_counts_rows_of_early_releases(path: Path) -> None:
     new_table(path)
     lance.dataset(str(path)).delete("id = 1")
     store = ObjectStore.from_uri(path)
@@ -476,7 +480,7 @@ def test_rows_of_tables_of_early_releases_are_counted_before_they_are_added_to(p
 
 
 class Unreliable(ObjectStore):
-    """A store whose `put_if_absent` goes wrong in one way, `times` times."""
+    """A store whose `put_if_absent` fails `times` times in a chosen way."""
 
     way = ""
     times = 1
@@ -506,7 +510,7 @@ def unreliable(path: Path, monkeypatch: pytest.MonkeyPatch) -> Unreliable:
 
 
 @pytest.mark.parametrize("way", ["answer lost", "repeated", "request lost"])
-def test_a_commit_happens_once(path: Path, unreliable: Unreliable, way: str) -> None:
+def test_commit_happens_once(path: Path, unreliable: Unreliable, way: str) -> None:
     unreliable.way = way
     made = append(path, 6, unreliable)
     assert made.version == 2
@@ -515,7 +519,7 @@ def test_a_commit_happens_once(path: Path, unreliable: Unreliable, way: str) -> 
     assert len(transaction_files(path)) == 2
 
 
-def test_a_creation_happens_once(tmp_path: Path) -> None:
+def test_creation_happens_once(tmp_path: Path) -> None:
     store = Unreliable.from_uri(tmp_path / "new")
     store.way = "answer lost"
     operation = overwrite(tmp_path / "new", rows(0), data_storage_version=(2, 2))
@@ -523,13 +527,13 @@ def test_a_creation_happens_once(tmp_path: Path) -> None:
     assert ids(tmp_path / "new") == [0, 1, 2]
 
 
-def test_a_request_that_is_lost_and_overtaken(path: Path, unreliable: Unreliable) -> None:
+def test_lost_request_overtaken_by_another_client(path: Path, unreliable: Unreliable) -> None:
     unreliable.way = "overtaken"
     assert append(path, 6, unreliable).version == 3
     assert sorted(ids(path)) == [*range(9), 100, 101, 102]
 
 
-def test_a_store_that_never_answers(path: Path, unreliable: Unreliable) -> None:
+def test_store_that_never_answers(path: Path, unreliable: Unreliable) -> None:
     unreliable.way, unreliable.times = "request lost", 100
     with pytest.raises(UncertainCommitError, match=r"version 2 was committed \(timeout\)"):
         append(path, 6, unreliable)
@@ -537,14 +541,14 @@ def test_a_store_that_never_answers(path: Path, unreliable: Unreliable) -> None:
     assert len(transaction_files(path)) == 2
 
 
-def test_a_store_that_forbids(path: Path, unreliable: Unreliable) -> None:
+def test_store_that_refuses_requests(path: Path, unreliable: Unreliable) -> None:
     unreliable.way = "forbidden"
     with pytest.raises(StorageError, match="permission denied"):
         append(path, 6, unreliable)
     assert len(transaction_files(path)) == 1
 
 
-def test_others_are_always_faster(path: Path, unreliable: Unreliable) -> None:
+def test_other_clients_are_always_faster(path: Path, unreliable: Unreliable) -> None:
     class Slow(ObjectStore):
         def put_if_absent(self, path: str, data: bytes) -> bool:
             append(Path(self.uri), 100)

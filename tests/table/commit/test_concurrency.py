@@ -1,4 +1,4 @@
-"""Real processes that commit to one table at the same time: no commit is lost, none happens twice."""
+"""Processes that commit to one table at once: each commit happens exactly once."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def wait_until_ready(process: subprocess.Popen[str]) -> None:
 
 
 def run(scripts: list[tuple[str, ...]]) -> list[str]:
-    """Start processes, let all begin at once, and return what they print."""
+    """Start processes, let them begin at once, and return their output."""
     processes = [launch(script) for script in scripts]
     try:
         for process in processes:
@@ -143,14 +143,14 @@ def check(path: Path, commits: int) -> None:
     assert len({fragment.id for fragment in found[-1].fragments}) == len(found[-1].fragments)
 
 
-def test_writers_of_ours(tmp_path: Path) -> None:
+def test_concurrent_writers(tmp_path: Path) -> None:
     path = tmp_path / "t"
     new_table(path)
     run([ours(path, number) for number in range(4)])
     check(path, 4 * COMMITS)
 
 
-def test_writers_of_ours_and_of_pylance(tmp_path: Path) -> None:
+def test_concurrent_writers_with_pylance(tmp_path: Path) -> None:
     path = tmp_path / "t"
     new_table(path, enable_stable_row_ids=True)
     run([ours(path, 0), theirs(path, 1), ours(path, 2), theirs(path, 3)])
@@ -159,8 +159,8 @@ def test_writers_of_ours_and_of_pylance(tmp_path: Path) -> None:
     assert sorted(numbers.to_pylist()) == list(range(6 + 12 * COMMITS))
 
 
-def test_a_writer_that_is_killed(tmp_path: Path) -> None:
-    """Whatever the moment: the table is at one version or the next, and others go on."""
+def test_killed_writer(tmp_path: Path) -> None:
+    """After a kill at any moment, the table has a valid version, and other writers continue."""
     path = tmp_path / "t"
     new_table(path)
     process = launch(ours(path, 0, commits=100))
@@ -180,7 +180,7 @@ def test_a_writer_that_is_killed(tmp_path: Path) -> None:
 
 
 def test_threads_on_one_store(tmp_path: Path) -> None:
-    """A store in memory, as the object stores: every thread has a connection of its own."""
+    """The store in memory gives each thread its own connection, as object stores do."""
     uri = f"memory://{tmp_path.name}/t"
     schema = Schema.from_arrow(rows(0).schema)
     creation = Overwrite((), tuple(schema.to_protos()), data_storage_version=(2, 2))
@@ -203,7 +203,7 @@ def test_threads_on_one_store(tmp_path: Path) -> None:
     assert [fragment.id for fragment in newest.fragments] == list(range(6 * COMMITS))
 
 
-def test_one_creates_the_table(tmp_path: Path) -> None:
+def test_only_one_writer_creates_the_table(tmp_path: Path) -> None:
     said = run([(CREATE, str(tmp_path / "t"))] * 4)
     assert sorted(said) == ["1", "exists", "exists", "exists"]
     lance.write_dataset(rows(0), str(tmp_path / "t"), mode="append")

@@ -1,4 +1,4 @@
-"""The conflict table of the operations, against what pylance does on top of the same real commits."""
+"""Conflicts between operations, compared with pylance on the same commits."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _restore(dataset: lance.LanceDataset) -> None:
     dataset.checkout_version(1).restore()
 
 
-#: Commits of pylance after the version that the other change was planned on, and the kinds of their transactions.
+#: Commits of pylance that follow the base of the other change, and their operations.
 CHANGES: dict[str, tuple[Change, tuple[str, ...]]] = {
     "append": (_append, ("append",)),
     "overwrite": (_overwrite, ("overwrite",)),
@@ -87,7 +87,8 @@ CHANGES: dict[str, tuple[Change, tuple[str, ...]]] = {
     "restore": (_restore, ("delete", "restore")),
 }
 
-#: What the operations answer, apart from what depends on more than the kind: read it as the specification's table.
+#: The conflicts of the operations, as in the specification's table. Cases that depend on more than
+#: the names of the operations are not in it.
 EXPECTED = """
                       append        overwrite
 append                compatible    compatible
@@ -152,7 +153,7 @@ def by_us(path: Path, operation: Operation) -> str:
 
 
 @pytest.mark.parametrize("kind", ["append", "overwrite"])
-def test_as_pylance_does(changed: Path, tmp_path: Path, kind: str) -> None:
+def test_conflicts_equal_those_of_pylance(changed: Path, tmp_path: Path, kind: str) -> None:
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     data = rows(50)
     (metadata,) = lance.fragment.write_fragments(data, str(tmp_path / "data"))
@@ -184,7 +185,7 @@ def test_as_pylance_does(changed: Path, tmp_path: Path, kind: str) -> None:
     assert (last[0].flags, last[0].config) == (last[1].flags, last[1].config)
 
 
-def test_configuration_set_twice() -> None:
+def test_concurrent_changes_of_configuration() -> None:
     message = transaction_pb2.Transaction()
     message.update_config.config_updates.update_entries.add(key="a", value="b")
     config = operation_of(message, "x")
@@ -198,6 +199,6 @@ def test_configuration_set_twice() -> None:
 
 
 @pytest.mark.parametrize("own", [Append(()), Overwrite((), ())])
-def test_what_nobody_knows_is_planned_anew(own: Operation) -> None:
+def test_unknown_operations_are_replanned(own: Operation) -> None:
     unknown = operation_of(transaction_pb2.Transaction(), "x")
     assert own.conflict(unknown) is Conflict.RETRYABLE

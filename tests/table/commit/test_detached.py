@@ -1,4 +1,4 @@
-"""Detached versions: of either client, read by the other; no part of the history."""
+"""Detached versions: written by either client, read by the other, not in the history."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def append(path: Path, start: int) -> Operation:
 
 
 def found(path: Path, version: int) -> list[int]:
-    """Ids in a version, which both clients have to agree on."""
+    """Return the ids in a version; both clients must read the same."""
     theirs = lance.dataset(str(path), version=version)
     mine = open_dataset(str(path), version)
     assert (mine.version, theirs.version) == (version, version)
@@ -63,7 +63,7 @@ def test_a_detached_version(path: Path) -> None:
     assert made.checkout_version(3).count_rows() == 9
 
 
-def test_one_of_pylance_and_versions_on_top(path: Path) -> None:
+def test_detached_version_of_pylance_as_base(path: Path) -> None:
     fragment = lance.fragment.LanceFragment.create(str(path), rows(6))
     operation = lance.LanceOperation.Append([fragment])
     theirs = lance.LanceDataset.commit(str(path), operation, read_version=2, detached=True)
@@ -78,7 +78,7 @@ def test_one_of_pylance_and_versions_on_top(path: Path) -> None:
     assert found(path, again.version) == [*range(15)]
 
 
-def test_tags(path: Path) -> None:
+def test_tags_of_detached_versions(path: Path) -> None:
     dataset = open_dataset(str(path))
     made = Dataset.commit(dataset, append(path, 6), 2, detached=True)
     dataset.tags.create("mine", made.version)
@@ -89,10 +89,10 @@ def test_tags(path: Path) -> None:
     assert dataset.tags.list() == lance.dataset(str(path)).tags.list()
 
 
-def test_what_cannot_be(path: Path) -> None:
+def test_invalid_uses_of_detached_versions(path: Path) -> None:
     dataset = open_dataset(str(path))
     made = Dataset.commit(dataset, append(path, 6), 2, detached=True)
-    with pytest.raises(InvalidInputError, match="nothing but detached versions"):
+    with pytest.raises(InvalidInputError, match="only detached versions can follow it"):
         Dataset.commit(made, append(path, 9), made.version)
     for make in (made.create_branch, made.shallow_clone, made.deep_clone):
         with pytest.raises(InvalidInputError, match="is detached"):
@@ -119,7 +119,7 @@ def test_names_of_scheme_v1(tmp_path: Path) -> None:
     assert found(path, made.version) == [*range(6)]
 
 
-def test_on_a_branch(path: Path) -> None:
+def test_detached_version_on_branch(path: Path) -> None:
     branch = open_dataset(str(path)).create_branch("b")
     made = Dataset.commit(branch, append(path / "tree/b", 6), 2, detached=True)
     assert (made.branch, made.count_rows()) == ("b", 9)
@@ -136,7 +136,7 @@ def test_stable_row_ids(tmp_path: Path) -> None:
     assert made.to_table(with_row_id=True) == theirs
 
 
-def test_a_store_that_fails(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_store_that_fails(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def lost(self: ObjectStore, *args: object) -> bool:
         raise StorageError("lost") from OSError("timeout")
 
@@ -146,7 +146,7 @@ def test_a_store_that_fails(path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         Dataset.commit(str(path), operation, 2, detached=True)
 
 
-def test_a_store_that_refuses(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_store_that_refuses_requests(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(self: ObjectStore, *args: object) -> bool:
         raise StorageError("permission denied") from PermissionError()
 
@@ -159,7 +159,7 @@ def test_a_store_that_refuses(path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert set((path / "_transactions").iterdir()) == before
 
 
-def test_a_request_that_the_store_repeats(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_request_repeated_by_the_store(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put = ObjectStore.put_if_absent
 
     def repeated(self: ObjectStore, *args: Any) -> bool:

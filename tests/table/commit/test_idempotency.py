@@ -1,4 +1,4 @@
-"""Changes that are made once only: found in the history, and in what others commit meanwhile."""
+"""Idempotent changes: found in the history, and among concurrent commits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lance_spark.storage.store import ObjectStore
 from lance_spark.table.commit import commit as commit_module
 from lance_spark.table.commit import idempotency as once_module
 from lance_spark.table.commit.commit import commit
-from lance_spark.table.commit.idempotency import WriteToken, committed_before
+from lance_spark.table.commit.idempotency import WriteToken, find_committed_version
 from lance_spark.table.commit.transaction import Transaction, read_transaction
 from lance_spark.table.manifest.manifest import Manifest
 from lance_spark.table.manifest.versions import list_manifests
@@ -72,7 +72,7 @@ def append(
     return commit(store, transaction, base, once=only)
 
 
-def test_a_change_is_found_in_the_history(tmp_path: Path) -> None:
+def test_committed_change_is_found(tmp_path: Path) -> None:
     path = tmp_path / "t"
     new_table(path)
     append(path, 6, once(3))
@@ -94,8 +94,8 @@ def test_a_change_is_found_in_the_history(tmp_path: Path) -> None:
     assert files == named, "a change that is not made leaves no transaction behind"
 
 
-def test_the_search_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the newest transaction of the writer, or after as many versions as it may look at."""
+def test_search_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search ends at the newest transaction of the writer, or at the lookback."""
     path = tmp_path / "t"
     new_table(path)
     append(path, 6, once(0))
@@ -113,16 +113,16 @@ def test_the_search_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         return manifest
 
     monkeypatch.setattr(once_module, "read_manifest", noting)
-    assert committed_before(store, newest, once(2)) is None
+    assert find_committed_version(store, newest, once(2)) is None
     assert read == [4, 3]
-    assert committed_before(store, newest, once(1)) == 3
-    assert committed_before(store, newest, once(1, lookback=3)) == 3
-    assert committed_before(store, newest, once(1, lookback=2)) is None
+    assert find_committed_version(store, newest, once(1)) == 3
+    assert find_committed_version(store, newest, once(1, lookback=3)) == 3
+    assert find_committed_version(store, newest, once(1, lookback=2)) is None
     read.clear()
-    assert committed_before(store, newest, once(0, "nobody")) is None
+    assert find_committed_version(store, newest, once(0, "nobody")) is None
     assert read == [4, 3, 2, 1]
     read.clear()
-    assert committed_before(store, newest, once(0, "nobody", lookback=1)) is None
+    assert find_committed_version(store, newest, once(0, "nobody", lookback=1)) is None
     assert read == []
 
 
@@ -136,32 +136,34 @@ def test_remote_stores_are_searched_in_the_same_order(tmp_path: Path) -> None:
         commit(store, Transaction.new(base.version, Append(()), properties), base)
     newest = read_latest(store)
     assert newest.version == 41
-    assert committed_before(store, newest, once(10)) is None
+    assert find_committed_version(store, newest, once(10)) is None
     assert (
-        committed_before(store, newest, once(9)) == committed_before(store, newest, once(0)) == 38
+        find_committed_version(store, newest, once(9))
+        == find_committed_version(store, newest, once(0))
+        == 38
     )
-    assert committed_before(store, newest, once(9, lookback=3)) is None
-    assert committed_before(store, newest, once(0, "nobody")) is None
+    assert find_committed_version(store, newest, once(9, lookback=3)) is None
+    assert find_committed_version(store, newest, once(0, "nobody")) is None
 
 
-def test_history_that_is_cleaned_up_is_not_searched(tmp_path: Path) -> None:
+def test_removed_versions_are_not_searched(tmp_path: Path) -> None:
     path = tmp_path / "t"
     new_table(path)
     append(path, 6, once(0))
     append(path, 9)
     store = ObjectStore.from_uri(path)
     store.delete([one.path for one in list_manifests(store) if one.version == 2])
-    assert committed_before(store, read_latest(store), once(0)) is None
+    assert find_committed_version(store, read_latest(store), once(0)) is None
 
 
 @pytest.mark.parametrize("stands", ["x", "-1", "1.0", "", "9" * 40, "٣"])
-def test_numbers_that_are_none_are_those_of_others(stands: str) -> None:
+def test_invalid_numbers_are_ignored(stands: str) -> None:
     transaction = Transaction.new(1, Append(()), {ID: "q", NUMBER: stands})
-    assert not once(0).is_met_by(transaction)
-    assert once(0).number_in(transaction) is None
+    assert not once(0).is_committed_by(transaction)
+    assert once(0).number_of(transaction) is None
 
 
-def test_what_cannot_be_made_once(tmp_path: Path) -> None:
+def test_invalid_tokens_are_refused(tmp_path: Path) -> None:
     for number, name, lookback in ((-1, "q", 1), (2**63, "q", 1), (0, "", 1), (0, "q", 0)):
         with pytest.raises(InvalidInputError):
             once(number, name, lookback)
@@ -174,7 +176,7 @@ def test_what_cannot_be_made_once(tmp_path: Path) -> None:
 
 
 def race(monkeypatch: pytest.MonkeyPatch, change: object) -> list[object]:
-    """Let two threads look at the history before either commits; return what they made."""
+    """Let two threads search the history before either commits; return their versions."""
     barrier = threading.Barrier(2, timeout=30)
     waited = threading.local()
     original = commit_module._Attempts._catch_up
@@ -198,7 +200,9 @@ def race(monkeypatch: pytest.MonkeyPatch, change: object) -> list[object]:
         return list(pool.map(made, range(2)))
 
 
-def test_two_that_make_the_same_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_commits_of_the_same_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "t"
     new_table(path)
     base = read_latest(ObjectStore.from_uri(path))
@@ -211,7 +215,7 @@ def test_two_that_make_the_same_change(tmp_path: Path, monkeypatch: pytest.Monke
     assert len(ids(path)) == 9
 
 
-def test_two_that_make_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_creations_of_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "t"
     schema = Schema.from_arrow(rows(0).schema)
 
@@ -229,8 +233,8 @@ def test_two_that_make_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert ids(path) == [0, 1, 2]
 
 
-def test_two_processes(tmp_path: Path) -> None:
-    """Both make all changes of one writer; each change is made by one of them."""
+def test_processes_commit_each_change_once(tmp_path: Path) -> None:
+    """Both try all changes of one writer; each change is committed once."""
     path = tmp_path / "t"
     new_table(path)
     count = 8

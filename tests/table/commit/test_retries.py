@@ -1,4 +1,4 @@
-"""The number of times that a commit starts again is the caller's to choose."""
+"""The maximum number of commit attempts is an option of the caller."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.tables.pylance_written import ids, new_table, rows
 
 
 def overtaken(monkeypatch: pytest.MonkeyPatch, path: Path, times: int) -> None:
-    """Let pylance commit right before each of our first attempts."""
+    """Let pylance commit before each of the first attempts."""
     create = versions.create_manifest
     left = [times]
 
@@ -46,6 +46,6 @@ def test_commit_retries(
     assert 6 not in ids(path)
 
 
-def test_a_number_below_zero_is_refused(tmp_path: Path) -> None:
+def test_negative_number_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidOptionError, match="commit_retries"):
         lance_spark.write_dataset(rows(6), str(tmp_path / "table"), commit_retries=-1)

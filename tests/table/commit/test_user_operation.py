@@ -1,4 +1,4 @@
-"""Changes that somebody else planned, committed by us: their transactions do not say all that our own plans know."""
+"""Operations of users: their transactions contain less than transactions of our plans."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def lineage(path: Path) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("spilled", [False, True])
 @pytest.mark.parametrize("change", ["update", "merge_insert"])
 @pytest.mark.parametrize("detached", [False, True])
-def test_rows_of_an_update_keep_the_version_that_they_were_created_in(
+def test_updated_rows_keep_their_created_version(
     tmp_path: Path, change: str, spilled: bool, detached: bool
 ) -> None:
     theirs, mine = tmp_path / "theirs", tmp_path / "mine"
@@ -63,8 +63,8 @@ def test_rows_of_an_update_keep_the_version_that_they_were_created_in(
     assert sorted(found, key=lambda row: int(row["id"])) == expected
 
 
-def test_an_append_to_a_column_that_was_given_another_type(tmp_path: Path) -> None:
-    """pylance commits, and the values are lost: no field has their id any more."""
+def test_append_after_a_change_of_type(tmp_path: Path) -> None:
+    """pylance commits this and loses the values, because no field has their id."""
     path = tmp_path / "t"
     dataset = new_table(path)
     fragments = written_by_pylance(path, rows(6))
@@ -74,7 +74,7 @@ def test_an_append_to_a_column_that_was_given_another_type(tmp_path: Path) -> No
     assert e.value.retryable
 
 
-def test_an_append_to_a_column_that_was_dropped(tmp_path: Path) -> None:
+def test_append_after_a_drop_of_a_column(tmp_path: Path) -> None:
     path = tmp_path / "t"
     dataset = new_table(path)
     fragments = written_by_pylance(path, rows(6))

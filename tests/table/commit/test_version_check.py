@@ -1,4 +1,4 @@
-"""Commits that are held up, and what others commit and clean up meanwhile."""
+"""Delayed commits, while other clients commit and clean up."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from lance_spark.table.manifest.codec import encode, read_manifest
 from lance_spark.table.manifest.versions import ManifestLocation
 
 ROWS = pa.table({"id": pa.array(range(4), pa.int64())})
-CLEANED = "may have been there before, and cleaned up"
+CLEANED = "cleanup may have removed an earlier version"
 
 
 @pytest.fixture(params=["disk", "memory"])
 def uri(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(version_check, "_SHORT", 0)
-    monkeypatch.setattr(version_check, "_SHORT_LOCAL", 0)
+    monkeypatch.setattr(version_check, "_SHORT_SECONDS", 0)
+    monkeypatch.setattr(version_check, "_SHORT_SECONDS_LOCAL", 0)
     return str(tmp_path / "t") if request.param == "disk" else f"memory://{uuid.uuid4().hex}/t"
 
 
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Have others do something right before the next commit makes its version, or right after."""
+    """Let other clients act right before or after the next commit creates its version."""
 
     def hold(others: Callable[[], object], *, after: bool = False) -> None:
         create = versions.create_manifest
@@ -73,7 +73,7 @@ def numbers(uri: str) -> list[int]:
 
 
 @pytest.mark.parametrize("times", [2, 3])
-def test_a_name_keeps_the_version_before(uri: str, held: Callable[..., None], times: int) -> None:
+def test_previous_version_kept_by_a_tag(uri: str, held: Callable[..., None], times: int) -> None:
     dataset = lance_spark.write_dataset(ROWS, uri)
     dataset.tags.create("first", 1)
 
@@ -90,7 +90,7 @@ def test_a_name_keeps_the_version_before(uri: str, held: Callable[..., None], ti
     assert lance_spark.open_dataset(uri).to_table()["id"].to_pylist() == [0, 1, 2, 3]
 
 
-def test_a_name_keeps_the_version_before_and_the_next_is_there(
+def test_previous_version_kept_by_a_tag_and_next_version_exists(
     uri: str, held: Callable[..., None]
 ) -> None:
     dataset = lance_spark.write_dataset(ROWS, uri)
@@ -115,10 +115,10 @@ def test_a_name_keeps_the_version_before_and_the_next_is_there(
     assert lance_spark.open_dataset(uri).to_table()["id"].to_pylist() == [0, 1, 2, 3]
 
 
-def test_a_version_that_was_made_again_says_nothing_of_the_first(
+def test_recreated_version_leaves_first_commit_unknown(
     uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first was ours: its answer was lost, others went on, and it was cleaned up."""
+    """The answer to the first commit is lost, others commit, and cleanup removes the version."""
     dataset = lance_spark.write_dataset(ROWS, uri)
     create = versions.create_manifest
 
@@ -141,12 +141,10 @@ def test_a_version_that_was_made_again_says_nothing_of_the_first(
     assert lance_spark.open_dataset(uri).version == 3
 
 
-def test_others_have_until_the_look_to_make_a_version_again(
-    uri: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The put was quick, and its answer was lost; what followed took its time."""
-    monkeypatch.setattr(version_check, "_SHORT", 0.3)
-    monkeypatch.setattr(version_check, "_SHORT_LOCAL", 0.3)
+def test_version_recreated_before_the_check(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The put is quick and its answer is lost; the next attempt comes late."""
+    monkeypatch.setattr(version_check, "_SHORT_SECONDS", 0.3)
+    monkeypatch.setattr(version_check, "_SHORT_SECONDS_LOCAL", 0.3)
     dataset = lance_spark.write_dataset(ROWS, uri)
     create, uniform = versions.create_manifest, random.uniform
     lost: list[ManifestLocation] = []
@@ -178,7 +176,7 @@ def test_others_have_until_the_look_to_make_a_version_again(
     assert dataset.version == 1
 
 
-def test_a_table_that_others_made_and_cleaned_up(uri: str, held: Callable[..., None]) -> None:
+def test_table_created_and_cleaned_up_by_others(uri: str, held: Callable[..., None]) -> None:
     def others() -> None:
         lance_spark.write_dataset(ROWS, uri, "overwrite")
         changed(uri, 1)
@@ -191,9 +189,7 @@ def test_a_table_that_others_made_and_cleaned_up(uri: str, held: Callable[..., N
 
 
 @pytest.mark.parametrize("mode", ["create", "append"])
-def test_what_others_build_on_it_says_nothing_against_it(
-    uri: str, held: Callable[..., None], mode: str
-) -> None:
+def test_later_versions_do_not_cause_errors(uri: str, held: Callable[..., None], mode: str) -> None:
     if mode == "append":
         lance_spark.write_dataset(ROWS, uri)
     held(lambda: changed(uri, 3), after=True)
@@ -202,10 +198,10 @@ def test_what_others_build_on_it_says_nothing_against_it(
     assert lance_spark.open_dataset(uri).count_rows() == 4 * made.version
 
 
-def test_the_time_of_a_local_version_is_when_it_got_its_name(
+def test_local_file_time_is_the_time_of_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not when its bytes were written, which can be long before."""
+    """It is not the time at which the bytes were written, which can be long before."""
     store = ObjectStore.from_uri(tmp_path)
     write, wait = local.write_temporary, itertools.chain([0.1], itertools.repeat(0.0))
 

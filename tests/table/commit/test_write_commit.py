@@ -1,4 +1,4 @@
-"""Writes that were overtaken by an overwrite: committed on top of it if their files fit it, and refused as before if not."""
+"""Writes that an overwrite overtakes: committed after it if their files fit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def path(tmp_path: Path) -> str:
 
 
 def planned(path: str, mode: Any, **options: Any) -> tuple[WriteJob, list[Fragment]]:
-    """Write the rows of a write that is not committed yet."""
+    """Write rows without a commit."""
     job = begin_write(path, MORE.schema, mode=mode, **options)
     writer = job.writer()
     for batch in MORE.to_batches():
@@ -85,7 +85,9 @@ def test_an_overwrite_on_top_of_an_overwrite(path: str) -> None:
 def test_files_that_do_not_fit_are_refused_and_deleted(path: str, new: pa.Table) -> None:
     job, fragments = planned(path, "append")
     lance.write_dataset(new, path, mode="overwrite")
-    with pytest.raises(CommitConflictError, match=r"append contradicts version 2 \(overwrite\)"):
+    with pytest.raises(
+        CommitConflictError, match=r"append is incompatible with version 2 \(overwrite\)"
+    ):
         commit_again(job, fragments)
     assert found(path) == new.to_pylist()
     names = {file.path for one in fragments for file in one.files}

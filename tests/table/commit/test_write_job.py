@@ -1,4 +1,4 @@
-"""Writes from plan to commit, read by pylance; and the data that pylance takes or refuses for an append."""
+"""Writes from plan to commit, read by pylance; and which data an append accepts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.support.tables.pylance_written import ids, manifests, new_table, rows
 
 
 def carry_out(job: WriteJob, *tables: pa.Table) -> list[Fragment]:
-    """Write each table as a task of its own would."""
+    """Write each table as a separate task."""
     fragments: list[Fragment] = []
     for table in tables:
         writer = pickle.loads(pickle.dumps(job)).writer()
@@ -111,7 +111,7 @@ def test_abort(path: Path) -> None:
 
 
 def test_an_append_of_nothing(path: Path) -> None:
-    """It makes a version, as pylance's does."""
+    """It creates a version, as with pylance."""
     new_table(path)
     lance.write_dataset(rows(0).slice(3), str(path), mode="append")
     assert lance.dataset(str(path)).version == 2
@@ -223,10 +223,16 @@ def test_appends_that_pylance_takes(tmp_path: Path, schema: pa.Schema) -> None:
         (variant(l=pa.large_list(pa.int32())), "column 'l' is list<item: int32>, .* large_list"),
         (variant(l=pa.list_(pa.int64())), r"column 'l\.item' is int32, but the data has int64"),
         (variant(d=pa.utf8()), "column 'd' is dictionary<.*>, but the data has string"),
-        (variant(s=pa.struct([("c", pa.int32())])), r"has no column 's\.c', which the data has"),
+        (variant(s=pa.struct([("c", pa.int32())])), r"does not have the column 's\.c' of the data"),
         (variant(s=pa.struct([("a", pa.int8())])), r"column 's\.a' is int32, .* int8"),
-        (pa.schema([*TABLE, pa.field("new", pa.int8())]), "has no column 'new'"),
-        (pa.schema([f if f.name != "l" else f.with_name("L") for f in TABLE]), "no column 'L'"),
+        (
+            pa.schema([*TABLE, pa.field("new", pa.int8())]),
+            "does not have the column 'new' of the data",
+        ),
+        (
+            pa.schema([f if f.name != "l" else f.with_name("L") for f in TABLE]),
+            "does not have the column 'L' of the data",
+        ),
         (pa.schema(list(TABLE)[1:]), "'id' must not be null, and the data does not have it"),
     ],
 )
@@ -278,7 +284,7 @@ def test_versions_of_files() -> None:
             InvalidOptionError, match=r"is not written .* choose 0\.1, 2\.0, 2\.1 or 2\.2"
         ):
             parse_version(text)
-    with pytest.raises(InvalidOptionError, match="'3' is no version of data files"):
+    with pytest.raises(InvalidOptionError, match="'3' is not a version of data files"):
         parse_version("3")
 
 

@@ -1,4 +1,4 @@
-"""Sets of fragments are sets, whatever they are kept in."""
+"""`FragmentIds` behave like sets of integers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IDS = st.sets(st.integers(0, 2**32 - 1) | st.integers(0, 20))
 
 
 @given(IDS, IDS | st.sets(st.integers()))
-def test_as_a_set_of_the_same_numbers(one: set[int], other: set[int]) -> None:
+def test_behaves_like_a_set(one: set[int], other: set[int]) -> None:
     ids = FragmentIds(one)
     assert ids == one
     assert one == ids
@@ -31,7 +31,7 @@ def test_as_a_set_of_the_same_numbers(one: set[int], other: set[int]) -> None:
     assert [number in ids for number in other] == [number in one for number in other]
 
 
-def test_what_is_in_it() -> None:
+def test_membership() -> None:
     ids = FragmentIds(BitMap([0, 7]))
     assert np.int64(7) in ids
     for other in (-1, 2**32, 2**70, "7", None, 7.5):
@@ -46,5 +46,5 @@ def test_what_is_in_it() -> None:
         (range(2**23), f"{{{', '.join(map(str, range(20)))}, ... 8388608 in all}}"),
     ],
 )
-def test_it_is_shown_as_a_set(ids: list[int], shown: str) -> None:
+def test_repr_of_fragment_ids(ids: list[int], shown: str) -> None:
     assert repr(FragmentIds(ids)) == shown

@@ -1,4 +1,4 @@
-"""Manifest stores that users bring along, and how they are named."""
+"""Manifest stores that users implement, and the option that names them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from lance_spark.table.manifest.versions import list_manifests, list_since, newe
 
 
 class InSqlite(ManifestStore):
-    """What a user would write."""
+    """A manifest store as a user may implement it."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -90,7 +90,7 @@ def values(dataset: Any) -> list[int]:
     return sorted(dataset.to_table()["x"].to_pylist())
 
 
-def test_a_store_of_a_user(uri: str, store: InSqlite) -> None:
+def test_user_defined_manifest_store(uri: str, store: InSqlite) -> None:
     lance_spark.write_dataset(rows(1), uri, manifest_store=store)
     lance_spark.write_dataset(rows(2), uri, "append", manifest_store=store)
     dataset = lance_spark.open_dataset(uri, manifest_store=store)
@@ -107,7 +107,7 @@ def test_a_store_of_a_user(uri: str, store: InSqlite) -> None:
     assert not list(Path(uri).glob("_versions/*.manifest-*"))
 
 
-def test_what_a_store_says_after_the_commit_fails_none(
+def test_errors_after_the_commit_do_not_fail_it(
     uri: str, store: InSqlite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lance_spark.write_dataset(rows(1), uri, manifest_store=store)
@@ -121,7 +121,7 @@ def test_what_a_store_says_after_the_commit_fails_none(
     assert values(lance_spark.open_dataset(uri, manifest_store=store)) == [1, 2]
 
 
-def test_named_by_an_option(uri: str, store: InSqlite) -> None:
+def test_manifest_store_named_by_option(uri: str, store: InSqlite) -> None:
     options = {"manifest_store": NAMED, "database": store.path}
     lance_spark.write_dataset(rows(1), uri, storage_options=options)
     dataset = lance_spark.open_dataset(uri, storage_options=options)
@@ -141,7 +141,7 @@ def test_named_by_an_option(uri: str, store: InSqlite) -> None:
         (17, "is not a ManifestStore"),
     ],
 )
-def test_names_of_nothing(uri: str, named: Any, message: str) -> None:
+def test_invalid_manifest_store_names(uri: str, named: Any, message: str) -> None:
     with pytest.raises(InvalidOptionError, match=message):
         lance_spark.open_dataset(uri, manifest_store=named)
 
@@ -157,7 +157,7 @@ def staged(uri: str, store: InSqlite, version: int) -> Path:
     return staging
 
 
-def test_half_done_commits_are_finished(uri: str, store: InSqlite) -> None:
+def test_unfinished_commits_are_finished(uri: str, store: InSqlite) -> None:
     lance_spark.write_dataset(rows(1), uri, manifest_store=store)
     lance_spark.write_dataset(rows(2), uri, "append", manifest_store=store)
     staging = staged(uri, store, 2)
@@ -167,7 +167,7 @@ def test_half_done_commits_are_finished(uri: str, store: InSqlite) -> None:
     assert lance.dataset(uri).version == 2
 
 
-def test_a_staging_file_that_is_lost(uri: str, store: InSqlite) -> None:
+def test_lost_staging_file(uri: str, store: InSqlite) -> None:
     lance_spark.write_dataset(rows(1), uri, manifest_store=store)
     lance_spark.write_dataset(rows(2), uri, "append", manifest_store=store)
     staged(uri, store, 2).unlink()
@@ -181,14 +181,14 @@ def test_a_staging_file_that_is_lost(uri: str, store: InSqlite) -> None:
     "path",
     ["/etc/passwd", "../x/_versions/1.manifest", "_versions/3.manifest", "_versions/d2.manifest"],
 )
-def test_entries_that_name_something_else(uri: str, store: InSqlite, path: str) -> None:
+def test_entries_with_invalid_paths(uri: str, store: InSqlite, path: str) -> None:
     lance_spark.write_dataset(rows(1), uri, manifest_store=store)
     store.put_if_absent(uri, ManifestEntry(2, path))
     with pytest.raises(CorruptTableError, match="correct its entry"):
         lance_spark.open_dataset(uri, manifest_store=store)
 
 
-def test_whatever_a_store_raises(
+def test_errors_of_a_store_become_storage_errors(
     uri: str, store: InSqlite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lance_spark.write_dataset(rows(1), uri, manifest_store=store)
@@ -204,10 +204,10 @@ def test_whatever_a_store_raises(
         lance_spark.open_dataset(uri, manifest_store=store)
 
 
-def test_an_own_entry_that_nobody_may_look_at(
+def test_own_entry_that_cannot_be_read(
     uri: str, store: InSqlite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The store repeated the request itself, and then refuses to tell whose entry there is: the version has to stay."""
+    """The store repeats a request, then refuses to return the entry: the version must stay."""
     lance_spark.write_dataset(rows(1), uri, manifest_store=store)
     put, get = InSqlite.put_if_absent, InSqlite.get
 
@@ -229,10 +229,10 @@ def test_an_own_entry_that_nobody_may_look_at(
 
 
 @pytest.mark.parametrize("readable", [False, True])
-def test_rights_that_expire_while_a_request_is_repeated(
+def test_credentials_that_expire_during_a_repeated_request(
     uri: str, store: InSqlite, readable: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first one has arrived: the entry names the staging file, which has to stay."""
+    """The first request succeeded: the entry names the staging file, which must stay."""
     lance_spark.write_dataset(rows(1), uri, manifest_store=store)
     put = InSqlite.put_if_absent
 
@@ -258,7 +258,7 @@ def test_rights_that_expire_while_a_request_is_repeated(
     assert dataset.to_table()["x"].to_pylist() == [1, 2]
 
 
-def test_only_what_is_newer_is_asked_for(uri: str, store: InSqlite) -> None:
+def test_only_newer_entries_are_requested(uri: str, store: InSqlite) -> None:
     for value in range(6):
         lance_spark.write_dataset(
             rows(value), uri, "append" if value else "create", manifest_store=store
@@ -285,7 +285,7 @@ def read_only(*_: object) -> None:
     raise StorageError("read-only") from OSError(errno.EROFS, "read-only file system")
 
 
-def test_a_version_that_cannot_be_copied_is_refused(
+def test_version_that_cannot_be_copied_is_refused(
     store: InSqlite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = str(tmp_path / "t")
@@ -317,7 +317,7 @@ def test_a_version_that_cannot_be_copied_is_refused(
 
 
 @pytest.mark.parametrize("failure", [forbidden, read_only])
-def test_who_may_not_write_reads_a_staged_version_and_commits_nothing_on_it(
+def test_reader_without_write_permission_reads_staging_file(
     failure: Callable[..., None], store: InSqlite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = str(tmp_path / "t")
@@ -339,10 +339,10 @@ def test_who_may_not_write_reads_a_staged_version_and_commits_nothing_on_it(
     assert {file for file in Path(path).rglob("*") if file.is_file()} == files
 
 
-def test_versions_that_have_nothing_but_staging_files(
+def test_versions_with_only_a_staging_file(
     store: InSqlite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are listed, and kept by cleanup if they have a tag, though later ones have manifests in their places."""
+    """They are listed, and a tag keeps them, although later versions have final manifests."""
     path = str(tmp_path / "t")
     options = {"manifest_store": NAMED, "database": store.path}
     for number, mode in enumerate(["create", "append", "overwrite", "append"], 1):
@@ -374,7 +374,7 @@ def test_versions_that_have_nothing_but_staging_files(
 def test_cleanup_without_the_manifest_store(
     store: InSqlite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever opens the files alone does not see a version that was not copied, but must not harm it either."""
+    """A client without the store does not see a staged version, but must not damage it."""
     path = str(tmp_path / "t")
     options = {"manifest_store": NAMED, "database": store.path}
     lance_spark.write_dataset(rows(1), path, storage_options=options)

@@ -1,4 +1,4 @@
-"""Feature flags: after each change they are those that pylance sets, and unknown ones are refused by their number."""
+"""Feature flags: equal to those of pylance after each change; unknown flags are refused."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def flags(path: Path) -> Flags:
 
 
 def patch(path: Path, change: Callable[[table_pb2.Manifest], object]) -> None:
-    """Change the newest manifest where it lies."""
+    """Change the newest manifest in place."""
     store = ObjectStore.from_uri(path)
     manifest = read_latest(store)
     proto = manifest.to_proto()
@@ -113,7 +113,7 @@ STATES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_flags_are_those_of_pylance(tmp_path: Path, state: str) -> None:
+def test_flags_equal_those_of_pylance(tmp_path: Path, state: str) -> None:
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"
     STATES[state](theirs)
     shutil.copytree(theirs, ours)
@@ -128,7 +128,7 @@ def test_flags_are_those_of_pylance(tmp_path: Path, state: str) -> None:
         assert ids == [o.id for o in read_latest(ObjectStore.from_uri(theirs)).to_proto().fields]
 
 
-def test_a_table_without_transaction_files_stays_one(tmp_path: Path) -> None:
+def test_table_keeps_flag_for_no_transaction_files(tmp_path: Path) -> None:
     path = tmp_path / "t"
     new_table(path)
     patch(path, raise_flags(0, 32))
@@ -140,7 +140,7 @@ def test_a_table_without_transaction_files_stays_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bit", [9, 12, 13, 14, 16, 17, 40, 63])
-def test_unknown_flags_are_refused_by_number(tmp_path: Path, bit: int) -> None:
+def test_unknown_flags_are_named_in_errors(tmp_path: Path, bit: int) -> None:
     path = tmp_path / "t"
     new_table(path)
     patch(path, raise_flags(0, 1 << bit))
@@ -158,7 +158,7 @@ def test_unknown_flags_are_refused_by_number(tmp_path: Path, bit: int) -> None:
         open_dataset(str(path))
 
 
-def test_field_ids_that_nobody_noted(tmp_path: Path) -> None:
+def test_missing_max_allocated_field_id(tmp_path: Path) -> None:
     path = tmp_path / "t"
     new_table(path)
     patch(path, raise_flags(0, 1 << 15))

@@ -1,4 +1,4 @@
-"""History: versions with their summaries and transactions, as pylance tells them; what is read, and when."""
+"""History: versions with summaries and transactions, compared with pylance."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def path(tmp_path: Path) -> str:
     return path
 
 
-def test_versions_are_those_of_pylance(path: str) -> None:
+def test_versions_equal_those_of_pylance(path: str) -> None:
     ours, theirs = open_dataset(path).versions(), lance.dataset(path).versions()
     assert [info.version for info in ours] == [one["version"] for one in theirs]
     for info, one in zip(ours, theirs, strict=True):
@@ -47,7 +47,7 @@ def test_versions_are_those_of_pylance(path: str) -> None:
     assert ours[2].metadata["total_deletion_file_rows"] == "1"
 
 
-def test_kinds_and_messages(path: str) -> None:
+def test_operations_and_messages(path: str) -> None:
     infos = open_dataset(path).versions()
     kinds = ["overwrite", "append", "delete", "create_index", "merge", "update_config"]
     assert [info.operation for info in infos] == [*kinds, "overwrite", "overwrite"]
@@ -56,7 +56,7 @@ def test_kinds_and_messages(path: str) -> None:
     assert infos[6].transaction_properties == {"x": "y"}
 
 
-def test_transactions_are_those_of_pylance(path: str) -> None:
+def test_transactions_equal_those_of_pylance(path: str) -> None:
     ours, theirs = open_dataset(path), lance.dataset(path)
     for limit in (1, 3, 100):
         found = ours.get_transactions(limit)
@@ -75,8 +75,8 @@ def test_transactions_are_those_of_pylance(path: str) -> None:
         ours.read_transaction(99)
 
 
-def test_without_transactions(path: str) -> None:
-    """Neither in the manifest nor as a file: nobody knows what made the version."""
+def test_versions_without_transactions(path: str) -> None:
+    """The transaction is neither in the manifest nor in a file."""
     from lance_spark.table.manifest.codec import encode
     from lance_spark.table.manifest.versions import find
 
@@ -91,9 +91,7 @@ def test_without_transactions(path: str) -> None:
     assert open_dataset(path).get_transactions()[-2] is None
 
 
-def test_fragments_are_not_looked_at_until_somebody_asks(
-    path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fragments_are_parsed_on_first_use(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def looked(*args: Any) -> Any:
         raise AssertionError("a fragment was parsed")
 
@@ -121,15 +119,15 @@ def test_fragments_are_not_looked_at_until_somebody_asks(
     assert len(reads) == 2
 
 
-def test_a_version_that_is_cleaned_up_between(path: str) -> None:
+def test_version_removed_after_listing(path: str) -> None:
     infos = open_dataset(path).versions()
     lance.dataset(path).cleanup_old_versions(datetime.timedelta(0), retain_versions=1)
-    with pytest.raises(VersionNotFoundError, match="version 1 has been cleaned up"):
+    with pytest.raises(VersionNotFoundError, match="cleanup has removed version 1"):
         _ = infos[0].metadata
     assert infos[-1].metadata["total_rows"] == "0"
 
 
-def test_a_branch_has_the_history_since_it_was_made(path: str) -> None:
+def test_branch_history_begins_with_the_branch(path: str) -> None:
     branch = open_dataset(path).create_branch("b", 3)
     branch = write_dataset(rows(50), path, "append", branch="b", schema=rows(0).schema)
     assert [info.operation for info in branch.versions()] == ["clone", "append"]

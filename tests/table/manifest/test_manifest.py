@@ -1,4 +1,4 @@
-"""Manifests: what pylance says of its versions, we read in its files; and bytes that are no manifest do no harm."""
+"""Manifests: compared with pylance; and bytes that are not a manifest are refused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.tables.pylance_written import manifests, new_table, rows
 
 @pytest.fixture(scope="module")
 def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A table with a version of nearly every kind."""
+    """A table with versions of nearly all operations."""
     path = tmp_path_factory.mktemp("history") / "t"
     dataset = new_table(path, enable_stable_row_ids=True)
     lance.write_dataset(rows(6, 12_000), str(path), mode="append")
@@ -42,7 +42,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_says_what_pylance_says(history: Path) -> None:
+def test_manifest_agrees_with_pylance(history: Path) -> None:
     for ours in manifests(history):
         theirs = lance.dataset(str(history), version=ours.version)
         assert ours.schema.to_arrow().equals(theirs.schema, check_metadata=True)
@@ -63,7 +63,7 @@ def test_says_what_pylance_says(history: Path) -> None:
                 assert theirs_deleted.endswith(own_deleted.name(own.id))
 
 
-def test_both_kinds_of_deletion_files_are_there(history: Path) -> None:
+def test_sample_has_both_types_of_deletion_files(history: Path) -> None:
     kinds = {
         fragment.deletion_file.file_type
         for manifest in manifests(history)
@@ -73,7 +73,7 @@ def test_both_kinds_of_deletion_files_are_there(history: Path) -> None:
     assert kinds == {DeletionFileType.ARROW, DeletionFileType.BITMAP}
 
 
-def test_written_again_they_are_the_same_bytes(history: Path) -> None:
+def test_encode_reproduces_bytes(history: Path) -> None:
     store = ObjectStore.from_uri(history)
     for location in list_manifests(store):
         data = store.read_bytes(location.path)
@@ -87,7 +87,7 @@ def test_written_again_they_are_the_same_bytes(history: Path) -> None:
         assert one.transaction_section == two.transaction_section
 
 
-def test_can_be_pickled(history: Path) -> None:
+def test_manifest_can_be_pickled(history: Path) -> None:
     for manifest in manifests(history):
         copy = pickle.loads(pickle.dumps(manifest))
         assert copy.to_proto() == manifest.to_proto()
@@ -128,7 +128,7 @@ def test_table_without_a_version_of_data_files(tmp_path: Path) -> None:
         ([(2, 0), (0, 2)], (2, 0)),
     ],
 )
-def test_files_say_the_version_where_the_manifest_does_not(
+def test_file_version_from_data_files(
     files: list[tuple[int, int]], version: tuple[int, int]
 ) -> None:
     proto = table_pb2.Manifest()
@@ -138,7 +138,7 @@ def test_files_say_the_version_where_the_manifest_does_not(
 
 
 @pytest.mark.parametrize("text", ["2", "2.x", "-2.1", "2.1.0", "２.1", "x" * 1000])
-def test_unreadable_version_of_data_files(text: str) -> None:
+def test_invalid_file_version(text: str) -> None:
     proto = table_pb2.Manifest()
     proto.data_format.version = text
     with pytest.raises(CorruptTableError, match=r"x: .* is not a version of data files"):
@@ -158,7 +158,7 @@ def test_transaction_in_the_old_field(tmp_path: Path) -> None:
     assert old.transaction_section is not None
 
 
-def test_what_is_unknown_survives(tmp_path: Path) -> None:
+def test_unknown_fields_survive(tmp_path: Path) -> None:
     new_table(tmp_path / "t")
     store = ObjectStore.from_uri(tmp_path / "t")
     data = store.read_bytes(list_manifests(store)[0].path)
@@ -172,7 +172,7 @@ def test_what_is_unknown_survives(tmp_path: Path) -> None:
     assert unknown in again
 
 
-def test_damage_is_named(tmp_path: Path) -> None:
+def test_damage_is_named_in_errors(tmp_path: Path) -> None:
     new_table(tmp_path / "t")
     store = ObjectStore.from_uri(tmp_path / "t")
     (location,) = list_manifests(store)
@@ -182,7 +182,7 @@ def test_damage_is_named(tmp_path: Path) -> None:
         m.read_manifest(store, location)
     other = NamingScheme.V2.locate(2)
     store.write_bytes(other.path, data)
-    with pytest.raises(CorruptTableError, match="the file is version 1, its name says 2"):
+    with pytest.raises(CorruptTableError, match="the file contains version 1, but its name says 2"):
         m.read_manifest(store, other)
 
 
@@ -212,7 +212,7 @@ def sample(history: Path) -> bytes:
 
 
 def touch(data: bytes) -> None:
-    """Ask a manifest for everything it has; only errors of this package may come out."""
+    """Use all properties of a manifest; only errors of this package may be raised."""
     try:
         manifest = m.decode(data, "x")
         _ = manifest.schema.to_arrow()

@@ -1,4 +1,4 @@
-"""From names of scheme V1 to V2: at once, again, after a crash anywhere, and read meanwhile."""
+"""Migration of manifest names from V1 to V2: repeated, after crashes, and with readers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.tables.pylance_written import ids, rows
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Versions 1 to 12, of 3 rows more each."""
+    """Versions 1 to 12; each adds 3 rows."""
     path = tmp_path / "t"
     for start in range(12):
         lance.write_dataset(
@@ -109,7 +109,7 @@ def test_killed_before_each_step(path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("renamed", [(1,), (1, 2, 3), (12,), (11, 12), (5, 9)])
-def test_what_pylance_leaves_unfinished(path: Path, renamed: tuple[int, ...]) -> None:
+def test_unfinished_migration_of_pylance_is_finished(path: Path, renamed: tuple[int, ...]) -> None:
     folder = path / "_versions"
     for version in renamed:
         new = NamingScheme.V2.name_of(version)
@@ -122,12 +122,12 @@ def test_what_pylance_leaves_unfinished(path: Path, renamed: tuple[int, ...]) ->
     assert ids(path) == [*range(36)]
 
 
-def test_two_manifests_of_one_version(path: Path) -> None:
-    """The bytes tell whether it is one manifest with two names."""
+def test_different_manifests_of_a_version_are_refused(path: Path) -> None:
+    """Equal bytes are one manifest with two names."""
     folder = path / "_versions"
     (folder / NamingScheme.V2.name_of(7)).write_bytes((folder / "7.manifest").read_bytes())
     (folder / NamingScheme.V2.name_of(6)).write_bytes((folder / "5.manifest").read_bytes())
-    with pytest.raises(CorruptTableError, match="version 6 has two manifests that differ"):
+    with pytest.raises(CorruptTableError, match="version 6 has two different manifests"):
         open_dataset(str(path)).migrate_manifest_paths_v2()
     assert (folder / "6.manifest").exists()
     (folder / NamingScheme.V2.name_of(6)).unlink()
@@ -135,8 +135,8 @@ def test_two_manifests_of_one_version(path: Path) -> None:
     read_everything(path)
 
 
-def test_a_version_that_is_committed_meanwhile(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a writer that had listed the versions before: it is renamed in another round."""
+def test_version_committed_during_migration(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer listed the versions before; its manifest is renamed in another round."""
     rename = migrate._rename
     done: list[int] = []
 
@@ -152,10 +152,8 @@ def test_a_version_that_is_committed_meanwhile(path: Path, monkeypatch: pytest.M
     assert ids(path) == [*range(39)]
 
 
-def test_versions_are_found_while_they_are_renamed(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Between a listing, or a look at one of two names, and the next step."""
+def test_versions_are_found_during_migration(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A migration runs between a listing, or a request for one of the names, and the next step."""
     store = ObjectStore.from_uri(path)
     when = open_dataset(str(path)).versions()[10].timestamp
     old = versions.list_manifests(store)
@@ -175,7 +173,7 @@ def test_versions_are_found_while_they_are_renamed(
     assert [info.version for info in history.list_versions(store)] == [*range(1, 13)]
 
 
-def test_branches_have_names_of_their_own(path: Path) -> None:
+def test_branches_are_migrated_separately(path: Path) -> None:
     theirs, mine = lance.dataset(str(path)), open_dataset(str(path))
     theirs.create_branch("theirs")
     mine.create_branch("mine")
@@ -187,13 +185,13 @@ def test_branches_have_names_of_their_own(path: Path) -> None:
     assert open_dataset(str(path), branch="mine").count_rows() == 36
 
 
-def test_no_table(tmp_path: Path) -> None:
+def test_path_without_table(tmp_path: Path) -> None:
     with pytest.raises(TableNotFoundError):
         migrate.migrate_to_v2(ObjectStore.from_uri(tmp_path))
     assert issubclass(TableNotFoundError, LanceError)
 
 
-def test_memory(path: Path) -> None:
+def test_table_in_memory(path: Path) -> None:
     local = ObjectStore.from_uri(path)
     remote = ObjectStore.from_uri(f"memory://{path.name}-migrated")
     for name in local.list_names("_versions"):

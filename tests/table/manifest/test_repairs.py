@@ -1,4 +1,4 @@
-"""What early releases wrote wrong: our next commit repairs it as pylance's does."""
+"""Errors of early releases: the next commit repairs them, as pylance does."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ALL = {name: FIRST[name] + SECOND[name] for name in FIRST}
 
 @pytest.fixture(scope="module")
 def with_used_ids(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The columns b and c have the ids of dropped columns, whose values are in other files, as release 0.10.5 left them."""
+    """Give columns b and c the ids of dropped columns in other files, as release 0.10.5 did."""
     path = tmp_path_factory.mktemp("used") / "t"
     options = {"data_storage_version": "0.1"}
     uri = str(path)
@@ -75,7 +75,7 @@ def field_ids(path: Path) -> tuple[dict[str, int], list[list[list[int]]]]:
     return columns, files
 
 
-def test_reading_takes_the_last_file_of_a_field(path: Path) -> None:
+def test_reader_uses_last_file_of_repeated_field(path: Path) -> None:
     # pylance reads other values before the repair, and refuses to validate the table.
     with pytest.raises(OSError, match="Field id 2 is duplicated"):
         lance.dataset(str(path)).validate()
@@ -114,7 +114,7 @@ def test_changes_of_repaired_columns(path: Path, name: str) -> None:
     assert lance_spark.open_dataset(str(path)).to_table().to_pydict() == expected
 
 
-def test_the_first_change_after_the_repair_can_be_a_compaction(path: Path, tmp_path: Path) -> None:
+def test_compaction_as_first_change_after_repair(path: Path, tmp_path: Path) -> None:
     """Its first commit reserves ids of fragments, and takes data files without columns out."""
     theirs = tmp_path / "theirs"
     shutil.copytree(path, theirs)
@@ -127,7 +127,7 @@ def test_the_first_change_after_the_repair_can_be_a_compaction(path: Path, tmp_p
     assert len(lance.dataset(str(theirs)).get_fragments()) == 1
 
 
-def test_cleanup_keeps_the_files_of_a_version_that_is_not_repaired(path: Path) -> None:
+def test_cleanup_keeps_files_of_unrepaired_version(path: Path) -> None:
     lance_spark.open_dataset(str(path)).cleanup_old_versions(datetime.timedelta(0))
     names = newest_manifest(path)
     stored = {
@@ -140,7 +140,7 @@ def test_cleanup_keeps_the_files_of_a_version_that_is_not_repaired(path: Path) -
     assert lance_spark.open_dataset(str(path)).to_table().to_pydict() == ALL
 
 
-def test_manifests_without_the_fault_are_not_copied(tmp_path: Path) -> None:
+def test_sound_manifests_are_not_copied(tmp_path: Path) -> None:
     lance.write_dataset(rows(0), str(tmp_path), data_storage_version="0.1")
     lance.dataset(str(tmp_path)).add_columns({"new": "id * 2"})
     file = newest_manifest(tmp_path)
@@ -152,7 +152,7 @@ def set_file_version(manifest: table_pb2.Manifest) -> None:
     manifest.data_format.version = "0.1"
 
 
-def test_a_wrong_version_of_data_files_is_corrected(tmp_path: Path) -> None:
+def test_wrong_file_version_is_corrected(tmp_path: Path) -> None:
     # As release 0.16 left it: files of 2.0 were written, the manifest went on saying 0.1.
     new_table(tmp_path, data_storage_version="2.0")
     rewrite_manifest(tmp_path, set_file_version)
@@ -175,7 +175,10 @@ def without_file_version(manifest: table_pb2.Manifest) -> None:
 
 @pytest.mark.parametrize("first", ["append", "delete", "config"])
 def test_files_of_version_2_without_a_stated_version(tmp_path: Path, first: str) -> None:
-    """Releases 0.13 to 0.15 wrote no version; a compaction after a change of ours took that of a table without any file."""
+    """Releases 0.13 to 0.15 did not write the version.
+
+    A compaction after our change once took the version of a table without files.
+    """
     new_table(tmp_path, data_storage_version="2.0")
     rewrite_manifest(tmp_path, without_file_version)
     uri = str(tmp_path)
@@ -216,7 +219,7 @@ def test_a_table_without_files_and_with_the_flag_of_version_2(tmp_path: Path) ->
         ("lance-spark", "0.1.0", False),
     ],
 )
-def test_whose_fragment_bitmaps_are_wrong(library: str, version: str, expected: bool) -> None:
+def test_writers_with_wrong_fragment_bitmaps(library: str, version: str, expected: bool) -> None:
     manifest = table_pb2.Manifest()
     assert has_wrong_bitmaps(manifest)
     manifest.writer_version.library = library
@@ -224,7 +227,7 @@ def test_whose_fragment_bitmaps_are_wrong(library: str, version: str, expected: 
     assert has_wrong_bitmaps(manifest) is expected
 
 
-def test_indexes_whose_bitmaps_may_be_wrong_are_left_out(tmp_path: Path) -> None:
+def test_indexes_with_wrong_bitmaps_are_left_out(tmp_path: Path) -> None:
     uri = str(tmp_path)
     new_table(tmp_path)
     lance.dataset(uri).create_scalar_index("id", "BTREE")

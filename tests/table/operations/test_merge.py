@@ -115,7 +115,7 @@ def test_what_a_merge_refuses(tmp_path: Path) -> None:
         ((first, second, altered(extra, id=5)), fields, "id 0"),
         ((first, second), (), "at least one column"),
         ((first, second), used, "would become 'x'"),
-        ((first, second), (*new, *new[2:]), "field ids twice"),
+        ((first, second), (*new, *new[2:]), "a field id twice"),
         ((first, second), (fields[0], *used[2:]), "would become 'x'"),
         ((first, second), schema_with(path, pa.field("id", pa.int8()), first=2), "same name"),
     ]:

@@ -629,7 +629,7 @@ def test_blobs_in_base_paths(tmp_path: Path) -> None:
         ({"mode": "append", "initial_bases": [BasePath(0, "/x", False)]}, "are for a new table"),
         (
             {"mode": "append", "target_bases": ["nope"]},
-            "no base path 'nope': it has 'folder', 'root'",
+            "base path 'nope' not found; the table has 'folder', 'root'",
         ),
         ({"mode": "append", "target_bases": "folder"}, "must be a list"),
         (

@@ -99,7 +99,7 @@ def test_a_write_planned_with_the_old_path_conflicts(tmp_path: Path) -> None:
     fragments = writer.finish()
     shutil.copytree(tmp_path / "old", tmp_path / "new")
     dataset = open_dataset(str(path)).repoint_base("tier", str(tmp_path / "new"))
-    with pytest.raises(CommitConflictError, match="gave the base path 1 another path") as raised:
+    with pytest.raises(CommitConflictError, match="changed the base path 1") as raised:
         job.commit(fragments)
     assert raised.value.retryable
     assert lance.dataset(path).to_table() == dataset.to_table() == rows(0, 6)

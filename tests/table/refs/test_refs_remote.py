@@ -72,7 +72,7 @@ def test_tags_branches_and_clones_on_s3(aws: Aws, form: str) -> None:
 def test_external_manifest_stores_refuse_a_migration_of_names(aws: Aws) -> None:
     uri = f"s3+ddb://{BUCKET}/named?ddbTableName=lock"
     made = lance_spark.write_dataset(numbers(0), uri, storage_options=aws.ours)
-    with pytest.raises(UnsupportedError, match="keep their names"):
+    with pytest.raises(UnsupportedError, match="manifests cannot be renamed"):
         made.migrate_manifest_paths_v2()
 
 
