@@ -196,7 +196,7 @@ def _open(chosen: argparse.Namespace) -> Dataset:
 def write_conf(folder: Path) -> str:
     """Write `lance-spark-rule-<version>.jar` and `lance-spark-defaults.conf`, and return what to do with them."""
     from lance_spark.spark.options import redaction
-    from lance_spark.spark.pushdown.java import EXTENSION, write_jar
+    from lance_spark.spark.pushdown.compile_java import EXTENSION, write_jar
 
     folder = folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,7 @@ import pyspark
 import pytest
 
 from lance_spark.__main__ import write_conf
-from lance_spark.spark.pushdown.java import EXTENSION
+from lance_spark.spark.pushdown.compile_java import EXTENSION
 from tests.support.spark.processes import environment
 from tests.support.spark.versions import SPARK
 
@@ -359,7 +359,7 @@ def test_a_count_reads_only_the_manifest(found: dict[str, Any]) -> None:
 def test_a_server_without_the_jar_is_told_of(folder: Path) -> None:
     conf = {**CONF, "spark.sql.extensions": EXTENSION}
     found = client(REFUSED, "local[1]", folder, **conf)
-    assert found["enable"].startswith("UnsupportedError: push-down cannot be turned on through")
+    assert found["enable"].startswith("UnsupportedError: push-down cannot be enabled from a client")
     assert "\n" not in found["enable"]
     assert not found["enabled"]
     before, after = (re.sub(r"#\d+L?|plan_id=\d+", "", plan) for plan in found["plans"])

@@ -1,9 +1,11 @@
-"""Tables of Spark's catalog, which tells a Python data source where they are only once.
+"""Options of tables of Spark's catalog, kept in the metadata of the schema.
 
-`CREATE TABLE t USING lance LOCATION ...` asks for the schema with all options, and keeps that schema. A later SELECT comes with the
-kept schema and without options. So the schema that goes into the catalog says, in the metadata of its first column, where the table
-is; a read without a path looks there. Writes do not: the metadata travels with every DataFrame that came from the table, and would
-lead a write of one to the table it was read from.
+`CREATE TABLE t USING lance LOCATION ...` asks the data source for the schema with all options, and
+the catalog keeps that schema. A later SELECT passes the schema without the options. The metadata of
+its first column therefore holds the options, and a read without a path takes them from there.
+
+A write does not: the metadata stays in every DataFrame that was read from the table, so a write of
+such a DataFrame would go to the table that it was read from.
 """
 
 from __future__ import annotations
@@ -15,55 +17,57 @@ from typing import Any
 from pyspark.sql.types import StructField, StructType
 
 from lance_spark.errors import InvalidOptionError
-from lance_spark.spark.options.options import READ_NAMES, ReadOptions
+from lance_spark.spark.options.names import READ_NAMES
+from lance_spark.spark.options.options import ReadOptions
 from lance_spark.storage.uri import parse_uri
 
 _KEY = "lance_spark.options"
-_CARRIED = ("path", *READ_NAMES)
+_KEPT = ("path", *READ_NAMES)
 
 
 def is_for_catalog(options: Mapping[str, str]) -> bool:
-    """Tell whether Spark asks on behalf of its catalog."""
+    """Return whether the options are those of a table of the catalog."""
     return "provider" in options
 
 
 def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
-    """Return a schema for the catalog, which says how to find the table again.
+    """Return a schema for the catalog, which holds the options that find the table again.
 
     Raises
     ------
     InvalidOptionError
-        There are settings of the store: they may be secrets, and a schema is no place for them. Or it is a change feed.
+        The options have settings of the store, which may be secrets and do not belong in a schema;
+        or they are those of a change feed.
     """
     parsed = ReadOptions.parse(options)
     if parsed.feed:
         raise InvalidOptionError(
-            f"option {next(iter(parsed.feed))} is not for tables of Spark's catalog: read a change feed by "
-            "spark.read, a stream by spark.readStream, with the table's path"
+            f"option {next(iter(parsed.feed))} is not for tables of Spark's catalog: read a change "
+            "feed by spark.read, or a stream by spark.readStream, with the table's path"
         )
     location = parse_uri(parsed.path)
     if parsed.storage_options or location.display != location.uri:
         raise InvalidOptionError(
-            "a table of Spark's catalog cannot keep settings of the store: let the cluster's environment give them, or use "
-            "CREATE TEMPORARY VIEW v USING lance OPTIONS (...)"
+            "a table of Spark's catalog cannot keep settings of the store: set them in the "
+            "cluster's environment, or use CREATE TEMPORARY VIEW v USING lance OPTIONS (...)"
         )
-    carried = {name: options[name] for name in _CARRIED if name in options}
+    kept = {name: options[name] for name in _KEPT if name in options}
     first, *others = schema.fields
-    metadata = {**first.metadata, _KEY: json.dumps(carried)}
+    metadata = {**first.metadata, _KEY: json.dumps(kept)}
     return StructType([StructField(first.name, first.dataType, first.nullable, metadata), *others])
 
 
 def options_of(field: StructField | None, options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of a read: those given, and below them those that the catalog's schema carries.
+    """Return the options of a read: the given ones, and others that the catalog's schema holds.
 
     Parameters
     ----------
     field : StructField or None
-        First of the schema, or that of a request, which has the metadata of the first.
+        First field of the schema, or the field of a request, which has the metadata of the first.
     options : mapping
     """
-    found: dict[str, Any] = dict(options)
+    given: dict[str, Any] = dict(options)
     if "path" in options or field is None:
-        return found
-    carried = field.metadata.get(_KEY)
-    return {**json.loads(carried), **found} if carried else found
+        return given
+    kept = field.metadata.get(_KEY)
+    return {**json.loads(kept), **given} if kept else given

@@ -1,21 +1,23 @@
-"""Rows that the planning process reads itself, so that a small query starts no task.
+"""Reads on the driver: small queries are answered while they are planned, so that no task starts.
 
-A task of a Python source takes some hundredths of a second before its first row, and LIMIT ends the process it runs in. What is
-read here comes to Spark with the answer to the rule's request, as a stream of Arrow's:
+A task of a Python source takes some hundredths of a second before its first row, and LIMIT ends the
+process that it runs in. The rows travel to Spark in the reply to the rule's request, as an Arrow
+stream:
 
-| what | read here if |
+| read on the driver | if |
 | --- | --- |
-| rows without filters | there are at most 10,000, of 4 MiB as Spark has them |
-| rows of filters, aggregates | the columns that are looked at have at most `driver_read_bytes` (128 MiB by default) as Spark has them, and at most 2,000 rows of 4 MiB come out |
-| all | of at most 16 pieces of fragments, within two seconds after the first batch |
+| rows without filters | they are at most 10,000 rows, of 4 MiB in Spark |
+| filtered rows, aggregates | at most 2,000 rows result, of 4 MiB in Spark; the columns to decode |
+| | have at most `driver_read_bytes` in Spark (128 MiB by default) |
+| both | they come from at most 16 slices of fragments, within two seconds of the first batch |
 
-What exceeds a bound, and what fails, is left to tasks: an error is theirs to report.
+A read that exceeds a bound or fails is left to tasks, and so is the report of its error.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -28,135 +30,151 @@ from lance_spark.scan.predicates.conditions import top_fields
 from lance_spark.spark.read.estimate import estimated_size
 
 if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
     from lance_spark.spark.pushdown.request import Request
     from lance_spark.spark.read.planning import LancePartition, Plan
-    from lance_spark.spark.read.reader import LanceReader
 
-MOST_ROWS = 10_000
-#: What a filter may leave: what it does leave is seen early, and read in vain if it is more.
-_MOST_FILTERED = 2_000
-_MOST_BYTES = 4 * 1024 * 1024
-_MOST_PIECES = 16
-#: After the first batch. Stores that answer slowly, and values that are decoded slowly, are for several tasks.
+_MAX_ROWS = 10_000
+#: Smaller than `_MAX_ROWS`: rows past it have been filtered in vain, as tasks filter them again.
+_MAX_FILTERED_ROWS = 2_000
+_MAX_BYTES = 4 * 1024 * 1024
+_MAX_SLICES = 16
+#: After the first batch. Slow stores and slow decoding are for several tasks.
 _SECONDS = 2.0
 _THREADS = 4
 
+_ReadRows = Callable[["LancePartition"], Iterator[pa.RecordBatch]]
 
-class _TooMuchError(Exception):
-    """What is read exceeds a bound."""
+
+class _TooLargeError(Exception):
+    """The rows exceed a bound."""
 
 
 def read_on_driver(
-    reader: LanceReader, plan: Plan, partitions: Sequence[LancePartition], size: int | None
+    plan: Plan,
+    partitions: Sequence[LancePartition],
+    size: int | None,
+    schema: StructType,
+    read_rows: _ReadRows,
 ) -> bytes | None:
-    """Read what the partitions of a plan would give, as a stream of Arrow's.
+    """Read the rows of all partitions of a plan, if they are few.
 
     Parameters
     ----------
-    reader : LanceReader
     plan : Plan
     partitions : sequence of LancePartition
         Of the plan.
     size : int or None
-        Bytes that their rows have at most, if that is known.
+        Maximum number of bytes of their rows, if it is known.
+    schema : StructType
+        Columns of the rows.
+    read_rows : callable
+        Returns the rows of a partition, as a task would. Several threads call it.
 
     Returns
     -------
     bytes or None
-        None if tasks are to read them.
+        An Arrow stream; None if tasks are to read the rows.
     """
     budget = plan.options.driver_read_bytes
     if plan.request.tasks or budget == 0 or not _is_small(plan, partitions, size, budget):
         return None
     try:
-        return _stream(reader, plan.request, partitions)
-    except (_TooMuchError, LanceError, OSError, MemoryError, pa.ArrowException):
+        return _read(plan.request, partitions, schema, read_rows)
+    except (_TooLargeError, LanceError, OSError, MemoryError, pa.ArrowException):
         return None
 
 
 def _is_small(
     plan: Plan, partitions: Sequence[LancePartition], size: int | None, budget: int
 ) -> bool:
-    tasks = [one.task for one in partitions if one.task is not None]
-    if sum(len(task.slices) for task in tasks) > _MOST_PIECES:
+    tasks = [partition.task for partition in partitions if partition.task is not None]
+    if sum(len(task.slices) for task in tasks) > _MAX_SLICES:
         return False
-    looked_at: list[Field] = []
+    # Fields that are decoded for all rows, whatever the result is.
+    decoded: list[Field] = []
     for task in tasks[:1]:
-        looked_at += top_fields(task.filters)
-        if partitions[0].after is not None or plan.request.aggregates:
-            looked_at += [one for one in task.lance_schema.fields if one not in looked_at]
-    if not looked_at:
-        if plan.request.aggregates or not tasks:
-            return True
-        rows = sum(task.num_rows for task in tasks)
-        if plan.request.limit is not None:
-            rows = min(rows, plan.request.limit)
-        return rows <= MOST_ROWS and size is not None and size <= _MOST_BYTES
-    from lance_spark.spark.read.planning import known_columns
-
+        decoded += top_fields(task.filters)
+        if partitions[0].residual is not None or plan.request.aggregates:
+            decoded += [field for field in task.lance_schema.fields if field not in decoded]
     rows = sum(task.num_rows for task in tasks)
-    known = known_columns(plan.dataset)
-    read = estimated_size(plan.dataset.fragments, rows, Schema(tuple(looked_at)), known)
-    return read is not None and read <= budget
+    if decoded:
+        read = Schema(tuple(decoded))
+        bytes_read = estimated_size(plan.dataset.fragments, rows, read, plan.known)
+        return bytes_read is not None and bytes_read <= budget
+    if plan.request.aggregates or not tasks:
+        return True
+    if plan.request.limit is not None:
+        rows = min(rows, plan.request.limit)
+    return rows <= _MAX_ROWS and size is not None and size <= _MAX_BYTES
 
 
-def _stream(reader: LanceReader, request: Request, partitions: Sequence[LancePartition]) -> bytes:
+def _read(
+    request: Request,
+    partitions: Sequence[LancePartition],
+    schema: StructType,
+    read_rows: _ReadRows,
+) -> bytes:
     from lance_spark.spark.types.mapping import batch_schema
 
-    wanted = batch_schema(reader.spark_schema)
-    filtered = any(one.after is not None or (one.task and one.task.filters) for one in partitions)
-    counter = _Counter(_MOST_FILTERED if filtered else MOST_ROWS)
+    output = batch_schema(schema)
+    filtered = any(
+        partition.residual is not None or (partition.task and partition.task.filters)
+        for partition in partitions
+    )
+    bounds = _Bounds(_MAX_FILTERED_ROWS if filtered else _MAX_ROWS)
 
-    def rows_of(partition: LancePartition) -> list[pa.RecordBatch]:
-        return counter.taken(reader.rows(partition))
+    def read(partition: LancePartition) -> list[pa.RecordBatch]:
+        return bounds.take(read_rows(partition))
 
     if request.limit is not None and not request.aggregates:
-        # The first rows, as tasks would give them, and no more.
-        parts = []
+        # In order and one after the other: the same first rows that tasks would return.
+        results = []
         for partition in partitions:
-            parts.append(rows_of(partition))
-            if counter.rows >= request.limit:
+            results.append(read(partition))
+            if bounds.rows >= request.limit:
                 break
     else:
         pool = ThreadPoolExecutor(min(len(partitions), _THREADS, os.cpu_count() or 1))
         try:
-            parts = list(pool.map(rows_of, partitions))
+            results = list(pool.map(read, partitions))
         finally:
             pool.shutdown(cancel_futures=True)
-    batches = [batch for part in parts for batch in part]
+    batches = [batch for result in results for batch in result]
     if request.aggregates:
-        from lance_spark.spark.read.aggregates import merged
+        from lance_spark.spark.read.aggregates import merge_rows
 
-        batches = [merged(request.aggregates, wanted, batches)]
+        batches = [merge_rows(request.aggregates, output, batches)]
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, wanted) as writer:
+    with pa.ipc.new_stream(sink, output) as writer:
         for batch in batches:
             writer.write_batch(batch)
     stream: bytes = sink.getvalue().to_pybytes()
     return stream
 
 
-class _Counter:
-    """What several threads have read so far."""
+class _Bounds:
+    """Bounds on the rows that several threads read together."""
 
-    def __init__(self, most_rows: int) -> None:
+    def __init__(self, max_rows: int) -> None:
         self.rows = 0
-        self._most_rows = most_rows
+        self._max_rows = max_rows
         self._bytes = 0
-        self._until = 0.0
+        self._deadline = 0.0
 
-    def taken(self, batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
-        """Return the batches unless they, and all that was taken before, are too many."""
-        kept = []
+    def take(self, batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        """Return the batches; raise `_TooLargeError` once all that were taken exceed a bound."""
+        taken = []
         for batch in batches:
-            self._until = self._until or monotonic() + _SECONDS
-            kept.append(batch)
+            self._deadline = self._deadline or monotonic() + _SECONDS
+            taken.append(batch)
             self.rows += batch.num_rows
             self._bytes += batch.nbytes
             if (
-                self.rows > self._most_rows
-                or self._bytes > _MOST_BYTES
-                or monotonic() > self._until
+                self.rows > self._max_rows
+                or self._bytes > _MAX_BYTES
+                or monotonic() > self._deadline
             ):
-                raise _TooMuchError
-        return kept
+                raise _TooLargeError
+        return taken

@@ -1,15 +1,16 @@
-"""How many bytes the rows of a scan have in Spark, told to its optimizer before anything is read.
+"""The estimated size in Spark of the rows of a scan, from the manifest alone.
 
-A table that is taken for small is sent to every executor, so what is not known is taken to be large:
+Spark's optimizer broadcasts tables that it takes to be small. The estimate is therefore rather too
+large than too small:
 
 | column | bytes of a value |
 | --- | --- |
-| numbers, dates, decimals, booleans | as Spark has it |
-| vectors | their size times that of the element |
-| strings, bytes, lists, maps | three times what the data files have beside vectors, over all such columns at least; 20 at least |
-| blobs | unknown: they stand in files of their own |
+| numbers, dates, decimals, booleans | the size in Spark |
+| vectors | the number of elements times the size of one |
+| strings, bytes, lists, maps | 20, or thrice their bytes in the data files if that is more |
+| blobs | unknown: they are stored in other files |
 
-A row takes 8 bytes besides. No data file is opened.
+Each row takes 8 bytes more.
 """
 
 from __future__ import annotations
@@ -23,67 +24,69 @@ from lance_spark.file.schema.schema import Field, Schema
 from lance_spark.scan.row_size import INFLATION
 from lance_spark.table.fragments.fragment import Fragment
 
-_ROW = 8
-_VARIABLE = 20.0
-#: Fragments that are looked at: they lie evenly among all.
+_ROW_OVERHEAD = 8
+_VARIABLE_WIDTH = 20.0
+#: Fragments whose file sizes are added up, spread evenly over all fragments.
 _SAMPLE = 1_000
 
 
 def estimated_size(
     fragments: Sequence[Fragment], rows: int, read: Schema, table: Schema
 ) -> int | None:
-    """Return the bytes that rows have in Spark, rather too many than too few; None if nothing is known.
+    """Return the bytes that rows take in Spark; None if a size is unknown.
 
     Parameters
     ----------
     fragments : sequence of Fragment
-        Of the whole table.
+        All fragments of the table.
     rows : int
-        That the scan gives.
+        Number of rows that the scan returns.
     read : Schema
-        Columns that it gives.
+        Columns that the scan returns.
     table : Schema
         All columns of the table.
     """
     if any(node.is_blob for field in read.fields for node in field.walk()):
         return None
     widths = [_width(field.to_arrow().type) for field in read.fields]
-    total = rows * (_ROW + sum(width for width, _ in widths))
+    total = rows * (_ROW_OVERHEAD + sum(width for width, _ in widths))
     if all(fixed for _, fixed in widths):
         return int(total)
     stored = _stored_row_bytes(fragments, table.fields)
     return None if stored is None else int(total + rows * INFLATION * stored)
 
 
-def _width(kind: pa.DataType) -> tuple[float, bool]:
-    """Return the bytes of a value, and whether they are all."""
-    if isinstance(kind, pa.BaseExtensionType):
-        return _width(kind.storage_type)
-    if pat.is_struct(kind):
-        parts = [_width(kind.field(i).type) for i in range(kind.num_fields)]
-        return sum(width for width, _ in parts), all(fixed for _, fixed in parts)
-    if pat.is_fixed_size_list(kind):
-        width, fixed = _width(kind.value_type)
-        return width * kind.list_size, fixed
-    if pat.is_decimal(kind):
-        return (8.0 if kind.precision <= 18 else 16.0), True
-    if pat.is_fixed_size_binary(kind):
-        return float(kind.byte_width), True
-    if pat.is_dictionary(kind):
-        return _width(kind.value_type)
-    if pat.is_nested(kind) or pat.is_null(kind):
-        return (0.0, True) if pat.is_null(kind) else (_VARIABLE, False)
+def _width(dtype: pa.DataType) -> tuple[float, bool]:
+    """Return the bytes of a value, and whether all values have that width."""
+    if isinstance(dtype, pa.BaseExtensionType):
+        return _width(dtype.storage_type)
+    if pat.is_struct(dtype):
+        children = [_width(dtype.field(i).type) for i in range(dtype.num_fields)]
+        return sum(width for width, _ in children), all(fixed for _, fixed in children)
+    if pat.is_fixed_size_list(dtype):
+        width, fixed = _width(dtype.value_type)
+        return width * dtype.list_size, fixed
+    if pat.is_decimal(dtype):
+        return (8.0 if dtype.precision <= 18 else 16.0), True
+    if pat.is_fixed_size_binary(dtype):
+        return float(dtype.byte_width), True
+    if pat.is_dictionary(dtype):
+        return _width(dtype.value_type)
+    if pat.is_null(dtype):
+        return 0.0, True
+    if pat.is_nested(dtype):
+        return _VARIABLE_WIDTH, False
     try:
-        width = max(1.0, kind.bit_width / 8)
+        width = max(1.0, dtype.bit_width / 8)
     except ValueError:
-        return _VARIABLE, False
-    # Spark has no unsigned integers, half floats and short times of day, but types twice as wide.
-    narrow = pat.is_unsigned_integer(kind) or pat.is_float16(kind) or pat.is_time32(kind)
+        return _VARIABLE_WIDTH, False
+    # Spark reads unsigned integers, half floats and short times of day as types twice as wide.
+    narrow = pat.is_unsigned_integer(dtype) or pat.is_float16(dtype) or pat.is_time32(dtype)
     return min(8.0, width * 2) if narrow else width, True
 
 
 def _stored_row_bytes(fragments: Sequence[Fragment], fields: Sequence[Field]) -> float | None:
-    """Return the bytes of files that a row takes, but for vectors; None if a size is not noted."""
+    """Return the bytes of a row in the data files, without vectors; None if a size is unknown."""
     sample = fragments[:: max(1, len(fragments) // _SAMPLE)]
     files = [file for fragment in sample for file in fragment.files]
     rows = sum(fragment.physical_rows for fragment in sample)
@@ -91,12 +94,12 @@ def _stored_row_bytes(fragments: Sequence[Fragment], fields: Sequence[Field]) ->
         return None
     stored = sum(file.file_size_bytes for file in files) / rows
     vectors = sum(_vector_bytes(field) for field in fields)
-    # Vectors that take less are compressed, or null: what the others take cannot be told.
+    # Compressed or null vectors take less than their width: the share of the others is unknown.
     return stored - vectors if stored > vectors else stored
 
 
 def _vector_bytes(field: Field) -> float:
-    kind = field.to_arrow().type
-    if not (pat.is_fixed_size_list(kind) and pat.is_floating(kind.value_type)):
+    dtype = field.to_arrow().type
+    if not (pat.is_fixed_size_list(dtype) and pat.is_floating(dtype.value_type)):
         return 0.0
-    return float(kind.list_size * kind.value_type.bit_width // 8)
+    return float(dtype.list_size * dtype.value_type.bit_width // 8)

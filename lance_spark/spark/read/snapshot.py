@@ -1,4 +1,4 @@
-"""Versions of tables that executors open for themselves: manifests do not travel with tasks."""
+"""Versions of tables that executors open themselves, because manifests do not travel with tasks."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from lance_spark.table.bases import TargetBases
 from lance_spark.table.open import OpenTable, open_table
 
 #: Tables that a process keeps open.
-_KEPT = 2
+_MAX_OPEN = 2
 _lock = threading.Lock()
 _opened: OrderedDict[tuple[str, int, int, str], OpenTable] = OrderedDict()
 
 
 @dataclass(frozen=True, slots=True)
 class TableSnapshot:
-    """What executors open a version of a table by.
+    """A reference to one version of a table, small enough to send to executors.
 
     Attributes
     ----------
@@ -30,9 +30,10 @@ class TableSnapshot:
     version : int
     storage_options : mapping, not shown by `repr`
     written : int
-        When the version was written, in nanoseconds: a table that is made anew in the place of another one has the same numbers.
+        When the version was written, in nanoseconds. It tells the version from that of a table
+        which was created again at the same path, and has the same version numbers.
     target_bases : TargetBases
-        Which base paths the data files of the change go to.
+        Base paths that the data files of the change go to.
     """
 
     uri: str = field(repr=False)
@@ -42,37 +43,37 @@ class TableSnapshot:
     target_bases: TargetBases = field(default_factory=TargetBases)
 
     def open(self) -> OpenTable:
-        """Open the table; the last two that were opened are kept by the process.
+        """Open the table. The process keeps the two tables that were opened last.
 
         Raises
         ------
         VersionNotFoundError
-            It is gone, or the table has been made anew.
+            The version was cleaned up, or the table was created again.
         CorruptTableError, StorageError
         """
         options = json.dumps(dict(self.storage_options), sort_keys=True, default=repr)
         key = (self.uri, self.version, self.written, options)
         with _lock:
-            found = _opened.pop(key, None)
-            if found is None:
-                found = open_table(
+            table = _opened.pop(key, None)
+            if table is None:
+                table = open_table(
                     self.uri, version=self.version, storage_options=self.storage_options or None
                 )
-            if found.manifest.timestamp_ns != self.written:
+            if table.manifest.timestamp_ns != self.written:
                 raise VersionNotFoundError(
-                    f"{found.store.display}: version {self.version} is another one than when the change was planned: the table "
-                    "was made anew meanwhile; run it again"
+                    f"{table.store.display}: the table was created again after the change was "
+                    f"planned on version {self.version}; run the change again"
                 )
-            _opened[key] = found
-            while len(_opened) > _KEPT:
+            _opened[key] = table
+            while len(_opened) > _MAX_OPEN:
                 _opened.popitem(last=False)
-        if found.target_bases == self.target_bases:
-            return found
-        return replace(found, target_bases=self.target_bases)
+        if table.target_bases == self.target_bases:
+            return table
+        return replace(table, target_bases=self.target_bases)
 
 
 def snapshot_of(table: OpenTable) -> TableSnapshot:
-    """Return what executors open a table at its version by."""
+    """Return the reference by which executors open the version of a table."""
     manifest, store = table.manifest, table.store
     return TableSnapshot(
         store.uri, table.version, store.options, manifest.timestamp_ns, table.target_bases

@@ -1,9 +1,11 @@
-"""Batches of a table brought to the exact types that Spark wants, and batches of Spark to those of the table.
+"""Batches of a table brought to the exact types that Spark wants, and batches of Spark to those of
+the table.
 
-A conversion is planned once, from two schemas, and applied to every batch. Columns that agree pass as they are. Where only names
-or nullability of children differ, or a fixed-size list becomes a list, the buffers are reused and nothing but offsets is made.
-Everything else is a checked cast: a value that the other side cannot hold is an error with the column's name, never another value.
-The one exception is rounding to half floats, which only a column that is half floats gets.
+A conversion is planned once, from two schemas, and applied to every batch. Columns that agree pass
+as they are. Where only names or nullability of children differ, or a fixed-size list becomes a
+list, the buffers are reused and nothing but offsets is made. Everything else is a checked cast: a
+value that the other side cannot hold is an error with the column's name, never another value. The
+one exception is rounding to half floats, which only a column that is half floats gets.
 """
 
 from __future__ import annotations
@@ -48,8 +50,8 @@ class BatchConverter:
     source, target : pyarrow.Schema
         Columns are matched by name; those that `target` lacks are left out.
     reading : bool
-        True from a table to Spark: types must fit whatever the values. False from Spark to a table: a wider type is
-        brought to a narrower one, value by value checked.
+        True from a table to Spark: types must fit whatever the values. False from Spark to a table:
+        a wider type is brought to a narrower one, value by value checked.
 
     Raises
     ------
@@ -70,7 +72,8 @@ class BatchConverter:
             self._columns.append((index, planner.field(source.field(index), field, field.name)))
 
     def __call__(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Yield the batch in the target's schema: once, or in pieces where 32-bit offsets cannot reach over it.
+        """Yield the batch in the target's schema: once, or in pieces where 32-bit offsets cannot
+        reach over it.
 
         Raises
         ------
@@ -92,6 +95,17 @@ class BatchConverter:
             yield from self(batch.slice(half))
             return
         yield pa.RecordBatch.from_arrays(arrays, schema=self.target)
+
+
+def check_conversion(source: pa.Schema, target: pa.Schema, *, reading: bool) -> None:
+    """Refuse schemas between which no batch can be converted.
+
+    Raises
+    ------
+    SchemaMismatchError
+        As `BatchConverter`.
+    """
+    BatchConverter(source, target, reading=reading)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +242,9 @@ class _Planner:
         return self._checked(target, column, "too long")
 
     def _cast(self, source: pa.DataType, target: pa.DataType) -> str | None:
-        """Return what is wrong with a value that the cast refuses; None if the types have no such cast."""
+        """Return what is wrong with a value that the cast refuses; None if the types have no such
+        cast.
+        """
         kind = pa.types
         if kind.is_integer(source) and kind.is_integer(target):
             if kind.is_uint64(source) and kind.is_int64(target):
@@ -237,7 +253,8 @@ class _Planner:
                 return None
             return f"outside the range of {target}"
         if kind.is_floating(source) and kind.is_floating(target):
-            # A table of half floats is the only one that Spark has no type for; others keep their values.
+            # A table of half floats is the only one that Spark has no type for; others keep their
+            # values.
             narrowing = source.bit_width > target.bit_width
             rounding = not self.reading and kind.is_float16(target) and kind.is_float32(source)
             return None if narrowing and not rounding else f"outside the range of {target}"
@@ -285,8 +302,8 @@ class _Planner:
         if self.reading:
             return f"column {column} is {source} in the table and cannot be read as {target}"
         return (
-            f"column {column} is {target} in the table, and {source} cannot be written to it; cast the column, "
-            "or overwrite the table"
+            f"column {column} is {target} in the table, and {source} cannot be written to it; "
+            "cast the column, or overwrite the table"
         )
 
 
@@ -415,7 +432,7 @@ def _is_large(data_type: pa.DataType) -> bool:
 
 
 def _has_nanosecond_times(data_type: pa.DataType) -> bool:
-    """Tell whether an Arrow type that Spark takes as it is may hold times of day that Spark rounds."""
+    """Return whether a type that Spark accepts may hold times of day that Spark would round."""
     if data_type.equals(pa.time64("ns")):
         return True
     return any(_has_nanosecond_times(data_type.field(i).type) for i in range(data_type.num_fields))

@@ -14,7 +14,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.datasource import DataSource, DataSourceReader
 
 import lance_spark
-from lance_spark.spark.pushdown import java
+from lance_spark.spark.pushdown import compile_java
 from tests.support.spark.query_tables import write_tables
 from tests.support.spark.versions import SPARK
 
@@ -460,7 +460,7 @@ def test_sources_that_do_not_compile_are_an_error(
     from lance_spark.spark.pushdown import enable, java_classes
 
     (tmp_path / "Extension.java").write_text("package org.lancespark; class Extension { int }")
-    monkeypatch.setattr(java, "_FOLDER", tmp_path)
+    monkeypatch.setattr(compile_java, "_FOLDER", tmp_path)
     monkeypatch.setattr(java_classes, "_extensions", {})
     with pytest.raises(lance_spark.LanceError, match="cannot be compiled in Spark") as caught:
         enable.enable(spark)

@@ -71,7 +71,7 @@ def test_a_program_that_is_missing_is_told_of(
     spark: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     nowhere = str(tmp_path / "python")
-    monkeypatch.setattr(worker_python, "_of_workers", lambda spark: (nowhere, os.defpath))
+    monkeypatch.setattr(worker_python, "_worker_python", lambda spark: (nowhere, os.defpath))
     worker_python._checked.discard(spark.sparkContext._gateway)
     with pytest.raises(UnsupportedError, match="PYSPARK_PYTHON"):
         worker_python.check_worker_python(spark)
